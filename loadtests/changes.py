@@ -69,14 +69,16 @@ def configuration(kind: str, entities: int) -> str:
 
 def measure(kind: str, entities: int, changes: int, command: Sequence[str]) -> Cost:
     """Create and remove entities, one after the other. Raises MeasureError."""
-    from router.cli.client import Client
-    from router.cli.options import MANAGEMENT, Target, Url
+    from router.cli.client import ManagementClient
+    from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
     with Router(1, command, text=configuration(kind, entities)) as router:
-        target = Target(Url.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None)
+        target = QueryTarget(
+            ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
+        )
         supervisor = psutil.Process(router.pid)
         took: dict[str, list[float]] = {"CREATE": [], "DELETE": []}
-        with Client(target) as client:
+        with ManagementClient(target) as client:
             client.rows(f"router.config.{kind}", ["name"])  # first use loads caches
             before = sum(supervisor.cpu_times()[:2])
             for operation, times in took.items():

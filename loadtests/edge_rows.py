@@ -25,8 +25,8 @@ from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, frame
 from loadtests.storm import Client as StormClient
 from router.amqp.message import Message
-from router.cli.client import Client
-from router.cli.options import Target, Url
+from router.cli.client import ManagementClient
+from router.cli.options import ManagementUrl, QueryTarget
 from router.client.blocking import connect
 
 FIRST_ADDRESSES = 300
@@ -76,9 +76,11 @@ def wait_connections(router: Router, role: str, fits: Callable[[int], bool]) -> 
             time.sleep(0.02)
 
 
-def _manage(router: Router) -> Client:
+def _manage(router: Router) -> ManagementClient:
     """A client of a router's management."""
-    return Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None))
+    return ManagementClient(
+        QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
+    )
 
 
 @contextmanager
@@ -219,7 +221,7 @@ def attaches(bench: Bench) -> list[Figure]:
     ]
 
 
-def _wait_links(client: Client, least: int) -> None:
+def _wait_links(client: ManagementClient, least: int) -> None:
     """Wait until a router has so many links. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     while (there := client.rows("router")[0]["linkCount"]) < least:

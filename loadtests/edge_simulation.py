@@ -24,7 +24,7 @@ from router.config.load import load_text
 from router.control import messages
 from router.control.edge_properties import EDGE, UPLINKS
 from router.control.names import CONTROL_KEY
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.messages import Precedence, precedence
@@ -64,7 +64,7 @@ class Simulation:
         self._listener, self._routers = configuration.listeners
         # An address of another router takes a number more, for what is unsettled there.
         most = 2 * edges * (addresses + 10) + SPARE
-        self.core = RouterCore(configuration, Log(QUIET), most, lambda number: None)
+        self.core = RouterCore(configuration, ProcessLog(QUIET), most, lambda number: None)
         self._worker = WorkerProcess(0, 1)
         self._worker.stage = WorkerStage.STARTING
         self.core.workers[0] = self._worker

@@ -20,8 +20,8 @@ from loadtests.broker import free_port
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
 from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, load, router_configuration
 from loadtests.report import Figure, at_most, ratio_at_least
-from router.cli.client import Client
-from router.cli.options import Target, Url
+from router.cli.client import ManagementClient
+from router.cli.options import ManagementUrl, QueryTarget
 
 # deliveries/s: far below capacity, so that latency is not queueing. At the last one, seven wakes of four processes
 # for each delivery nearly fill the pause until the next one, where two cores are virtual ones that halt.
@@ -81,7 +81,9 @@ listener {{
 def nodes(router: Router) -> dict[str, dict[str, Any]]:
     """What a router says of the routers of its network, by id; empty while it cannot be asked."""
     try:
-        with Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", 10.0, None, None)) as client:
+        with ManagementClient(
+            QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", 10.0, None, None)
+        ) as client:
             return {row["id"]: row for row in client.rows("router.node")}
     except (ProtonException, OSError):
         return {}
@@ -319,7 +321,9 @@ def wait_all_known(router: Router, names: Sequence[str]) -> None:
     """Wait until each of these routers has a way to each other: `router`, which is one of them, passes the questions
     on, so that they cost little. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
-    with Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)) as client:
+    with ManagementClient(
+        QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
+    ) as client:
         for at in [None, *(f"_topo/0/{name}/$management" for name in names)]:
             while True:
                 known = [row["id"] for row in client.rows("router.node", at=at) if row["cost"] is not None]

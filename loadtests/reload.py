@@ -137,11 +137,13 @@ def _finished(kind: str, load: subprocess.Popen[str]) -> dict[str, Any]:
 
 def check_in_force(router: Router, size: Size, turn: int) -> None:
     """Ask management whether the router goes by the file of the `turn`th reload. Raises MeasureError."""
-    from router.cli.client import Client
-    from router.cli.options import MANAGEMENT, Target, Url
+    from router.cli.client import ManagementClient
+    from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
-    target = Target(Url.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None)
-    with Client(target) as client:
+    target = QueryTarget(
+        ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
+    )
+    with ManagementClient(target) as client:
         left = client.node_call("RELOAD", {"plan": True})["changes"]
         addresses = client.rows("router.config.address")
     wrong = [row["prefix"] for row in addresses if row["priority"] != _priority(row["prefix"], turn)]

@@ -12,8 +12,8 @@ from loadtests.processes import MeasureError, Relay, Router, router_configuratio
 from loadtests.report import Figure, ratio_at_most
 from loadtests.storm import OPEN, OPENED, leave_in_order
 from loadtests.storm import Client as Passing
-from router.cli.client import Client
-from router.cli.options import MANAGEMENT, Target, Url
+from router.cli.client import ManagementClient
+from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
 PACED_RATE = 10_000  # messages/s
 CONNECTS = 100  # a second, each opened and closed
@@ -34,8 +34,8 @@ class Disturbance:
         self._router = router
         self._text = router.configuration.read_text()
         self._over = threading.Event()
-        address = Url.parse(f"amqp://127.0.0.1:{router.port}")
-        self._monitor = Client(Target(address, MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None))
+        address = ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}")
+        self._monitor = ManagementClient(QueryTarget(address, MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None))
         self._fault: Exception | None = None
         self._threads = [
             threading.Thread(target=self._repeat, args=(every, act), daemon=True)

@@ -21,10 +21,10 @@ NEEDED: Final = frozenset(("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"))
 NEEDED_BEGINNINGS: Final = (
     "PYTHON", "LC_", "LD_", "MALLOC_", "GLIBC_", "ASAN_", "UBSAN_", "LSAN_", "OPENSSL_", "SSL_CERT_", "SASL_", "KRB5",
 )  # fmt: skip
-OWN: Final = "SLUICE_"
+OWN_PREFIX: Final = "SLUICE_"
 
 
-class Area:
+class EnvironmentMemory:
     """Memory that the kernel shows as the environment of this process. `begin` is its address, `size` in octets."""
 
     def __init__(self, begin: int, size: int) -> None:
@@ -42,7 +42,7 @@ class Area:
             at += len(entry) + 1
 
 
-def find_area() -> Area | None:
+def find_environment_memory() -> EnvironmentMemory | None:
     """Find the environment's memory, before anything is erased. Return None if /proc is missing or differs from it."""
     try:
         with open("/proc/self/stat", "rb") as stat, open("/proc/self/environ", "rb") as environ:
@@ -54,7 +54,7 @@ def find_area() -> Area | None:
     size = int(fields[ENVIRONMENT_END - BEHIND_NAME]) - begin
     if begin == 0 or size <= 0 or ctypes.string_at(begin, min(len(shown), size)) != shown[:size]:
         return None
-    return Area(begin, size)
+    return EnvironmentMemory(begin, size)
 
 
 def is_needed(name: str) -> bool:
@@ -67,13 +67,13 @@ def child_environment() -> dict[str, str]:
 
     `PYTHONPATH` contains the folder of this package, so modules are found without the current folder.
     """
-    found = {name: value for name, value in os.environ.items() if is_needed(name) or name.startswith(OWN)}
+    found = {name: value for name, value in os.environ.items() if is_needed(name) or name.startswith(OWN_PREFIX)}
     here = str(Path(__file__).resolve().parent.parent)
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [here, found.get("PYTHONPATH")]))
     return found
 
 
-def reduce(area: Area | None) -> None:
+def reduce_environment(area: EnvironmentMemory | None) -> None:
     """Remove all variables that child processes do not need from the environment, and erase their values in `area`."""
     kept = child_environment()
     names = [name for name in os.environ if name not in kept]

@@ -9,7 +9,7 @@ MOST_LINKS: Final = 8  # symbolic links followed for one file
 _FOREIGN: Final = "It is a symbolic link that root has not made"
 
 
-def open_own(path: str, flags: int, mode: int = 0o666) -> int:
+def open_trusted(path: str, flags: int, mode: int = 0o666) -> int:
     """Open a file; as root, follow a symbolic link in its place only if root owns the link.
 
     Other users then cannot decide which file is opened. Links among the parent folders are followed, so these folders

@@ -10,10 +10,10 @@ PR_SET_DUMPABLE: Final = 4
 PR_SET_NAME: Final = 15
 PR_SET_NO_NEW_PRIVS: Final = 38
 
-BEHIND: Final = 5  # increment of the nice value of background processes
+BACKGROUND_NICE: Final = 5  # increment of the nice value of background processes
 
 CAP_DAC_OVERRIDE: Final = 1  # capabilities(7): lets root open files and log files of other users
-KEPT: Final = 1 << CAP_DAC_OVERRIDE
+KEPT_CAPABILITIES: Final = 1 << CAP_DAC_OVERRIDE
 _CAPABILITIES_VERSION: Final = 0x20080522  # capget(2): two words for each set
 
 
@@ -53,35 +53,35 @@ def prctl(option: int, argument: Any) -> None:
     _check(_libc().prctl(option, argument, zero, zero, zero), f"prctl option {option}")
 
 
-def hide_memory() -> None:
+def forbid_memory_access() -> None:
     """Forbid core dumps, and access to this process's memory by other processes of the same user. Raises OSError."""
     prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0))
 
 
-def forbid_new_rights() -> None:
+def set_no_new_privileges() -> None:
     """Prevent this process and its children from gaining privileges by running a program. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1))
 
 
-def give_up_rights() -> None:
+def drop_capabilities() -> None:
     """Drop all capabilities but KEPT permanently, in this process and its future children. Raises OSError."""
-    forbid_new_rights()
+    set_no_new_privileges()
     libc = _libc()
     header, sets = _Header(_CAPABILITIES_VERSION, 0), (_Sets * 2)()
     _check(libc.capget(ctypes.byref(header), sets), "capget")
     for word, each in enumerate(sets):
-        each.permitted &= KEPT >> 32 * word
-        each.effective &= KEPT >> 32 * word
+        each.permitted &= KEPT_CAPABILITIES >> 32 * word
+        each.effective &= KEPT_CAPABILITIES >> 32 * word
         each.inheritable = 0
     _check(libc.capset(ctypes.byref(header), sets), "capset")
 
 
-def make_way() -> None:
+def raise_nice_value() -> None:
     """Raise the nice value of this thread and its future children, so that other processes get scarce cores first."""
-    os.nice(BEHIND)
+    os.nice(BACKGROUND_NICE)
 
 
-def come_soon() -> None:
+def shorten_scheduling_slice() -> None:
     """Give this thread the shortest scheduling slice: when it wakes up, it runs before threads with longer slices.
 
     The thread's share of a core stays the same. Effective on Linux 6.12 and later; without effect elsewhere.

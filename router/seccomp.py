@@ -11,7 +11,7 @@ import os
 import struct
 from typing import Final, NamedTuple
 
-from router.process import forbid_new_rights
+from router.process import set_no_new_privileges
 
 PR_SET_SECCOMP: Final = 22  # prctl(2)
 SECCOMP_MODE_FILTER: Final = 2
@@ -60,7 +60,7 @@ def deny_system_calls() -> bool:
     machine = _MACHINES.get(os.uname().machine)
     if machine is None:
         return False
-    forbid_new_rights()  # the kernel requires this before a filter is installed
+    set_no_new_privileges()  # the kernel requires this before a filter is installed
     instructions = _instructions(machine)
     octets = ctypes.create_string_buffer(instructions, len(instructions))
     program = _Program(len(instructions) // 8, ctypes.addressof(octets))

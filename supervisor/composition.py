@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from router.addressing.address import EDGE_MODE, INTERIOR_MODE, MOBILE, key
 from router.addressing.address import LOCAL as LOCAL_CLASS
 from router.config.entities import Configuration
-from router.log import Log
-from router.policy.management import SERVED
+from router.log import ProcessLog
+from router.policy.management import SERVED_KEYS
 from supervisor.addresses.exchanges import Exchanges
 from supervisor.addresses.inprocess import InProcessAddresses
 from supervisor.addresses.lookup import RecordFinder
@@ -76,7 +76,7 @@ class RouterCore(Core):
     def __init__(
         self,
         configuration: Configuration,
-        log: Log,
+        log: ProcessLog,
         addresses: int,
         reset_address: Callable[[int], None],
         *,
@@ -219,7 +219,7 @@ class RouterCore(Core):
         link_routes = {address.key for address in self.link_routes.addresses()}
         if self.routers is not None:
             link_routes.update(address.key for address in self.routers.link_routes)
-        return len(self.table.records) - len(SERVED.keys() & self.table.records.keys()) + len(link_routes)
+        return len(self.table.records) - len(SERVED_KEYS.keys() & self.table.records.keys()) + len(link_routes)
 
 
 class Services(NamedTuple):
@@ -239,7 +239,7 @@ def add_services(
     make_http: Callable[[Acceptor], HttpListeners],
     announce: Callable[[Listener], None],
     heard: Callable[[], bool],
-    log: Log,
+    log: ProcessLog,
 ) -> Services:
     """Add the subsystems that need an event loop to a core.
 

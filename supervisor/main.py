@@ -14,9 +14,9 @@ from router.addressing.address import INTERIOR_MODE
 from router.config.entities import Configuration
 from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
-from router.log import Log
-from router.reach import find_obstacle
+from router.log import ProcessLog
 from router.stats.sums import AddressCounters
+from router.user_check import find_obstacle
 from router.version import VERSION
 from supervisor.composition import RouterCore
 from supervisor.processes import zygote
@@ -45,7 +45,7 @@ SCRUB_TEST: Final = (5, 2)  # with option -T
 
 def run(
     configuration: Configuration,
-    log: Log,
+    log: ProcessLog,
     *,
     program: str,
     test_hooks: bool,
@@ -123,7 +123,7 @@ def run(
 
 def _setup(
     configuration: Configuration,
-    log: Log,
+    log: ProcessLog,
     region_fd: int,
     eventfds: list[int],
     directory: str,

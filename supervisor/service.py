@@ -16,12 +16,12 @@ import psutil
 from router.addressing.address import key
 from router.config.entities import Configuration
 from router.control.messages import MESSAGES_A_PART, Event
-from router.control.ops import LaterOp, Op
+from router.control.ops import Op, UnawaitedOp
 from router.interworker.region import Region
-from router.log import CRITICAL, Log
+from router.log import CRITICAL, ProcessLog
 from router.log import place as place_of
-from router.policy.management import SERVED
-from router.process import forbid_new_rights, hide_memory
+from router.policy.management import SERVED_KEYS
+from router.process import forbid_memory_access, set_no_new_privileges
 from router.stats.sums import AddressCounters
 from supervisor.audit.audit import AuditStartError
 from supervisor.composition import IN_PROCESS, RouterCore, add_services
@@ -65,7 +65,7 @@ class Supervisor:
         self,
         loop: asyncio.AbstractEventLoop,
         configuration: Configuration,
-        log: Log,
+        log: ProcessLog,
         core: RouterCore,
         zygote: Zygote,
         region: Region,
@@ -151,7 +151,7 @@ class Supervisor:
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle, agent.ready)
         if configuration.router.mode != "standalone":
-            for record_key, rights in SERVED.items():
+            for record_key, rights in SERVED_KEYS.items():
                 core.in_process.serve(record_key, partial(agent.handle, carried=rights), agent.ready)
 
     async def run(self) -> int:
@@ -191,7 +191,7 @@ class Supervisor:
                 if self._become is not None:
                     self._give(*self._become.numbers)
                     self._become.drop()
-                forbid_new_rights()
+                set_no_new_privileges()
                 router = self._configuration.router
                 self._core.audit.open(self._configuration, {"version": self._version, "mode": router.mode})
                 self._start_workers()
@@ -207,7 +207,7 @@ class Supervisor:
         processes = [os.getpid(), self._zygote.pid, *(worker.pid for worker in self._core.workers.values())]
         try:
             forbid_core_dumps(process for process in processes if process)
-            hide_memory()
+            forbid_memory_access()
         except OSError as error:
             self._log.warning("SERVER", f"Core dumps cannot be disabled: {error.strerror}")
 
@@ -341,7 +341,7 @@ class Supervisor:
         self._channels.wake()
 
     def _publish(self, epoch: int, ops: list[Op]) -> None:
-        self._channels.publish(epoch, ops if self._core.epochs.awaits(epoch) else [*ops, LaterOp()])
+        self._channels.publish(epoch, ops if self._core.epochs.awaits(epoch) else [*ops, UnawaitedOp()])
         self._lag.published(epoch)
         self._pool.watch()
 
@@ -485,7 +485,7 @@ class Supervisor:
         self._log.notice("SERVER", f"Listening on {listener.text}{name}{page}")
 
 
-def _make_http(loop: asyncio.AbstractEventLoop, log: Log, *parts: Any) -> "HttpService":
+def _make_http(loop: asyncio.AbstractEventLoop, log: ProcessLog, *parts: Any) -> "HttpService":
     """Create the HTTP service. It is imported on demand, because its libraries take long to load."""
     from supervisor.web.server import make
 
@@ -496,7 +496,7 @@ def _word(flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def log_identity(log: Log, configuration: Configuration, version: str) -> None:
+def log_identity(log: ProcessLog, configuration: Configuration, version: str) -> None:
     """Log the first lines of a start: name, mode and version."""
     router = configuration.router
     log.info("SERVER", f"Container Name: {router.id}")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from router.config.entities import Configuration, EntityConfig
-from router.control.handlers import Handlers
-from router.control.message import Message
+from router.control.handlers import HandlerTable
+from router.control.message import ControlMessage
 from router.control.messages import Event, Local, Opened
 from router.control.ops import Op
 from supervisor.configuration.change import ConfigurationChange
@@ -39,7 +39,7 @@ class Subsystem:
 
     # Contributions, collected when the supervisor is composed
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         """Register this subsystem's handlers of worker messages by type. A handler raises WorkerFaultError."""
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
@@ -126,8 +126,8 @@ class Events:
 
     def __init__(self) -> None:
         self._subsystems: list[Subsystem] = []
-        self._messages = Handlers[WorkerProcess](Event, but=RAW)
-        self._raw_messages: dict[type[Message], RawHandler] = {}
+        self._messages = HandlerTable[WorkerProcess](Event, but=RAW)
+        self._raw_messages: dict[type[ControlMessage], RawHandler] = {}
         self._live_attributes: dict[str, LiveAttributes] = {}
         self._opened: list[Subsystem] = []
         self._closed: list[Subsystem] = []
@@ -182,7 +182,7 @@ class Events:
             if kind not in self._raw_messages:
                 raise CompositionError(f"no handler for {kind.__name__}")
 
-    def handle(self, worker: WorkerProcess, message: Message) -> None:
+    def handle(self, worker: WorkerProcess, message: ControlMessage) -> None:
         """Pass a worker's message to its handler. Raises WorkerFaultError."""
         self._messages.handle(worker, message)
 

@@ -20,8 +20,8 @@ from router.control.codec import (
     handover_number,
     join_octets,
 )
-from router.control.framing import Frames, pack
-from router.control.handover import Handover, Moved, PageRequest
+from router.control.framing import FrameDecoder, pack
+from router.control.handover import Handover, MovedConnection, PageRequest
 from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
 from router.control.names import DELTA_TOPIC, deltas_path, identity
 from router.control.ops import Op
@@ -73,7 +73,7 @@ class SocketChannels:
         self._deltas = self._bind(setup)
         self._messages = socket.socket(fileno=setup.control_fd)
         self._messages.setblocking(False)
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._unsent = bytearray()  # octets for which the control socket has no room
         self._room = select.epoll()  # announces room in the control socket while octets wait
         self._room.register(self._messages, 0)
@@ -221,7 +221,7 @@ class WorkerControl:
             self.channels.send_back(encode_sent_back(PageRequest(connection)), theirs.fileno())
             return ours.detach()
 
-    def give_back(self, message: Moved, descriptor: int) -> None:
+    def give_back(self, message: MovedConnection, descriptor: int) -> None:
         """Let another worker have a connection. The descriptor stays open here. Raises OSError, ControlError."""
         self.channels.send_back(encode_sent_back(message), descriptor)
 

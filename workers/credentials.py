@@ -5,7 +5,7 @@ from typing import Final
 from router.tls.context import TlsContext, TlsError
 
 from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
-from router.process import hide_memory
+from router.process import forbid_memory_access
 
 UNKNOWN: Final = "it is not known"
 
@@ -24,7 +24,7 @@ class CredentialStore:
         if isinstance(op, CredentialsGone):
             self._known.pop(op.name, None)
         else:
-            hide_memory()  # the credentials contain private keys
+            forbid_memory_access()  # the credentials contain private keys
             self._known[op.name] = op.credentials
 
     def clear(self) -> None:

@@ -4,7 +4,7 @@ import os
 import resource
 
 from router.control.setup import WorkerSetup
-from router.process import come_soon
+from router.process import shorten_scheduling_slice
 from router.seccomp import deny_system_calls
 from workers.worker import WorkerRuntime
 
@@ -15,6 +15,6 @@ def run(setup: WorkerSetup) -> int:
         os.sched_setaffinity(0, {setup.cpu})
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    come_soon()
+    shorten_scheduling_slice()
     deny_system_calls()
     return WorkerRuntime(setup).run()

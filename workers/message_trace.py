@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from router.amqp.text.messages import message_text
 from router.amqp.text.trace_context import TRACEPARENT, trace_context
-from router.log import TRACE, Log
+from router.log import TRACE, ProcessLog
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
@@ -34,7 +34,7 @@ class MessageSink(Protocol):
 class LogSink:
     """Writes the parts of messages that messageLoggingComponents names to module MESSAGE (management.md 4.7)."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ProcessLog) -> None:
         self._log = log
         self._enabled = False
         self.settings_changed()

@@ -8,7 +8,7 @@ from router.stats.counters cimport totals, unblock
 from router.interworker.layout cimport LinkSlot
 from router.interworker.region cimport Region
 from router.links.delivery_link cimport DeliveryLink
-from router.stalls.stall cimport note_stall
+from router.stalls.stall cimport update_stall
 
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 
@@ -150,7 +150,7 @@ cdef class SlotPool:
         for i in range(start, end):
             link = self.owners[i]
             if link is not None:
-                note_stall(link, now)
+                update_stall(link, now)
         return end if end < <uint32_t>len(self.owners) else 0
 
     @property

@@ -23,22 +23,22 @@ from router.control.handover import Handover
 from router.control.ops import (
     CredentialsGone,
     CredentialsOp,
-    LaterOp,
     LogOp,
     Op,
     Profile,
     ProfileGone,
     ProfileOp,
     TraceOp,
+    UnawaitedOp,
     WorkerOp,
     WorkerStateOp,
 )
 from router.control.setup import WorkerSetup
 from router.interworker.region import Region
-from router.log import CRITICAL, ERROR, LEVELS, WARNING, Log, LogError, LogSettings, place
+from router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
 from router.policy.names import NameRules, compile_names
 from router.policy.quota import TenantQuota
-from router.websocket.site import Site
+from router.websocket.origins import OriginPolicy
 from workers.background import BackgroundThread
 from workers.connections.admissions import Admissions
 from workers.connections.handler import ConnectionHandler
@@ -91,12 +91,12 @@ CONNECTOR_FAULTS: Final = {
 }
 
 
-def open_log(settings: dict[str, Any]) -> Log:
+def open_log(settings: dict[str, Any]) -> ProcessLog:
     """Return the log used until the first snapshot: with the settings of the start, or on stderr if that fails."""
     try:
-        return Log(LogSettings.from_dict(settings))
+        return ProcessLog(LogSettings.from_dict(settings))
     except LogError:
-        return Log()
+        return ProcessLog()
 
 
 class WorkerRuntime:
@@ -215,7 +215,7 @@ class WorkerRuntime:
 
     def _send_lines(self) -> None:
         self.lines_scheduled = False
-        counts, lines = self.log.take_news()
+        counts, lines = self.log.take_log_changes()
         self.control.send_event(control.Logged(counts, lines))
 
     def log_changed(self) -> None:
@@ -338,7 +338,7 @@ class WorkerRuntime:
             self.live = False
             self.control.send_event(control.Resync())
             return
-        if ops and isinstance(ops[-1], LaterOp):
+        if ops and isinstance(ops[-1], UnawaitedOp):
             self.control.send_event_later(control.Ack(epoch))
         else:
             self.control.send_event(control.Ack(epoch))
@@ -374,7 +374,7 @@ class WorkerRuntime:
                 port = self.ports[op.worker]
                 if op.state == "up" and not port.alive:
                     port.up(op.generation)
-            case LaterOp():
+            case UnawaitedOp():
                 pass
             case _:
                 assert_never(op)
@@ -444,11 +444,11 @@ class WorkerRuntime:
         return WebSocketTransport(self.loop, descriptor, connection, below, side)
 
     @staticmethod
-    def _site(profile: Profile, descriptor: int) -> Site:
+    def _site(profile: Profile, descriptor: int) -> OriginPolicy:
         """Return the listener of a request for WebSocket, as the rules for web pages need it."""
         opened = socket.socket(fileno=descriptor)
         try:
-            return Site(profile.host, tuple(profile.allowed_origins), str(opened.getsockname()[0]))
+            return OriginPolicy(profile.host, tuple(profile.allowed_origins), str(opened.getsockname()[0]))
         finally:
             opened.detach()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import recommend
 from pipeline.errors import PipelineError
-from router.cli.client import CREATED, NO_CONTENT, PREFIX, Client, ManagementError, guarded
+from router.cli.client import CREATED, NO_CONTENT, PREFIX, ManagementClient, ManagementError, run_tool
 from router.cli.options import add_connection_options, add_target_options, target
 
 HELP = "make the placements of a plan in a router by management, or undo them"
@@ -46,11 +46,11 @@ def read_plan(path: str, now: datetime) -> dict[str, Any]:
 
 def run(options: argparse.Namespace) -> int:
     plan = read_plan(options.plan, datetime.now(UTC))
-    return guarded(lambda: _apply(plan, options))
+    return run_tool(lambda: _apply(plan, options))
 
 
 def _apply(plan: dict[str, Any], options: argparse.Namespace) -> int:
-    with Client(target(options)) as client:
+    with ManagementClient(target(options)) as client:
         (router,) = client.rows("router", ["id"])
         rules = [rule for rule in plan["rules"] if rule["router"] == router["id"]]
         if not rules:
@@ -75,7 +75,7 @@ def _apply(plan: dict[str, Any], options: argparse.Namespace) -> int:
         return _change(client, gone, made, present)
 
 
-def _change(client: Client, gone: list[str], made: dict[str, Any], present: dict[str, Any]) -> int:
+def _change(client: ManagementClient, gone: list[str], made: dict[str, Any], present: dict[str, Any]) -> int:
     """All of it, or what was done is undone."""
     undo: list[tuple[str, dict[str, Any] | None]] = []  # name, and what it was
     try:
@@ -98,12 +98,12 @@ def _change(client: Client, gone: list[str], made: dict[str, Any], present: dict
     return 0
 
 
-def _create(client: Client, name: str, attributes: dict[str, Any]) -> None:
+def _create(client: ManagementClient, name: str, attributes: dict[str, Any]) -> None:
     body = {key: attributes[key] for key in _NAMES if attributes.get(key) is not None}
     client.call("CREATE", {"type": _TYPE, "name": name}, body, expect=CREATED)
 
 
-def _delete(client: Client, name: str) -> None:
+def _delete(client: ManagementClient, name: str) -> None:
     client.call("DELETE", {"type": _TYPE, "name": name}, expect=NO_CONTENT)
 
 

@@ -130,7 +130,7 @@ def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
     return f"amqp:/_topo/{OWN_AREA}/{router_id}/temp.{name}"
 
 
-def escapes(name: str) -> bool:
+def escapes_tenant_prefix(name: str) -> bool:
     """Return whether normalising a name again, after its tenant's prefix is added, would remove that prefix.
 
     Other routers normalise the whole address again: for them, `red/x:/blue/orders` is `blue/orders`, an address of
@@ -155,4 +155,4 @@ CONTROL_KEYS: Final = (
     key(TOPOLOGICAL, "qdrouter.ma"),
 )
 # Control addresses that management reports with the distribution `flood` (inter-router.md 3.4).
-FLOODED: Final = frozenset(record_key for record_key in CONTROL_KEYS if not record_key.endswith(".ma"))
+FLOODED_KEYS: Final = frozenset(record_key for record_key in CONTROL_KEYS if not record_key.endswith(".ma"))

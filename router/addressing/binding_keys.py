@@ -23,15 +23,15 @@ SYNTAX: Final = {
 }
 
 
-class _Node:
+class _KeyNode:
     """Node of the key tree: its children, and the bindings whose key ends at this node."""
 
     __slots__ = ("any", "bindings", "literals", "one")
 
     def __init__(self) -> None:
-        self.literals: dict[str, _Node] = {}
-        self.one: _Node | None = None
-        self.any: _Node | None = None
+        self.literals: dict[str, _KeyNode] = {}
+        self.one: _KeyNode | None = None
+        self.any: _KeyNode | None = None
         self.bindings: list[int] = []
 
     def empty(self) -> bool:
@@ -48,7 +48,7 @@ class KeyMatcher:
         if method not in SYNTAX:
             raise ValueError("Exchange matchMethod must be either 'amqp' or 'mqtt'")
         self._syntax = SYNTAX[method]
-        self._root = _Node()
+        self._root = _KeyNode()
         self._keys: dict[int, list[str]] = {}  # tokens by binding, in the order in which bindings were added
 
     def __len__(self) -> int:
@@ -62,11 +62,11 @@ class KeyMatcher:
         node = self._root
         for token in tokens:
             if token == self._syntax.one:
-                node.one = node = node.one or _Node()
+                node.one = node = node.one or _KeyNode()
             elif token == self._syntax.any:
-                node.any = node = node.any or _Node()
+                node.any = node = node.any or _KeyNode()
             else:
-                node = node.literals.setdefault(token, _Node())
+                node = node.literals.setdefault(token, _KeyNode())
         node.bindings.append(binding)
         self._keys[binding] = tokens
 
@@ -109,7 +109,7 @@ class KeyMatcher:
             result.append(token)
         return [*result, syntax.any] if any_waits else result
 
-    def _collect(self, node: _Node, tokens: list[str], at: int, found: set[int], seen: set[tuple[int, int]]) -> None:
+    def _collect(self, node: _KeyNode, tokens: list[str], at: int, found: set[int], seen: set[tuple[int, int]]) -> None:
         """Add the bindings below `node` that match the tokens from `at` on to `found`.
 
         `seen` holds the pairs of `any` node and position that are done, which bounds the work for any number of
@@ -136,7 +136,7 @@ class KeyMatcher:
                 if literal is not None:
                     self._collect(literal, tokens, position + 1, found, seen)
 
-    def _remove(self, node: _Node, tokens: list[str], at: int, binding: int) -> None:
+    def _remove(self, node: _KeyNode, tokens: list[str], at: int, binding: int) -> None:
         """Remove a binding below `node`, and the nodes that become empty."""
         if at == len(tokens):
             node.bindings.remove(binding)

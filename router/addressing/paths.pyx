@@ -16,7 +16,7 @@ cdef enum:
 cdef int64_t FAR = 1 << 62
 
 
-cdef class Trees:
+cdef class ShortestPathTrees:
     """Shortest-path trees of a network. Immutable, except that a tree is computed on first use. Owner: the creator."""
 
     cdef readonly int size

@@ -78,29 +78,29 @@ def from_prefix(prefix: str) -> str:
     return f"{stripped}/{ANY}"
 
 
-class _Node(Generic[T]):
+class _PatternNode(Generic[T]):
     """Node of the pattern tree: its children, and the value of the pattern that ends at this node."""
 
     __slots__ = ("any", "literals", "one", "value")
 
     def __init__(self) -> None:
-        self.literals: dict[str, _Node[T]] = {}
-        self.one: _Node[T] | None = None
-        self.any: _Node[T] | None = None
+        self.literals: dict[str, _PatternNode[T]] = {}
+        self.one: _PatternNode[T] | None = None
+        self.any: _PatternNode[T] | None = None
         self.value: tuple[T] | None = None  # in a tuple, because None is a valid value
 
-    def child(self, token: str) -> "_Node[T] | None":
+    def child(self, token: str) -> "_PatternNode[T] | None":
         if token == ONE:
             return self.one
         if token == ANY:
             return self.any
         return self.literals.get(token)
 
-    def make_child(self, token: str) -> "_Node[T]":
+    def make_child(self, token: str) -> "_PatternNode[T]":
         node = self.child(token)
         if node is not None:
             return node
-        node = _Node()
+        node = _PatternNode()
         if token == ONE:
             self.one = node
         elif token == ANY:
@@ -127,7 +127,7 @@ class PatternTree(Generic[T]):
     __slots__ = ("_count", "_root")
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._root: _PatternNode[T] = _PatternNode()
         self._count = 0
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class PatternTree(Generic[T]):
         self._count += node.value is None
         node.value = (value,)
 
-    def _node(self, tokens: list[str]) -> _Node[T]:
+    def _node(self, tokens: list[str]) -> _PatternNode[T]:
         """Return the node of a pattern; create missing nodes."""
         node = self._root
         for token in tokens:
@@ -157,7 +157,7 @@ class PatternTree(Generic[T]):
 
     def get(self, pattern: str) -> T | None:
         """Return the value stored under this pattern, compared in canonical form, or None."""
-        node: _Node[T] | None = self._root
+        node: _PatternNode[T] | None = self._root
         for token in canonical(pattern):
             if node is None:
                 break
@@ -191,7 +191,7 @@ class PatternTree(Generic[T]):
 
     def items(self) -> Iterator[tuple[str, T]]:
         """Yield all patterns in canonical form, joined by `/`, with their values."""
-        stack: list[tuple[list[str], _Node[T]]] = [([], self._root)]
+        stack: list[tuple[list[str], _PatternNode[T]]] = [([], self._root)]
         while stack:
             tokens, node = stack.pop()
             if node.value is not None:
@@ -208,7 +208,7 @@ class PatternTree(Generic[T]):
         return None if found is None else found[0]
 
 
-def _match(node: _Node[T], tokens: list[str], at: int, failed: set[tuple[int, int]]) -> tuple[T] | None:
+def _match(node: _PatternNode[T], tokens: list[str], at: int, failed: set[tuple[int, int]]) -> tuple[T] | None:
     """Return the value of the first complete match below `node` for the tokens from `at` on, in a tuple, or None.
 
     `failed` holds the failed attempts below a `#`. It bounds the work to nodes * tokens, even for hostile addresses.
@@ -230,7 +230,7 @@ def _match(node: _Node[T], tokens: list[str], at: int, failed: set[tuple[int, in
     return None if node.any is None else _match_any(node.any, tokens, at, failed)
 
 
-def _match_any(node: _Node[T], tokens: list[str], at: int, failed: set[tuple[int, int]]) -> tuple[T] | None:
+def _match_any(node: _PatternNode[T], tokens: list[str], at: int, failed: set[tuple[int, int]]) -> tuple[T] | None:
     """Return the first complete match below `node`, the node of a `#`, or None.
 
     The `#` consumes more and more tokens. In a canonical pattern, only a literal or the end follows a `#`.

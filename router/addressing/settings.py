@@ -19,7 +19,7 @@ DEFAULT_OVERFLOW: Final = "throttle"
 PRIORITIES: Final = 10  # number of message priorities; each has its own data link between two routers
 
 
-class Setting(NamedTuple):
+class AddressSetting(NamedTuple):
     """Setting of an address. Phases are 0 to 9. `priority` is 0 to 9, or None for the priority of each message."""
 
     distribution: str = BALANCED
@@ -36,18 +36,21 @@ class AddressSettings:
 
     __slots__ = ("_last", "_tree", "default")
 
-    def __init__(self, entries: Iterable[tuple[str, Setting]] = (), default: str = BALANCED) -> None:
+    def __init__(self, entries: Iterable[tuple[str, AddressSetting]] = (), default: str = BALANCED) -> None:
         """Store the settings of `entries`, pairs of pattern and setting as in the op.
 
         Raises DuplicatePatternError or PatternError for an invalid pattern.
         """
-        self.default = Setting(distribution=default)
-        self._tree: PatternTree[Setting] = PatternTree()
-        self._last: tuple[str | None, Setting] = (None, self.default)  # name of the last look-up, and its setting
+        self.default = AddressSetting(distribution=default)
+        self._tree: PatternTree[AddressSetting] = PatternTree()
+        self._last: tuple[str | None, AddressSetting] = (
+            None,
+            self.default,
+        )  # name of the last look-up, and its setting
         for pattern, setting in entries:
             self._tree.insert(pattern, setting)
 
-    def put(self, pattern: str, setting: Setting) -> None:
+    def put(self, pattern: str, setting: AddressSetting) -> None:
         """Add or replace the setting of a pattern. Raises PatternError for an invalid pattern."""
         self._tree.put(pattern, setting)
         self._last = (None, self.default)
@@ -57,11 +60,11 @@ class AddressSettings:
         self._tree.discard(pattern)
         self._last = (None, self.default)
 
-    def get(self, pattern: str) -> Setting | None:
+    def get(self, pattern: str) -> AddressSetting | None:
         """Return the setting stored under this pattern, or None."""
         return self._tree.get(pattern)
 
-    def pattern_of(self, setting: Setting) -> str | None:
+    def pattern_of(self, setting: AddressSetting) -> str | None:
         """Return the canonical pattern of a setting returned by `lookup`, None for the default setting.
 
         The search goes through all settings.
@@ -75,10 +78,10 @@ class AddressSettings:
 
     def set_default(self, distribution: str) -> None:
         """Set the distribution of addresses without a matching pattern."""
-        self.default = Setting(distribution=distribution)
+        self.default = AddressSetting(distribution=distribution)
         self._last = (None, self.default)
 
-    def lookup(self, name: str) -> Setting:
+    def lookup(self, name: str) -> AddressSetting:
         """Return the setting of a mobile address (normalised, with its tenant prefix), or the default setting.
 
         The last result is cached: an edge router looks up a new address a dozen times before it is attached.

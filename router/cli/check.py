@@ -8,7 +8,7 @@ from router.config.dangers import Danger, dangers
 from router.config.entities import AuthServiceConfig, Configuration, ConnectorConfig, ListenerConfig
 from router.config.errors import ConfigError
 from router.config.load import load
-from router.tls.profile import read_profile, uses_of
+from router.tls.profile import credential_uses_of, read_profile
 
 DAY = 86400  # seconds
 WARN_DAYS = 30  # remaining validity of certificates from which on a warning is printed
@@ -45,7 +45,7 @@ def _look_at_profiles(configuration: Configuration) -> tuple[tuple[ConfigError, 
     """Check the files that sslProfiles name. Return errors, and warnings as (log module, text)."""
     errors: list[ConfigError] = []
     warnings: list[tuple[str, str]] = []
-    uses = uses_of(configuration)
+    uses = credential_uses_of(configuration)
     for profile in configuration.ssl_profiles:
         found = read_profile(profile, uses.get(profile.name, ()))
         for fault in (*found.faults, *([] if found.names_fault is None else [found.names_fault])):

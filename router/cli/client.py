@@ -18,9 +18,9 @@ from proton import Endpoint, Message, ProtonException, SSLDomain, SSLException
 from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection, SendException
 
-from router.cli.options import MANAGEMENT, Target, address, router_of
+from router.cli.options import MANAGEMENT, QueryTarget, address, router_of
 from router.cli.output import escape_output, one_line
-from router.cli.streams import checked
+from router.cli.streams import run_command
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # prefix of long type names
 NODE: Final = {"type": "org.amqp.management", "name": "self"}  # properties that select the management node itself
@@ -139,10 +139,10 @@ class _Inbox(IncomingMessageHandler):
         event.container.yield_()
 
 
-class Client:
+class ManagementClient:
     """Connection to a router. Not thread-safe. As a context manager, it closes the connection."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: QueryTarget) -> None:
         """Connect. Raises proton's exceptions."""
         self._target = target
         self._connection = _connect(target)
@@ -361,7 +361,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _connect(target: Target) -> BlockingConnection:
+def _connect(target: QueryTarget) -> BlockingConnection:
     sasl = target.sasl
     return BlockingConnection(
         target.url.text,
@@ -374,26 +374,28 @@ def _connect(target: Target) -> BlockingConnection:
     )
 
 
-def _ssl_domain(target: Target) -> SSLDomain | None:
+def _ssl_domain(target: QueryTarget) -> SSLDomain | None:
     """Return the TLS settings; None for proton's defaults: no TLS for amqp, the system's authorities for amqps."""
     tls = target.tls
     if tls is None:
         return None
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
     mode = SSLDomain.VERIFY_PEER_NAME if tls.verify_name else SSLDomain.VERIFY_PEER
-    with _named(f"{tls.trust_file} has no authorities that can be read"):
+    with _with_error_text(f"{tls.trust_file} has no authorities that can be read"):
         if tls.trust_file:
             domain.set_trusted_ca_db(tls.trust_file)
         domain.set_peer_authentication(mode, tls.trust_file)
     if tls.certificate:
         key = tls.key or tls.certificate
-        with _named(f"the certificate {tls.certificate} cannot be used with the key {key} and the password given"):
+        with _with_error_text(
+            f"the certificate {tls.certificate} cannot be used with the key {key} and the password given"
+        ):
             domain.set_credentials(tls.certificate, key, tls.password)
     return domain
 
 
 @contextlib.contextmanager
-def _named(what: str) -> Iterator[None]:
+def _with_error_text(what: str) -> Iterator[None]:
     """Replace the text of proton's errors, which do not name the invalid file."""
     try:
         yield
@@ -401,13 +403,13 @@ def _named(what: str) -> Iterator[None]:
         raise SSLException(what) from error
 
 
-def guarded(command: Callable[[], int]) -> int:
+def run_tool(command: Callable[[], int]) -> int:
     """Run a tool with escaped output; report errors on stdout with exit code 1, as in 1.19 (management.md 8.3)."""
     with escape_output():
         if os.environ.get(DEBUG_VARIABLE):
             return command()
         _interrupts.watch()
-        return checked(lambda: _reported(command))
+        return run_command(lambda: _reported(command))
 
 
 def _reported(command: Callable[[], int]) -> int:

@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from router.cli.client import Client, Row, guarded
+from router.cli.client import ManagementClient, Row, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 from router.cli.output import one_line
 from router.config.entities import console_url
@@ -25,7 +25,7 @@ _COLUMNS = ["name", "host", "port", "http", "websockets", "httpRootDir", "sslPro
 def main(words: Sequence[str] | None = None, program: str = "sluice console") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return guarded(lambda: _run(options))
+    return run_tool(lambda: _run(options))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -39,7 +39,7 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     where = target(options)
-    with Client(where) as client:
+    with ManagementClient(where) as client:
         found = consoles(client.rows("listener", _COLUMNS), urlsplit(where.url.text).hostname or "")
     if not found:
         print(NONE, file=sys.stderr)

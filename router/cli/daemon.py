@@ -3,8 +3,8 @@
 import os
 import pwd
 
-from router.files import open_own
-from router.reach import find_obstacle
+from router.files import open_trusted
+from router.user_check import find_obstacle
 
 _STARTED = b"\0"  # report of a daemon that has started; any other report is an error text
 _ENDED_SILENTLY = "the detached router ended before it had started"
@@ -67,7 +67,7 @@ class Daemon:
             os.close(null)
         if pidfile is not None:
             try:
-                with open(open_own(pidfile, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), "w") as file:
+                with open(open_trusted(pidfile, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC), "w") as file:
                     file.write(f"{os.getpid()}\n")
             except (OSError, ValueError) as error:
                 raise DaemonError(f"Can't write pidfile {pidfile}") from error

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proton import ProtonException
 
-from router.cli.client import Client, ManagementError, guarded
+from router.cli.client import ManagementClient, ManagementError, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, address, target
 from router.cli.output import to_json
 from router.cli.table import Display
@@ -37,7 +37,7 @@ Answer = dict[str, Any]
 def main(words: Sequence[str] | None = None, program: str = "sluice explain") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return guarded(lambda: _run(options))
+    return run_tool(lambda: _run(options))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -56,12 +56,12 @@ def _run(options: argparse.Namespace) -> int:
     properties = {"address": options.address}
     if options.limit is not None:
         properties["limit"] = options.limit
-    with Client(target(options)) as client:
+    with ManagementClient(target(options)) as client:
         answer = client.node_call("EXPLAIN", properties)
         if options.alone:
             answer |= {"ways": [], "routers": {}}
         else:
-            answer |= follow(
+            answer |= follow_paths(
                 answer,
                 lambda router, edge: client.node_call(
                     "EXPLAIN", properties, address("", None if edge else router, router if edge else None)
@@ -71,10 +71,10 @@ def _run(options: argparse.Namespace) -> int:
         print(to_json(answer, 2))
     else:
         show_all(answer, Display(sys.stdout))
-    return 0 if taken(answer) else UNREACHABLE
+    return 0 if is_deliverable(answer) else UNREACHABLE
 
 
-def follow(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
+def follow_paths(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
     """Follow the paths of an address to the routers with consumers: over next hops, uplinks and to edge routers.
 
     `ask(router, edge)` returns the answer of a router. The result has `ways` and `routers`. Each way is a path from the
@@ -92,12 +92,12 @@ def follow(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
                 answers[router] = {"error": str(error)}
         return answers[router]
 
-    ways = _among_interiors([own], asked)
+    ways = _interior_paths([own], asked)
     for further in _further(answer)[:FOLLOWED]:
         asked(further["router"], further["edge"])
         ways.append([own, further["router"]])
         if not further["edge"]:
-            ways += _among_interiors([own, further["router"]], asked)
+            ways += _interior_paths([own, further["router"]], asked)
     for way in list(ways):
         for further in _further(asked(way[-1]))[:FOLLOWED]:
             if further["edge"] and further["router"] not in answers:
@@ -106,7 +106,7 @@ def follow(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
     return {"ways": ways, "routers": {router: found for router, found in answers.items() if router != own}}
 
 
-def _among_interiors(begin: list[str], asked: Callable[[str], Answer]) -> list[list[str]]:
+def _interior_paths(begin: list[str], asked: Callable[[str], Answer]) -> list[list[str]]:
     """Return the paths from the last router of `begin` to interior routers with consumers."""
     ways = []
     for goal in list(_remotes(asked(begin[-1])))[:FOLLOWED]:
@@ -131,17 +131,17 @@ def _remotes(answer: Answer) -> dict[str, str | None]:
     return {remote["router"]: remote["nextHop"] for record in answer.get("records", ()) for remote in record["remotes"]}
 
 
-def taken(answer: Answer) -> bool:
+def is_deliverable(answer: Answer) -> bool:
     """Return whether a message sent now would be delivered at this router or, by their answers, at another one."""
     if answer["reachable"] is False or not answer["ways"]:
         return bool(answer["reachable"])
-    here = any(_able(record) or record["inProcess"] for record in answer["records"])
+    here = any(_consumers_able(record) or record["inProcess"] for record in answer["records"])
     ends = (answer["routers"].get(path[-1], {}) for path in answer["ways"])
     unknown = answer["reachable"]  # assumed for routers without an answer
     return here or any(end.get("reachable", unknown) for end in ends)
 
 
-def _able(record: Answer) -> int:
+def _consumers_able(record: Answer) -> int:
     """Return the number of consumers that can take a message; for older versions, of those with credit."""
     return int(record["consumersAble"] if "consumersAble" in record else record["consumersWithCredit"])
 

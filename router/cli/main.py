@@ -9,7 +9,7 @@ from typing import Final
 from router.cli.check import check
 from router.cli.output import escape_output
 from router.cli.start import StartOptions, default_config, start
-from router.cli.streams import checked
+from router.cli.streams import run_command
 from router.version import VERSION
 
 # Commands with their own parser: module with `main(words, program)`, and help text. A module is imported when its
@@ -31,7 +31,7 @@ TOOLS: Final = {
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command `sluice` with the words of the command line; return the exit code."""
     given = sys.argv[1:] if words is None else words
-    return checked(lambda: _run(given))
+    return run_command(lambda: _run(given))
 
 
 def _run(words: Sequence[str]) -> int:

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from router.cli.client import PREFIX, Client, guarded
+from router.cli.client import PREFIX, ManagementClient, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 from router.cli.output import to_json
-from router.cli.streams import checked
+from router.cli.streams import run_command
 from router.config.schema import SCHEMA
 
 STANDARD: Final = (
@@ -42,7 +42,7 @@ class _UsageError(Exception):
 
 def main(words: Sequence[str] | None = None, program: str = "qdmanage") -> int:
     """Run the command; return the exit code."""
-    return checked(lambda: _main(words, program))
+    return run_command(lambda: _main(words, program))
 
 
 def _main(words: Sequence[str] | None, program: str) -> int:
@@ -58,7 +58,7 @@ def _main(words: Sequence[str] | None, program: str) -> int:
         command = _Command(options, operation, rest)
     except _UsageError as error:
         made.error(str(error))
-    return guarded(command.run)
+    return run_tool(command.run)
 
 
 def _negative(word: str) -> bool:
@@ -101,7 +101,7 @@ class _Command:
         self._arguments = arguments
         name = operation.upper()
         self._name = name if name in STANDARD else ""  # name of a standard operation
-        standard: dict[str, Callable[[Client], None]] = {
+        standard: dict[str, Callable[[ManagementClient], None]] = {
             "QUERY": self._query,
             "CREATE": self._create,
             "READ": self._read,
@@ -129,18 +129,18 @@ class _Command:
         self._maps = self._read_stdin() if self._options.stdin and self._name in ("CREATE", "UPDATE") else None
         self._properties = _json_map(self._options.properties)
         self._body = _json_body(self._options.body)
-        with Client(target(self._options)) as client:
+        with ManagementClient(target(self._options)) as client:
             self._call(client)
         return 0
 
     # Operations
 
-    def _query(self, client: Client) -> None:
+    def _query(self, client: ManagementClient) -> None:
         columns, rows = client.query(self._type, self._arguments)
         maps = [dict(zip(columns, row, strict=False)) for row in rows]
         self._print([{name: value for name, value in each.items() if value is not None} for each in maps])
 
-    def _create(self, client: Client) -> None:
+    def _create(self, client: ManagementClient) -> None:
         def create(attributes: Attributes) -> Any:
             selected = self._selection(attributes)
             selected.pop("identity", None)
@@ -148,7 +148,7 @@ class _Command:
 
         self._each(create)
 
-    def _update(self, client: Client) -> None:
+    def _update(self, client: ManagementClient) -> None:
         def update(attributes: Attributes) -> Any:
             body = {
                 name: _UPDATE_BOOLEANS.get(value, value) if isinstance(value, str) else value
@@ -167,21 +167,21 @@ class _Command:
         else:
             self._print(call(self._maps))
 
-    def _read(self, client: Client) -> None:
+    def _read(self, client: ManagementClient) -> None:
         self._print(client.call("READ", self._selection(self._attributes)))
 
-    def _delete(self, client: Client) -> None:
+    def _delete(self, client: ManagementClient) -> None:
         client.call("DELETE", self._selection(self._attributes), expect=204)
 
-    def _introspect(self, client: Client) -> None:
+    def _introspect(self, client: ManagementClient) -> None:
         entity_type = self._arguments[0] if self._arguments else self._type
         properties = {} if entity_type is None else {"entityType": entity_type}
         self._print(client.node_call(self._operation.upper(), properties))
 
-    def _nodes(self, client: Client) -> None:
+    def _nodes(self, client: ManagementClient) -> None:
         self._print(client.node_call("GET-MGMT-NODES"))
 
-    def _other(self, client: Client) -> None:
+    def _other(self, client: ManagementClient) -> None:
         properties = {**self._selection({}, both=True), **self._attributes, **self._properties}
         answer = client.call(self._operation, properties, self._body, expect=None)
         if isinstance(answer, str):

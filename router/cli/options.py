@@ -15,7 +15,7 @@ MANAGEMENT = "$management"
 _SCHEMES = {"amqp": 5672, "amqps": 5671}  # default ports by scheme; the schemes are also accepted as port names
 
 
-class Url(Struct, frozen=True):
+class ManagementUrl(Struct, frozen=True):
     """Parsed URL `[amqp[s]://][user[:pass]@]host[:port][/path]`."""
 
     scheme: str
@@ -26,7 +26,7 @@ class Url(Struct, frozen=True):
     path: str
 
     @classmethod
-    def parse(cls, text: str) -> "Url":
+    def parse(cls, text: str) -> "ManagementUrl":
         """Parse `text`. Raises ValueError for an invalid URL."""
         scheme, separator, rest = text.partition("://")
         if not separator:
@@ -69,7 +69,7 @@ def _host_and_port(place: str, text: str) -> tuple[str, int | None]:
     return host, number
 
 
-class Tls(Struct, frozen=True):
+class TlsOptions(Struct, frozen=True):
     """TLS options; None for those not given."""
 
     certificate: str | None
@@ -79,7 +79,7 @@ class Tls(Struct, frozen=True):
     verify_name: bool
 
 
-class Sasl(Struct, frozen=True):
+class SaslOptions(Struct, frozen=True):
     """SASL options, including user and password from the URL."""
 
     mechanisms: str | None
@@ -87,17 +87,17 @@ class Sasl(Struct, frozen=True):
     password: str | None
 
 
-class Target(Struct, frozen=True):
+class QueryTarget(Struct, frozen=True):
     """Router to query, and options of the connection.
 
     `tls` None: no TLS, or with `amqps` the system's defaults. `sasl` None: no SASL layer.
     """
 
-    url: Url
+    url: ManagementUrl
     address: str
     timeout: float
-    tls: Tls | None
-    sasl: Sasl | None
+    tls: TlsOptions | None
+    sasl: SaslOptions | None
 
 
 class Parser(argparse.ArgumentParser):
@@ -155,13 +155,13 @@ def add_connection_options(parser: argparse.ArgumentParser, *, bus: bool = True)
     )
 
 
-def target(options: argparse.Namespace) -> Target:
+def target(options: argparse.Namespace) -> QueryTarget:
     """Evaluate the options. Raises ValueError for an invalid URL, OSError for an unreadable password file."""
-    url = Url.parse(options.bus)
+    url = ManagementUrl.parse(options.bus)
     tls = None
     if options.ssl_certificate or options.ssl_trustfile:
         url = replace(url, scheme="amqps")
-        tls = Tls(
+        tls = TlsOptions(
             options.ssl_certificate,
             options.ssl_key,
             options.ssl_trustfile,
@@ -169,13 +169,13 @@ def target(options: argparse.Namespace) -> Target:
             not options.ssl_disable_peer_name_verify,
         )
     elif url.scheme == "amqps" and options.ssl_disable_peer_name_verify:
-        tls = Tls(None, None, None, None, verify_name=False)
+        tls = TlsOptions(None, None, None, None, verify_name=False)
     user = options.sasl_username or url.user
     password = _secret(options.sasl_password or url.password, options.sasl_password_file)
     sasl = None
     if options.sasl_mechanisms or user or password is not None or url.scheme == "amqps":
-        sasl = Sasl(options.sasl_mechanisms, user, password)
-    return Target(url, address(url.path, options.router, options.edge_router), options.timeout, tls, sasl)
+        sasl = SaslOptions(options.sasl_mechanisms, user, password)
+    return QueryTarget(url, address(url.path, options.router, options.edge_router), options.timeout, tls, sasl)
 
 
 def _secret(text: str | None, path: str | None) -> str | None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final, TextIO, cast
 
-from router.log.text import safe
+from router.log.text import escape_unprintable
 
 _DELETE: Final = "\x7f"  # the only control character that JSON does not escape
 
@@ -38,12 +38,12 @@ class EscapingStream:
 
 def printable(text: str) -> str:
     """Return text with all unprintable characters escaped, except line ends and tabs."""
-    return text if text.isprintable() else "\n".join(safe(line) for line in text.split("\n"))
+    return text if text.isprintable() else "\n".join(escape_unprintable(line) for line in text.split("\n"))
 
 
 def one_line(text: str) -> str:
     """Return text with all unprintable characters escaped, for use within a line."""
-    return text if text.isprintable() else safe(text).replace("\t", "\\t")
+    return text if text.isprintable() else escape_unprintable(text).replace("\t", "\\t")
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from router.cli.client import NODE, Client, guarded
+from router.cli.client import NODE, ManagementClient, run_tool
 from router.cli.options import add_connection_options, add_target_options, target
 from router.cli.output import one_line, to_json
 from router.cli.start import default_config
 from router.config.errors import ConfigError
 from router.config.load import load
-from router.policy.question import Question, QuestionError
+from router.policy.question import PolicyQuestion, QuestionError
 
 DESCRIPTION: Final = (
     "Explain whether the policy allows a connection and its links. The policy is that of a configuration file and its "
@@ -27,7 +27,7 @@ def main(words: Sequence[str] | None = None, program: str = "sluice policy") -> 
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
     if options.url is not None:
-        return guarded(lambda: _show(_of_router(options), options))
+        return run_tool(lambda: _show(_of_router(options), options))
     try:
         found = [finding.as_map() for finding in _question(options).answer(load(options.config))]
     except (ConfigError, QuestionError) as error:
@@ -64,13 +64,13 @@ def parser(program: str) -> argparse.ArgumentParser:
     return made
 
 
-def _question(options: argparse.Namespace) -> Question:
-    return Question.of({name: getattr(options, name) for name in _ASKED})
+def _question(options: argparse.Namespace) -> PolicyQuestion:
+    return PolicyQuestion.of({name: getattr(options, name) for name in _ASKED})
 
 
 def _of_router(options: argparse.Namespace) -> list[dict[str, Any]]:
     options.bus = options.url
-    with Client(target(options)) as client:
+    with ManagementClient(target(options)) as client:
         found: list[dict[str, Any]] = client.call("EXPLAIN-POLICY", NODE, _question(options).as_map())
     return found
 

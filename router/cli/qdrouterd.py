@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from router.cli.getopt_long import Option, OptionError, parse
 from router.cli.start import StartOptions, default_config, start
-from router.cli.streams import checked
+from router.cli.streams import run_command
 from router.version import VERSION
 
 DEFAULT_LIBRARY = "/usr/lib/qpid-dispatch/python"  # shown in the usage only; the router needs no library directory
@@ -46,7 +46,7 @@ def usage(program: str) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command `qdrouterd` with the words of the command line; return the exit code."""
     given = sys.argv[1:] if words is None else words
-    return checked(lambda: _run(given))
+    return run_command(lambda: _run(given))
 
 
 def _run(words: Sequence[str]) -> int:

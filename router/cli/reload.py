@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from router.cli.client import Client, ManagementError, guarded
+from router.cli.client import ManagementClient, ManagementError, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 
 DESCRIPTION = (
@@ -16,7 +16,7 @@ DESCRIPTION = (
 def main(words: Sequence[str] | None = None, program: str = "sluice reload") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return guarded(lambda: _run(options))
+    return run_tool(lambda: _run(options))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -32,7 +32,7 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     asked = {name: True for name in ("plan", "undo") if getattr(options, name)}
-    with Client(target(options)) as client:
+    with ManagementClient(target(options)) as client:
         try:
             answer = client.node_call("RELOAD", asked)
         except ManagementError as error:

@@ -14,7 +14,7 @@ from router.config.entities import Configuration
 from router.config.errors import ConfigError, ConfigFileError
 from router.config.inherited import INHERITED
 from router.config.load import load
-from router.log import Log, LogError
+from router.log import LogError, ProcessLog
 
 # Default configuration files in order of preference; the second one is that of Dispatch.
 DEFAULT_CONFIGS = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
@@ -63,7 +63,7 @@ def start(options: StartOptions) -> int:
 
 
 def _foreground(options: StartOptions) -> int:
-    log = Log()
+    log = ProcessLog()
     try:
         configuration = _prepare(options.config, options.include, log)
     except StartError as error:
@@ -85,7 +85,7 @@ def _detached(daemon: Daemon, options: StartOptions, config: str, include: str |
     """In the daemon: report to the parent, then run."""
     try:
         daemon.settle(options.pidfile, options.user)
-        log = Log()
+        log = ProcessLog()
         configuration = _prepare(config, include, log)
     except (StartError, DaemonError) as error:
         daemon.report(str(error))
@@ -97,7 +97,7 @@ def _detached(daemon: Daemon, options: StartOptions, config: str, include: str |
     return _run(configuration, log, options)
 
 
-def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
+def _run(configuration: Configuration, log: ProcessLog, options: StartOptions) -> int:
     user = options.become_user, options.become_group
     try:
         from supervisor.main import run  # not needed by other commands
@@ -111,7 +111,7 @@ def _run(configuration: Configuration, log: Log, options: StartOptions) -> int:
     return code
 
 
-def _prepare(config: str, include: str | None, log: Log) -> Configuration:
+def _prepare(config: str, include: str | None, log: ProcessLog) -> Configuration:
     """Load the configuration and set up the log. Log errors, and raise StartError."""
     if include is not None:
         _check_include(include)
@@ -136,13 +136,13 @@ def _prepare(config: str, include: str | None, log: Log) -> Configuration:
     return configuration
 
 
-def _log_warnings(warnings: Sequence[tuple[str, str]], log: Log) -> None:
+def _log_warnings(warnings: Sequence[tuple[str, str]], log: ProcessLog) -> None:
     """Log the warnings of an invalid file."""
     for module, text in warnings:
         log.warning(module, text)
 
 
-def _log_errors(error: ConfigError, log: Log) -> str:
+def _log_errors(error: ConfigError, log: ProcessLog) -> str:
     """Log all errors of an invalid file. Return the text of the error that Dispatch would report first."""
     texts = []
     for each in error.errors:

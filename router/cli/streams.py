@@ -34,7 +34,7 @@ def discard_missing() -> None:
         _open_null(descriptor, os.O_RDWR)
 
 
-def checked(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
     """Run a command and return its exit code. If its output cannot be written, print the reason and return 1."""
     try:
         try:

@@ -14,10 +14,10 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 
-from router.cli.client import Client, guarded
+from router.cli.client import ManagementClient, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 from router.cli.output import printable, raw_output
-from router.cli.top_view import Sample, frame, take
+from router.cli.top_view import RouterSample, render_frame, take_sample
 
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
 DEFAULT_ROWS: Final = 10  # addresses and links shown
@@ -28,7 +28,7 @@ _QUIT: Final = b"qQ\x03\x04"
 def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return guarded(lambda: _run(options))
+    return run_tool(lambda: _run(options))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -57,11 +57,13 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    with Client(target(options)) as client:
-        before = take(client)
+    with ManagementClient(target(options)) as client:
+        before = take_sample(client)
         if options.once:
             select.select([], [], [], options.interval)
-            _console(None if sys.stdout.isatty() else _WIDTH).print(Harmless(frame(take(client), before, options.rows)))
+            _console(None if sys.stdout.isatty() else _WIDTH).print(
+                EscapedFrame(render_frame(take_sample(client), before, options.rows))
+            )
             return 0
         with _keys() as keyboard:
             try:
@@ -76,25 +78,25 @@ def _console(width: int | None = None) -> Console:
     return Console(file=raw_output(), width=width, markup=False, emoji=False, highlight=False)
 
 
-class Harmless:
+class EscapedFrame:
     """Frame whose texts are escaped. Only its own layout and styles produce control characters."""
 
-    def __init__(self, frame: RenderableType) -> None:
-        self._frame = frame
+    def __init__(self, render_frame: RenderableType) -> None:
+        self._frame = render_frame
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._frame, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
-def _watch(client: Client, before: Sample, options: argparse.Namespace, keyboard: int | None) -> None:
+def _watch(client: ManagementClient, before: RouterSample, options: argparse.Namespace, keyboard: int | None) -> None:
     """Show frames until a key ends the view."""
     latest = before
-    first = Harmless(frame(latest, latest, options.rows))
+    first = EscapedFrame(render_frame(latest, latest, options.rows))
     with Live(first, console=_console(), screen=True, auto_refresh=False) as live:
         while not _quit(keyboard, options.interval):
-            before, latest = latest, take(client)
-            live.update(Harmless(frame(latest, before, options.rows)), refresh=True)
+            before, latest = latest, take_sample(client)
+            live.update(EscapedFrame(render_frame(latest, before, options.rows)), refresh=True)
 
 
 def _quit(keyboard: int | None, seconds: float) -> bool:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from router.cli.client import Client, Row
+from router.cli.client import ManagementClient, Row
 from router.cli.output import one_line
 from router.cli.stat.addresses import class_of, phase_of, text_of
 from router.cli.table import long_time, memory, short_time
@@ -39,7 +39,7 @@ _RATES: Final = [
 ]
 
 
-class Sample(Struct, frozen=True):
+class RouterSample(Struct, frozen=True):
     """State of a router at one time. `at` is in seconds of the monotonic clock. Rows are by identity."""
 
     at: float
@@ -50,13 +50,13 @@ class Sample(Struct, frozen=True):
     vhosts: dict[str, Row]  # vhosts, and groups under `VHOST, GROUP`
 
 
-def take(client: Client) -> Sample:
+def take_sample(client: ManagementClient) -> RouterSample:
     """Take a sample. Its texts are escaped here, before their widths are computed."""
 
     def rows(short_type: str, columns: list[str] | None = None) -> list[Row]:
         return list(_escaped(client.rows(short_type, columns, MAX_ROWS)))
 
-    return Sample(
+    return RouterSample(
         time.monotonic(),
         rows("router")[0],
         {worker["worker"]: worker for worker in _escaped(client.node_call("GET-WORKERS"))},
@@ -86,7 +86,7 @@ def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
                     yield f"{row['hostname']}, {group}", use
 
 
-def frame(now: Sample, before: Sample, rows: int) -> RenderableType:
+def render_frame(now: RouterSample, before: RouterSample, rows: int) -> RenderableType:
     """Return a frame with present values, and rates since the previous sample."""
     seconds = now.at - before.at
     return Group(
@@ -110,7 +110,7 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _head(now: Sample, before: Sample, seconds: float) -> Iterable[RenderableType]:
+def _head(now: RouterSample, before: RouterSample, seconds: float) -> Iterable[RenderableType]:
     router = now.router
     title = f"{router['id']}  {router['mode']}  version {router['version']}  up {long_time(router['uptimeSeconds'])}"
     yield Text(f"{title}  {time.strftime('%H:%M:%S')}", style="bold")
@@ -134,7 +134,7 @@ def _table(title: str, heads: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def _workers(now: Sample, before: Sample, seconds: float) -> Table:
+def _workers(now: RouterSample, before: RouterSample, seconds: float) -> Table:
     heads = [
         ("worker", ">"), ("state", "<"), ("pid", ">"), ("gen", ">"), ("cpu %", ">"), ("memory", ">"), ("conns", ">"),
         ("links", ">"), ("in/s", ">"), ("out/s", ">"), ("wakes/s", ">"), ("buffered", ">"), ("ring %", ">"),
@@ -195,7 +195,7 @@ def _busiest(
     return [(row, before.get(name)) for name, row in busiest]
 
 
-def _addresses(now: Sample, before: Sample, seconds: float, rows: int) -> Table:
+def _addresses(now: RouterSample, before: RouterSample, seconds: float, rows: int) -> Table:
     heads = [
         ("address", "<"), ("class", "<"), ("phs", "<"), ("distrib", "<"), ("consumers", ">"), ("in/s", ">"),
         ("out/s", ">"), ("in", ">"), ("out", ">"),
@@ -241,14 +241,14 @@ def _link_table(title: str, links: list[tuple[Row, Row | None]], speed: Callable
     return table
 
 
-def _links(now: Sample, before: Sample, seconds: float, rows: int) -> Table:
+def _links(now: RouterSample, before: RouterSample, seconds: float, rows: int) -> Table:
     links = _busiest(now.links, before.links, ("deliveryCount",), seconds, rows)
     return _link_table(
         "Busiest links", links, lambda row, earlier: _shown(rate(row, earlier, "deliveryCount", seconds))
     )
 
 
-def _vhosts(now: Sample, before: Sample, seconds: float, rows: int) -> Iterable[Table]:
+def _vhosts(now: RouterSample, before: RouterSample, seconds: float, rows: int) -> Iterable[Table]:
     """Yield a table of vhosts and groups with connections, the busiest first; nothing without policy."""
     if not now.vhosts:
         return
@@ -270,7 +270,7 @@ def _vhosts(now: Sample, before: Sample, seconds: float, rows: int) -> Iterable[
     yield table
 
 
-def _blocked(now: Sample, rows: int) -> Iterable[Table]:
+def _blocked(now: RouterSample, rows: int) -> Iterable[Table]:
     """Yield a table of the links without credit for longest; nothing if no link is blocked."""
 
     def waits(row: Row) -> Any:

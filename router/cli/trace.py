@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from router.cli.client import Client, guarded
+from router.cli.client import ManagementClient, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 from router.cli.output import one_line
 
@@ -16,7 +16,7 @@ _CREDIT = 100  # messages with frames in flight
 def main(words: Sequence[str] | None = None, program: str = "sluice trace") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return guarded(lambda: _run(options))
+    return run_tool(lambda: _run(options))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> int:
     properties: dict[str, Any] = {"connection": identity}
     if options.count > 0:
         properties["lines"] = options.count
-    with Client(target(options)) as client:
+    with ManagementClient(target(options)) as client:
         try:
             for lines in client.stream("TRACE", properties, _CREDIT):
                 for seconds, text in lines:

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 from router.amqp.message import Message
 from router.client.attach import Terminus
 from router.client.backoff import Backoff
-from router.client.core import Core, Options, Stage, target
+from router.client.core import ClientCore, ConnectionStage, Options, target
 from router.client.links import Delivery, LinkState, ReceiverState, SenderState
 from router.client.outcome import Outcome
 from router.client.session import SessionState
@@ -42,7 +42,7 @@ async def aconnect(
     """Return an open connection, as `connect` does."""
     connection = AsyncConnection(*target(url, options), reconnect)
     try:
-        await connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
+        await connection.wait(lambda: connection.core.stage is ConnectionStage.OPEN, timeout)
     except BaseException:
         await connection.abort()
         raise
@@ -93,7 +93,7 @@ class AsyncConnection:
     """Connection that `aconnect` returns."""
 
     def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
-        self.core = Core(options)
+        self.core = ClientCore(options)
         self.core.changed = self._soon
         self.core.later = self._compute
         self.urls = urls
@@ -237,7 +237,7 @@ class AsyncConnection:
     async def _run(self) -> None:
         """Connect, and reconnect after a loss."""
         attempt = 0
-        while self.core.stage is not Stage.CLOSED:
+        while self.core.stage is not ConnectionStage.CLOSED:
             url = self.urls[attempt % len(self.urls)]
             attempt += 1
             try:
@@ -251,7 +251,7 @@ class AsyncConnection:
                         server_hostname=None if context is None else name,
                     )
             except OSError as error:  # includes TimeoutError
-                self.core.not_connected(url, error)
+                self.core.connection_attempt_failed(url, error)
             else:
                 await protocol.ended
                 if self.core.was_open:

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 from router.amqp.message import Message
 from router.client.attach import Terminus
 from router.client.backoff import Backoff
-from router.client.core import Core, Options, Stage, target
+from router.client.core import ClientCore, ConnectionStage, Options, target
 from router.client.errors import UnsettledError
 from router.client.links import Delivery, LinkState, ReceiverState, SenderState
 from router.client.outcome import Outcome
@@ -47,7 +47,7 @@ def connect(
     """
     connection = SyncConnection(*target(url, options), reconnect)
     try:
-        connection.wait(lambda: connection.core.stage is Stage.OPEN, timeout)
+        connection.wait(lambda: connection.core.stage is ConnectionStage.OPEN, timeout)
     except BaseException:
         connection.abort()
         raise
@@ -58,7 +58,7 @@ class SyncConnection:
     """Connection that `connect` returns."""
 
     def __init__(self, urls: Sequence[Url], options: Options, reconnect: Backoff | None) -> None:
-        self.core = Core(options)
+        self.core = ClientCore(options)
         self.core.changed = self._flush
         self.urls = urls
         self.reconnect = reconnect
@@ -185,7 +185,7 @@ class SyncConnection:
             self.core.receive(octets, time.monotonic())
         finally:
             self._flushing = False
-        if self.core.stage is Stage.OPEN:
+        if self.core.stage is ConnectionStage.OPEN:
             self._attempt = 0
 
     def _flush(self) -> None:
@@ -207,7 +207,7 @@ class SyncConnection:
         finally:
             self._flushing = False
         if self.core.closing and self.core.connection is not None:
-            if self.core.stage is Stage.CLOSED:
+            if self.core.stage is ConnectionStage.CLOSED:
                 # After this side's close, the peer answers with the end of its stream.
                 self._socket.end_output()
             else:
@@ -220,7 +220,7 @@ class SyncConnection:
             self._socket = None
         self._unsent = memoryview(b"")
         self.core.lost(why)
-        if self.core.stage is not Stage.CLOSED:
+        if self.core.stage is not ConnectionStage.CLOSED:
             self._plan()
 
     def _plan(self) -> None:
@@ -244,7 +244,7 @@ class SyncConnection:
         try:
             self._socket = ClientSocket.connect(url.host, url.port, patience, *self.core.tls(url))
         except OSError as error:
-            self.core.not_connected(url, error)
+            self.core.connection_attempt_failed(url, error)
             return self._plan()
         self.core.start(time.monotonic(), url.secure)
         return self._flush()

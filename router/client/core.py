@@ -34,7 +34,7 @@ from router.client.session import SessionState
 from router.client.tls import Tls, failure
 from router.client.url import Url, parse
 from router.record import Record
-from router.sasl.client import ways_in
+from router.sasl.client import usable_exchanges
 
 NANOSECONDS = 1_000_000_000
 MS = 1000
@@ -94,7 +94,7 @@ def target(url: str | Sequence[str], given: dict[str, Any]) -> tuple[list[Url], 
     return urls, options
 
 
-class Stage(Enum):
+class ConnectionStage(Enum):
     """State of a connection."""
 
     DOWN = auto()  # no transport, or one that has not opened yet
@@ -102,12 +102,12 @@ class Stage(Enum):
     CLOSED = auto()  # closed by this client, or not to be opened again
 
 
-class Core:
+class ClientCore:
     """Connection of a client. Owner: its driver, which calls it from one thread."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.stage = Stage.DOWN
+        self.stage = ConnectionStage.DOWN
         self.scheduler = Scheduler()
         self.connection: Connection | None = None
         self.sessions: list[SessionState] = []
@@ -133,7 +133,7 @@ class Core:
         settings = self.options.tls or Tls()
         return settings.context() if url.secure else None, settings.server_name or url.host
 
-    def not_connected(self, url: Url, error: OSError) -> None:
+    def connection_attempt_failed(self, url: Url, error: OSError) -> None:
         """Note an attempt that failed before there was a transport."""
         self.refused = isinstance(error, ssl.SSLCertVerificationError)
         self.error = ConnectionFailedError("", f"{url.host}:{url.port}: {failure(error)}")
@@ -199,8 +199,8 @@ class Core:
                 pass  # links end turn by turn
             self.error = ConnectionFailedError("", description)
         connection.release()
-        if self.stage is Stage.OPEN:
-            self.stage = Stage.DOWN
+        if self.stage is ConnectionStage.OPEN:
+            self.stage = ConnectionStage.DOWN
         for session in self.sessions:
             session.connection_lost()
 
@@ -211,7 +211,7 @@ class Core:
 
     def close(self, condition: str | None = None, description: str | None = None) -> None:
         """Close for good."""
-        self.stage = Stage.CLOSED
+        self.stage = ConnectionStage.CLOSED
         if self.connection is not None and not self.connection.finished:
             if self.connection.remote_open is None:
                 self.connection.drop_silently()
@@ -222,12 +222,12 @@ class Core:
 
     def give_up(self) -> None:
         """Mark the connection as not to be opened again."""
-        self.stage = Stage.CLOSED
+        self.stage = ConnectionStage.CLOSED
         self.error = self.error or ConnectionFailedError("", "the connection is closed")
 
     def check(self) -> None:
         """Raise ConnectionFailedError if the connection is closed for good."""
-        if self.stage is Stage.CLOSED:
+        if self.stage is ConnectionStage.CLOSED:
             raise self.error or ConnectionFailedError("", "the connection is closed")
 
     def _clock(self, now: float) -> None:
@@ -240,7 +240,7 @@ class Core:
         self.check()
         session = SessionState(self, window)
         self.sessions.append(session)
-        if self.stage is Stage.OPEN:
+        if self.stage is ConnectionStage.OPEN:
             session.begin(self.connection)
         return session
 
@@ -276,9 +276,9 @@ class Core:
             return name != "ANONYMOUS" or (user is None and token is None)
 
         external = self.secure and options.tls is not None and options.tls.certificate is not None
-        return ways_in(allowed, user, password, platform.node(), external=external, token=token)
+        return usable_exchanges(allowed, user, password, platform.node(), external=external, token=token)
 
-    def _explained(self, description: str) -> str:
+    def _describe_refusal(self, description: str) -> str:
         """Add the reason of a failed login if this client, and not the peer, has refused."""
         sasl = self._sasl
         if sasl is None or sasl.picked is not None or not sasl.done:
@@ -300,7 +300,7 @@ class Core:
 
     def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
         self.remote = remote
-        self.stage = Stage.OPEN
+        self.stage = ConnectionStage.OPEN
         self.was_open = True
         for session in self.sessions:
             session.begin(connection)
@@ -318,13 +318,13 @@ class Core:
         return False
 
     def on_closed(self, connection: Connection, error: tuple[str, str] | None) -> None:
-        if self.stage is Stage.OPEN:
-            self.stage = Stage.DOWN
+        if self.stage is ConnectionStage.OPEN:
+            self.stage = ConnectionStage.DOWN
         condition, description = error or ("", "")
         # The login was refused, or the peer does not use AMQP: another attempt would end in the same way.
         self.refused = connection.remote_open is None and condition in (UNAUTHORIZED, FRAMING_ERROR) and not self._lost
-        if self.stage is not Stage.CLOSED:
-            description = self._explained(description) if self.refused else description
+        if self.stage is not ConnectionStage.CLOSED:
+            description = self._describe_refusal(description) if self.refused else description
             self.error = ConnectionFailedError(condition, description or "the peer has closed the connection")
 
     def on_fault(self, connection: Connection, fault: BaseException) -> None:

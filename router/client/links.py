@@ -312,13 +312,13 @@ class ReceiverState(LinkState):
     def take(self) -> Delivery | None:
         """Return the next delivery, or None."""
         if not self.arrived:
-            self.top_up()
+            self.replenish_credit()
             return None
         delivery = self.arrived.popleft()
-        self.top_up()
+        self.replenish_credit()
         return delivery
 
-    def top_up(self) -> None:
+    def replenish_credit(self) -> None:
         """Grant credit for deliveries taken, a quarter of the window at a time."""
         if self.window and self.drained and self.link is not None and self.answer is not None and not self.link.ended:
             room = self.window - len(self.arrived)
@@ -340,7 +340,7 @@ class ReceiverState(LinkState):
         if not self.answer.refused:
             self.link.begin_at(self.answer.initial_delivery_count)
             if self.window:
-                self.top_up()
+                self.replenish_credit()
             elif self.granted:
                 self.link.flow(self.granted)
 

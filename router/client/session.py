@@ -9,13 +9,13 @@ from router.client.bulk import BulkState
 from router.client.links import LinkState, ReceiverState, SenderState
 
 if TYPE_CHECKING:
-    from router.client.core import Core
+    from router.client.core import ClientCore
 
 
 class SessionState:
     """Session that outlives its transports. Handler of the engine's session. Owner: the core of its connection."""
 
-    def __init__(self, core: "Core", window: int | None = None) -> None:
+    def __init__(self, core: "ClientCore", window: int | None = None) -> None:
         """Create it. window: frames that the peer may send before this client opens the window again; None: some MB."""
         self.core = core
         self.window = window

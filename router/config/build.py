@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from router.config import allowed_routers
 from router.config.allowed_routers import AllowedRouter
-from router.config.build_auth import words
+from router.config.build_auth import split_words
 from router.config.entities import (
     DEFAULT_LINK_CAPACITY,
     MAX_SESSIONS,
@@ -36,8 +36,8 @@ from router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
 from router.config.ports import PORTS, port_number
 from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
-from router.log import DEFAULT, Clock, ModuleSettings, parse_enable
-from router.websocket.site import origin_fault
+from router.log import DEFAULT, ModuleSettings, TimestampFormatter, parse_enable
+from router.websocket.origins import origin_fault
 
 MAX_ROUTER_ID = 127  # characters; limit of Dispatch, on which other routers rely
 GENERATED_ID = 15  # random characters of a generated router id
@@ -130,7 +130,7 @@ def _generated_id(mode: str) -> str:
 def _check_timestamp_format(entity: Entity, problems: Problems) -> None:
     pattern = entity.optional_text("timestampFormat")
     try:
-        Clock(pattern, utc=True).stamp(0)
+        TimestampFormatter(pattern, utc=True).stamp(0)
     except ValueError as error:
         problems.error(entity.line_of("timestampFormat"), f"Invalid timestampFormat {pattern!r}: {error}")
 
@@ -174,7 +174,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
 
 def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
     """Return the URLs of revocation lists in an sslProfile; record invalid ones as errors."""
-    urls = words(entity.optional_text("crlUrl"))
+    urls = split_words(entity.optional_text("crlUrl"))
     fault = None
     for url in urls:
         try:
@@ -211,7 +211,7 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
         failover_servers=_failover_servers(entity, problems),
         sasl_plugin=entity.optional_text("saslPlugin") or None,
         sasl_users=entity.optional_text("saslUsers") or None,
-        token_issuers=words(entity.optional_text("tokenIssuers")),
+        token_issuers=split_words(entity.optional_text("tokenIssuers")),
         http=entity.flag("http") or root is not None,
         healthz=entity.flag("healthz"),
         metrics=entity.flag("metrics"),
@@ -241,7 +241,7 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
 
 def _proxy_networks(entity: Entity, problems: Problems) -> tuple[str, ...]:
     """Return the networks of a listener's proxies."""
-    networks = words(entity.optional_text("proxyNetworks"))
+    networks = split_words(entity.optional_text("proxyNetworks"))
     for network in networks:
         try:
             ipaddress.ip_network(network, strict=False)
@@ -253,7 +253,7 @@ def _proxy_networks(entity: Entity, problems: Problems) -> tuple[str, ...]:
 
 def _allowed_origins(entity: Entity, problems: Problems) -> tuple[str, ...]:
     """Return the origins of web pages that may use a listener."""
-    origins = words(entity.optional_text("allowedOrigins"))
+    origins = split_words(entity.optional_text("allowedOrigins"))
     for origin in origins:
         fault = origin_fault(origin)
         if fault is not None:
@@ -395,7 +395,7 @@ def _check_host(entity: Entity, problems: Problems) -> None:
 
 def _mechanisms(entity: Entity) -> tuple[str, ...] | None:
     """Return the allowed SASL mechanisms without duplicates; None: all. Unknown names are kept."""
-    return tuple(dict.fromkeys(words((entity.optional_text("saslMechanisms") or "").upper()))) or None
+    return tuple(dict.fromkeys(split_words((entity.optional_text("saslMechanisms") or "").upper()))) or None
 
 
 def _message_components(entity: Entity, problems: Problems) -> str:

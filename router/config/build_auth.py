@@ -20,7 +20,7 @@ from router.sasl import users
 TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
-def words(text: str | None) -> tuple[str, ...]:
+def split_words(text: str | None) -> tuple[str, ...]:
     """Split names separated by blanks or commas."""
     return tuple((text or "").replace(",", " ").split())
 
@@ -54,11 +54,11 @@ def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
     if url is not None and not _https(url):
         text = f"{entity.type.long_name}: value '{url}' of attribute 'jwksUrl' is not an https:// URL"
         problems.error(entity.line_of("jwksUrl"), text)
-    audiences = words(entity.optional_text("audience"))
+    audiences = split_words(entity.optional_text("audience"))
     if not audiences:
         text = f"{entity.type.long_name}: attribute 'audience' must name the recipients of the tokens"
         problems.error(entity.line_of("audience"), text)
-    asked = words(entity.optional_text("algorithms"))
+    asked = split_words(entity.optional_text("algorithms"))
     unknown = [name for name in asked if name not in TOKEN_ALGORITHMS]
     if unknown:
         allowed = " ".join(TOKEN_ALGORITHMS)

@@ -15,7 +15,7 @@ from router.config.validate import Entity
 PHASES = range(10)
 
 
-class Refused(Exception):
+class EntityRefused(Exception):
     """Raised for an entity that breaks a rule of the core.
 
     Its text answers a request. `warning` is the text for a section of a file, written by log module `module`.
@@ -55,7 +55,7 @@ def build_address(entity: Entity, number: int, others: Collection[tuple[str, ...
     )
     if address.tokens in others:
         duplicate = f"Duplicate pattern '{'/'.join(address.tokens)}' not added to parse tree"
-        raise Refused("Already exists", f"Already exists: {duplicate}", "ERROR")
+        raise EntityRefused("Already exists", f"Already exists: {duplicate}", "ERROR")
     return address
 
 
@@ -64,10 +64,10 @@ def _check_address(entity: Entity) -> None:
     prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
     if prefix is None and pattern is None:
         text = "Must set either 'prefix' or 'pattern' attribute: ignoring configured address"
-        raise Refused("Either a 'prefix' or 'pattern' attribute must be provided", text, "ROUTER")
+        raise EntityRefused("Either a 'prefix' or 'pattern' attribute must be provided", text, "ROUTER")
     if prefix is not None and pattern is not None:
         text = f"Cannot set both 'prefix' and 'pattern': ignoring configured address {prefix}, {pattern}"
-        raise Refused("Cannot specify both a 'prefix' and a 'pattern' attribute", text, "ROUTER")
+        raise EntityRefused("Cannot specify both a 'prefix' and a 'pattern' attribute", text, "ROUTER")
     ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
     phased = entity.flag("waypoint") or (ingress or 0) > 0 or (egress or 0) > 0
     kind, text = ("Prefix", prefix) if prefix is not None else ("Pattern", pattern or "")
@@ -86,7 +86,7 @@ def _check_address(entity: Entity) -> None:
     elif priority is not None and priority >= PRIORITIES:
         refusal = "Priority value, if present, must be between 0 and QDR_MAX_PRIORITY"
     if refusal is not None:
-        raise Refused(refusal, f"Error configuring address: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring address: {refusal}")
 
 
 def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
@@ -97,23 +97,23 @@ def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
     direction = entity.text("direction")
     if container_id is not None and connection is not None:
         refusal = "Both connection and containerId cannot be specified. Specify only one"
-        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring linkRoute: {refusal}")
     if not direction:
         refusal = "No 'direction' attribute provided - it is mandatory"
-        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring linkRoute: {refusal}")
     if prefix is None and pattern is None:
         text = "Must set either 'prefix' or 'pattern' attribute: ignoring link route address"
-        raise Refused("Either a 'prefix' or 'pattern' attribute must be provided", text, "ROUTER")
+        raise EntityRefused("Either a 'prefix' or 'pattern' attribute must be provided", text, "ROUTER")
     if prefix is not None and pattern is not None:
         text = f"Cannot set both 'prefix' and 'pattern': ignoring link route {prefix}, {pattern}"
-        raise Refused("Cannot specify both a 'prefix' and a 'pattern' attribute", text, "ROUTER")
+        raise EntityRefused("Cannot specify both a 'prefix' and a 'pattern' attribute", text, "ROUTER")
     kind, text = ("Prefix", prefix) if prefix is not None else ("Pattern", pattern or "")
     if not text.strip("./"):
         refusal = f"{kind} invalid - no tokens" if text else f"{kind} must be a non-empty string type"
-        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring linkRoute: {refusal}")
     if len(address_tokens(text)) > MAX_TOKENS:
         refusal = f"{kind} invalid - more than {MAX_TOKENS} tokens"
-        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring linkRoute: {refusal}")
     identity = f"linkRoute/{number}"
     return LinkRouteConfig(
         name=entity.optional_text("name") or identity,
@@ -159,7 +159,7 @@ def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
         refusal = "autoLink phase must be between 0 and 9"
     if refusal is not None:
         # The text is Dispatch's, which says linkRoute for an auto link, too.
-        raise Refused(refusal, f"Error configuring linkRoute: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring linkRoute: {refusal}")
     return link
 
 
@@ -176,7 +176,7 @@ def build_exchange(entity: Entity, number: int, others: Iterable[ExchangeConfig]
     elif any(phase not in PHASES for phase in phases):
         refusal = "phase must be in the range 0-9"
     if refusal is not None:
-        raise Refused(refusal, f"Error configuring exchange: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring exchange: {refusal}")
     return ExchangeConfig(
         name=name,
         identity=identity,
@@ -210,7 +210,7 @@ def build_binding(
     exchange = next((each for each in exchanges if each.name == binding.exchange_name), None)
     refusal = _binding_refusal(binding, exchange, others)
     if refusal is not None:
-        raise Refused(refusal, f"Error configuring binding: {refusal}")
+        raise EntityRefused(refusal, f"Error configuring binding: {refusal}")
     return binding
 
 
@@ -229,11 +229,11 @@ def _binding_refusal(
         return INVALID_KEY
     if binding.next_hop_phase not in PHASES:
         return "phase must be in the range 0-9"
-    if any(_way(binding) == _way(other) for other in others):
+    if any(_binding_key(binding) == _binding_key(other) for other in others):
         return "Next hop for key already exists"
     return None
 
 
-def _way(binding: BindingConfig) -> tuple[str, str, str, int]:
+def _binding_key(binding: BindingConfig) -> tuple[str, str, str, int]:
     """Return the fields that must differ between bindings."""
     return binding.exchange_name, binding.binding_key, binding.next_hop_address, binding.next_hop_phase

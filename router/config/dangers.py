@@ -16,7 +16,7 @@ from router.config.entities import (
 )
 from router.config.password import file_of
 from router.config.roles import BETWEEN_ROUTERS
-from router.websocket.site import EVERY_ORIGIN, is_local
+from router.websocket.origins import EVERY_ORIGIN, is_local
 
 OLD_PROTOCOLS: Final = ("TLSv1", "TLSv1.0", "TLSv1.1")
 OTHERS_WRITE, OTHERS_READ = 0o022, 0o044

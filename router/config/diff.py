@@ -183,7 +183,7 @@ def diff(old: Configuration, new: Configuration) -> Plan:
     The plan's `new` keeps values that were generated for `old` and that the given `new` does not set: the id of the
     router, and the numbers in identities and names such as `address/3`.
     """
-    new, pairs = _settled(old, new)
+    new, pairs = _with_generated_values(old, new)
     partner = {id(theirs): mine for mine, theirs in pairs}
     kept = {id(mine) for mine, _ in pairs}
     deleted = [_change("delete", entity, None) for entity in old.entities() if id(entity) not in kept]
@@ -196,7 +196,7 @@ def diff(old: Configuration, new: Configuration) -> Plan:
 _Pairs = list[tuple[EntityConfig, EntityConfig]]
 
 
-def _settled(old: Configuration, new: Configuration) -> tuple[Configuration, _Pairs]:
+def _with_generated_values(old: Configuration, new: Configuration) -> tuple[Configuration, _Pairs]:
     """Return `new` with the values generated for `old`, and the matching pairs of entities.
 
     Bindings are matched last, since they name exchanges, whose generated names depend on `old`.

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from router.config.errors import Problems
-from router.config.jsontext import NO_KEY, JsonReader, JsonSyntaxError, JsonValue, Node
+from router.config.jsontext import NO_KEY, JsonNode, JsonReader, JsonSyntaxError, JsonValue
 
 # Attributes whose values may contain '#' as wildcard. Their values end at the first blank.
 HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname"})
@@ -58,7 +58,7 @@ class Section(Struct, frozen=True):
     attributes: Mapping[str, Item]
 
 
-class _Open(Struct):
+class _OpenSection(Struct):
     """Section of the line syntax that is not closed yet."""
 
     name: str
@@ -97,9 +97,9 @@ def _parse_json(text: str, problems: Problems) -> list[Section]:
     return [section for section in sections if section is not None]
 
 
-def _json_section(node: Node, problems: Problems) -> Section | None:
+def _json_section(node: JsonNode, problems: Problems) -> Section | None:
     match node.value:
-        case [Node(value=str(name)), Node(value=dict(attributes))]:
+        case [JsonNode(value=str(name)), JsonNode(value=dict(attributes))]:
             items = {fold(key): Item(item.plain(), item.line, item.lines()) for key, item in attributes.items()}
             return Section(fold(name), node.line, items)
     problems.error(node.line, 'expected a pair ["section", {attributes}]')
@@ -117,7 +117,7 @@ class _LineParser:
             self._starts.append(self._starts[-1] + len(line) + 1)
         self._problems = problems
         self._next = 0  # index of the next line; also the number, from 1, of the line being parsed
-        self._open: _Open | None = None
+        self._open: _OpenSection | None = None
         self._lost = False  # an error occurred outside a section; skip to the next section header
         self._sections: list[Section] = []
 
@@ -157,7 +157,7 @@ class _LineParser:
         """Adjust the state after an invalid line to avoid consequential errors."""
         broken = re.match(r"([\w-]+)[ \t]*\{", line)
         if broken is not None and self._open is None:
-            self._open = _Open(fold(broken.group(1)), self._next)
+            self._open = _OpenSection(fold(broken.group(1)), self._next)
             if line.endswith("}"):
                 self._close()
         elif self._open is None:
@@ -168,7 +168,7 @@ class _LineParser:
             message = f"section '{self._open.name}' of line {self._open.line} is not closed before section '{name}'"
             self._problems.error(self._next, message)
             self._close()
-        self._open = _Open(name, self._next)
+        self._open = _OpenSection(name, self._next)
         self._lost = False
 
     def _end(self) -> None:

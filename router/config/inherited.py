@@ -10,7 +10,7 @@ import select
 import time
 from typing import Final
 
-from router.environment import Area, find_area, is_needed
+from router.environment import EnvironmentMemory, find_environment_memory, is_needed
 
 FIRST: Final = 3  # lowest descriptor number after the standard streams
 MOST_OCTETS: Final = 4096  # octets of a secret
@@ -29,7 +29,7 @@ class InheritedSecrets:
         self._variables: dict[str, str | None] = {}
         self._descriptors: dict[int, str] = {}
         self._sealed = False
-        self._area: Area | None = None
+        self._area: EnvironmentMemory | None = None
 
     def seal(self) -> None:
         """End the start of the router: read no further descriptors, and remove variables from the environment.
@@ -37,12 +37,12 @@ class InheritedSecrets:
         Variables requested before are removed now, others when they are requested.
         """
         self._sealed = True
-        self._area = find_area()
+        self._area = find_environment_memory()
         for name in list(self._variables):
             self.variable(name)
 
     @property
-    def area(self) -> Area | None:
+    def area(self) -> EnvironmentMemory | None:
         """Memory of the environment; None before `seal`."""
         return self._area
 

@@ -31,11 +31,11 @@ class JsonSyntaxError(Exception):
         self.message = message
 
 
-class Node(Struct, frozen=True):
+class JsonNode(Struct, frozen=True):
     """JSON value with its first line. Arrays contain nodes; objects contain nodes by key, of equal keys the last."""
 
     line: int
-    value: "bool | int | float | str | list[Node] | dict[str, Node] | None"
+    value: "bool | int | float | str | list[JsonNode] | dict[str, JsonNode] | None"
 
     def plain(self) -> JsonValue:
         """Return the value without lines."""
@@ -67,7 +67,7 @@ class JsonReader:
         """Return the line, counted from 1, that contains `position`."""
         return bisect_right(self._line_starts, position)
 
-    def document(self) -> Node:
+    def document(self) -> JsonNode:
         """Parse the whole text as one value. Raises JsonSyntaxError."""
         node, position = self._value(self.skip(0), 0)
         position = self.skip(position)
@@ -75,7 +75,7 @@ class JsonReader:
             raise self._error(position, "text after the end of the JSON value")
         return node
 
-    def members(self, position: int) -> tuple[Node, int]:
+    def members(self, position: int) -> tuple[JsonNode, int]:
         """Parse an object whose `{` precedes `position`. Return it and the position after its `}`."""
         return self._object(self.line_at(position), position, 1)
 
@@ -101,7 +101,7 @@ class JsonReader:
         rest = self._text[position : position + 20].split("\n")[0].strip()
         return f"'{rest}'"
 
-    def _value(self, position: int, depth: int) -> tuple[Node, int]:
+    def _value(self, position: int, depth: int) -> tuple[JsonNode, int]:
         if depth > MAX_DEPTH:
             raise self._error(position, f"more than {MAX_DEPTH} levels of nested values")
         line = self.line_at(position)
@@ -112,14 +112,14 @@ class JsonReader:
             return self._array(line, position + 1, depth + 1)
         if first == '"':
             text, end = self._string(position)
-            return Node(line, text), end
+            return JsonNode(line, text), end
         for word, meaning in _WORDS.items():
             if self._text.startswith(word, position):
-                return Node(line, meaning), position + len(word)
+                return JsonNode(line, meaning), position + len(word)
         number = _NUMBER.match(self._text, position)
         if number is None:
             raise self._error(position, f"expected a JSON value, found {self._found(position)}")
-        return Node(line, self._number(number)), number.end()
+        return JsonNode(line, self._number(number)), number.end()
 
     def _number(self, match: re.Match[str]) -> int | float:
         digits = match.group()
@@ -142,17 +142,17 @@ class JsonReader:
             raise self._error(position, "bad JSON string: half of a surrogate pair") from error
         return text, end
 
-    def _array(self, line: int, position: int, depth: int) -> tuple[Node, int]:
-        items: list[Node] = []
+    def _array(self, line: int, position: int, depth: int) -> tuple[JsonNode, int]:
+        items: list[JsonNode] = []
         position = self.skip(position)
         while not self._text.startswith("]", position):
             node, position = self._value(position, depth)
             items.append(node)
             position = self._separator(position, "]")
-        return Node(line, items), position + 1
+        return JsonNode(line, items), position + 1
 
-    def _object(self, line: int, position: int, depth: int) -> tuple[Node, int]:
-        items: dict[str, Node] = {}
+    def _object(self, line: int, position: int, depth: int) -> tuple[JsonNode, int]:
+        items: dict[str, JsonNode] = {}
         position = self.skip(position)
         while not self._text.startswith("}", position):
             if not self._text.startswith('"', position):
@@ -163,7 +163,7 @@ class JsonReader:
                 raise self._error(colon, f"expected ':' after key '{key}', found {self._found(colon)}")
             items[key], position = self._value(self.skip(colon + 1), depth)
             position = self._separator(position, "}")
-        return Node(line, items), position + 1
+        return JsonNode(line, items), position + 1
 
     def _separator(self, position: int, closing: str) -> int:
         position = self.skip(position)

@@ -28,7 +28,7 @@ from router.config.build_auth import (
     check_users_file,
 )
 from router.config.build_core import (
-    Refused,
+    EntityRefused,
     build_address,
     build_auto_link,
     build_binding,
@@ -53,7 +53,7 @@ from router.config.grammar import Section, parse
 from router.config.schema import SCHEMA
 from router.config.validate import Entity, validate
 from router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
-from router.policy.hosts import Resolve, ask
+from router.policy.hosts import Resolve, resolve_host
 
 VHOST = VhostConfig.type
 
@@ -64,7 +64,7 @@ def load(path: str) -> Configuration:
     Host names in vhosts are resolved by name servers. Raises ConfigFileError if the file cannot be read, ConfigError if
     it is invalid.
     """
-    return load_text(path, read(path), ask)
+    return load_text(path, read(path), resolve_host)
 
 
 def read(path: str) -> str:
@@ -172,7 +172,7 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
     for number, entity in enumerate(entities.get("router.config.address", [])):
         try:
             address = build_address(entity, number, tokens)
-        except Refused as refused:
+        except EntityRefused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
         else:
             tokens.add(address.tokens)
@@ -183,22 +183,22 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
     for number, entity in enumerate(entities.get("router.config.linkRoute", [])):
         try:
             yield build_link_route(entity, number)
-        except Refused as refused:
+        except EntityRefused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
     for number, entity in enumerate(entities.get("router.config.autoLink", [])):
         try:
             yield build_auto_link(entity, number)
-        except Refused as refused:
+        except EntityRefused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
     for number, entity in enumerate(entities.get("router.config.exchange", [])):
         try:
             exchanges.append(build_exchange(entity, number, exchanges))
-        except Refused as refused:
+        except EntityRefused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
     for number, entity in enumerate(entities.get("router.config.binding", [])):
         try:
             bindings.append(build_binding(entity, number, exchanges, bindings))
-        except Refused as refused:
+        except EntityRefused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
     yield from exchanges
     yield from bindings

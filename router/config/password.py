@@ -46,7 +46,7 @@ def is_missing(written: str) -> bool:
     return written.startswith("env:") and _in_environment(written) is None
 
 
-def is_elsewhere(written: str) -> bool:
+def is_password_reference(written: str) -> bool:
     """Return whether this is a reference, and not the password itself."""
     return ":" in written and written.partition(":")[0] in _ELSEWHERE
 

@@ -19,7 +19,7 @@ from router.config.build import (
 )
 from router.config.build_auth import build_auth_service, build_sasl_users, build_token_issuer, check_providers
 from router.config.build_core import (
-    Refused,
+    EntityRefused,
     build_address,
     build_auto_link,
     build_binding,
@@ -314,7 +314,7 @@ def _create_core(
                 return _create_exchange(entity, inventory.configuration, number)
             case _:
                 return _create_binding(entity, inventory.configuration, number)
-    except Refused as refused:
+    except EntityRefused as refused:
         raise RequestError(400, str(refused)) from refused
 
 

@@ -13,7 +13,7 @@ from router.config.jsontext import JsonValue
 from router.config.schema import SCHEMA
 from router.config.validate import Entity
 from router.config.values import InvalidValue, to_integer
-from router.policy.hosts import ANY, HostError, Resolve, translate
+from router.policy.hosts import ANY, HostError, Resolve, address_range
 from router.policy.names import item_fault
 
 POLICY_ERROR = "PolicyError"  # kind of errors
@@ -28,7 +28,7 @@ _GROUP = SCHEMA.types["vhostUserGroupSettings"].own_attributes
 _TYPES = {bool: "bool", str: "str", int: "int", float: "float", list: "list", dict: "dict", type(None): "NoneType"}
 
 
-class _Reader:
+class _VhostReader:
     """Reader of one vhost entity, which records its errors. Owner: `build_vhost`."""
 
     def __init__(self, entity: Entity, problems: Problems) -> None:
@@ -154,7 +154,7 @@ class _Reader:
             if host == ANY:
                 continue
             try:
-                translate(host, find)
+                address_range(host, find)
             except HostError as error:
                 self.error(host_fault(self.vhost, group, host, error), "groups", group, "remoteHosts")
             except LookupError:
@@ -210,7 +210,7 @@ def build_vhost(
 
     `file` is its file, if that is not the configuration file.
     """
-    reader = _Reader(entity, problems)
+    reader = _VhostReader(entity, problems)
     addresses: dict[str, str] = {}
     groups = reader.groups(addresses, resolve)
     identity = f"vhost/{reader.vhost}"

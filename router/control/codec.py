@@ -7,14 +7,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.json import Decoder, Encoder
 
-from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, Moved, PageRequest
-from router.control.message import Message
+from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, MovedConnection, PageRequest
+from router.control.message import ControlMessage
 from router.control.messages import Control, Delta, Event, Local, Order, Send
 from router.control.names import DELTA_TOPIC
 from router.control.ops import Op
 
 T = TypeVar("T")
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=ControlMessage)
 
 _SENT_BACK: Final = "message with a descriptor of a worker"
 _WITH_OCTETS: Final = (Local, Send, Control)  # messages with octets in a further part
@@ -39,12 +39,12 @@ _events: Final[Decoder[list[Event]]] = Decoder(list[Event])
 _orders: Final[Decoder[list[Order]]] = Decoder(list[Order])
 _delta: Final = Decoder(Delta)
 _handover: Final = Decoder(Handover)
-_sent_back: Final[Decoder[Moved | PageRequest]] = Decoder(Moved | PageRequest)
+_sent_back: Final[Decoder[MovedConnection | PageRequest]] = Decoder(MovedConnection | PageRequest)
 _fork_request: Final = Decoder(ForkRequest)
 _fork_answer: Final = Decoder(ForkAnswer)
 
 
-def encode(messages: Sequence[Message]) -> bytes:
+def encode(messages: Sequence[ControlMessage]) -> bytes:
     """Encode a list of messages as one part of a control frame. Raises ControlError."""
     return _encode(list(messages), "control messages")
 
@@ -99,7 +99,7 @@ def decode_handover(data: bytes) -> Handover:
     return message
 
 
-def _check_octets(message: Handover | Moved) -> None:
+def _check_octets(message: Handover | MovedConnection) -> None:
     if len(message.octets) > MOST_READ_BEFORE:
         raise ControlError(f"hand-over: {len(message.octets)} octets that were read before, at most {MOST_READ_BEFORE}")
 
@@ -110,17 +110,17 @@ def handover_number(data: bytes) -> int | None:
     return None if found is None else int(found.group(1))
 
 
-def encode_sent_back(message: Moved | PageRequest) -> bytes:
+def encode_sent_back(message: MovedConnection | PageRequest) -> bytes:
     """Encode the message that accompanies a descriptor from a worker. Raises ControlError."""
-    if isinstance(message, Moved):
+    if isinstance(message, MovedConnection):
         _check_octets(message)
     return _encode(message, _SENT_BACK)
 
 
-def decode_sent_back(data: bytes) -> Moved | PageRequest:
+def decode_sent_back(data: bytes) -> MovedConnection | PageRequest:
     """Decode the result of `encode_sent_back`. Raises ControlError."""
     message = _decode(_sent_back, data, _SENT_BACK)
-    if isinstance(message, Moved):
+    if isinstance(message, MovedConnection):
         _check_octets(message)
     return message
 

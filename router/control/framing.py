@@ -23,7 +23,7 @@ def pack(parts: Sequence[bytes]) -> bytes:
     return b"".join((numbers, *parts))
 
 
-class Frames:
+class FrameDecoder:
     """Decoder of the frames in a stream. Owner: the reader of the socket."""
 
     __slots__ = ("_held", "_need")

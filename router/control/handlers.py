@@ -3,21 +3,21 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, get_args
 
-from router.control.message import Message
+from router.control.message import ControlMessage
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=ControlMessage)
 S = TypeVar("S")
 
 
-class Handlers(Generic[S]):
+class HandlerTable(Generic[S]):
     """Message handlers by type. A handler is called with the sender (`S`) and the message. Owner: the receiver."""
 
     __slots__ = ("_by_type", "_kinds")
 
-    def __init__(self, kinds: Any, but: Iterable[type[Message]] = ()) -> None:
+    def __init__(self, kinds: Any, but: Iterable[type[ControlMessage]] = ()) -> None:
         """Create a table for the union `kinds` of message types, except those in `but`."""
-        self._kinds: frozenset[type[Message]] = frozenset(get_args(kinds)) - frozenset(but)
-        self._by_type: dict[type[Message], Callable[[S, Any], None]] = {}
+        self._kinds: frozenset[type[ControlMessage]] = frozenset(get_args(kinds)) - frozenset(but)
+        self._by_type: dict[type[ControlMessage], Callable[[S, Any], None]] = {}
 
     def on(self, kind: type[M], handler: Callable[[S, M], None]) -> None:
         """Register `handler` for messages of this type. Raises ValueError for a duplicate or an unexpected type."""
@@ -31,6 +31,6 @@ class Handlers(Generic[S]):
         if missing:
             raise ValueError(f"no handler for {', '.join(sorted(kind.__name__ for kind in missing))}")
 
-    def handle(self, sender: S, message: Message) -> None:
+    def handle(self, sender: S, message: ControlMessage) -> None:
         """Call the handler for the type of the message."""
         self._by_type[type(message)](sender, message)

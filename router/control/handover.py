@@ -12,7 +12,7 @@ from msgspec import Struct
 MOST_READ_BEFORE: Final = 32768
 
 
-class Initiate(Struct, omit_defaults=True, gc=False):
+class InitiateData(Struct, omit_defaults=True, gc=False):
     """Data for a connection that the router opens: the peer's host, and credentials for SASL PLAIN."""
 
     host: str
@@ -23,7 +23,7 @@ class Initiate(Struct, omit_defaults=True, gc=False):
     uplinks: bool = False  # for role edge: this edge router has several active uplinks
 
 
-class Begun(Struct, omit_defaults=True, gc=False):
+class OpeningState(Struct, omit_defaults=True, gc=False):
     """State of a connection from its first worker, which has exchanged headers and SASL and received the open."""
 
     user: str | None
@@ -36,17 +36,17 @@ class Handover(Struct, omit_defaults=True, gc=False):
     conn: int
     profile: str  # key of the profile of the connection's listener or connector
     peer: str  # "ip:port", or "host:port" of a connector
-    initiate: Initiate | None = None  # the router opens the connection
+    initiate: InitiateData | None = None  # the router opens the connection
     octets: bytes = b""  # already read from the socket, as for an HTTP upgrade; at most MOST_READ_BEFORE
-    begun: Begun | None = None  # set if another worker had the connection; `octets` then begin with the open
+    begun: OpeningState | None = None  # set if another worker had the connection; `octets` then begin with the open
 
 
-class Moved(Struct, tag_field="t", tag="moved", gc=False):
+class MovedConnection(Struct, tag_field="t", tag="moved", gc=False):
     """Message from worker to supervisor with the descriptor of a connection requested by `move`."""
 
     conn: int
     octets: bytes  # the open, and octets received after it; at most MOST_READ_BEFORE
-    begun: Begun
+    begun: OpeningState
 
 
 class PageRequest(Struct, tag_field="t", tag="page", gc=False):

@@ -1,11 +1,11 @@
 """Control messages about SASL exchanges with clients (AMQP 1.0 part 5, 5.3)."""
 
-from router.control.message import Message
+from router.control.message import ControlMessage
 
 # -- worker to supervisor -----------------------------------------------------------------------------------------
 
 
-class SaslBegin(Message, kw_only=True):
+class SaslBegin(ControlMessage, kw_only=True):
     """Start of a SASL exchange at a listener whose clients the supervisor authenticates. Answered with `sasloffer`."""
 
     conn: int
@@ -17,7 +17,7 @@ class SaslBegin(Message, kw_only=True):
         return f"SaslBegin({self.conn})"
 
 
-class SaslInit(Message, kw_only=True):
+class SaslInit(ControlMessage, kw_only=True):
     """Choice of a mechanism by the client. Answered with `saslchallenge` or `sasloutcome`."""
 
     conn: int
@@ -29,7 +29,7 @@ class SaslInit(Message, kw_only=True):
         return f"SaslInit({self.conn}, {self.mechanism!r})"
 
 
-class SaslResponse(Message):
+class SaslResponse(ControlMessage):
     """Response of the client to a challenge. Answered with `saslchallenge` or `sasloutcome`."""
 
     conn: int
@@ -39,7 +39,7 @@ class SaslResponse(Message):
         return f"SaslResponse({self.conn})"
 
 
-class LoginFailed(Message):
+class LoginFailed(ControlMessage):
     """Failed login of a client. `mechanism`: the one that it chose; None if that was not offered."""
 
     conn: int
@@ -50,14 +50,14 @@ class LoginFailed(Message):
 # -- supervisor to worker -----------------------------------------------------------------------------------------
 
 
-class SaslOffer(Message):
+class SaslOffer(ControlMessage):
     """Mechanisms offered to a client."""
 
     conn: int
     mechanisms: list[str]
 
 
-class SaslChallenge(Message):
+class SaslChallenge(ControlMessage):
     """Challenge that the client has to answer."""
 
     conn: int
@@ -67,7 +67,7 @@ class SaslChallenge(Message):
         return f"SaslChallenge({self.conn})"
 
 
-class SaslOutcome(Message, kw_only=True):
+class SaslOutcome(ControlMessage, kw_only=True):
     """End of the exchange. `user` is None if the client is refused; `reason` is then the reason for the log."""
 
     conn: int

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Message(Struct, tag_field="t", tag=str.lower, omit_defaults=True, gc=False):
+class ControlMessage(Struct, tag_field="t", tag=str.lower, omit_defaults=True, gc=False):
     """Base class of all messages of the control channel. The type on the wire is the class name in lower case."""
 
     @property

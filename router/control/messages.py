@@ -21,9 +21,9 @@ from router.control.login_messages import (
     SaslOutcome,
     SaslResponse,
 )
-from router.control.message import Message
+from router.control.message import ControlMessage
 from router.control.ops import Op
-from router.log import Entry
+from router.log import LogEntry
 
 MESSAGES_A_PART: Final = 64  # messages in one part; a reader processes a part as a whole
 
@@ -37,17 +37,17 @@ Scope = tuple[int, int, int, int]
 # -- worker to supervisor -----------------------------------------------------------------------------------------
 
 
-class Ready(Message):
+class Ready(ControlMessage):
     """Report that the snapshot of `epoch` is applied; the worker is live from now on."""
 
     epoch: int
 
 
-class Resync(Message):
+class Resync(ControlMessage):
     """Request for a new snapshot, because an epoch is missing or could not be applied."""
 
 
-class PortClosed(Message):
+class PortClosed(ControlMessage):
     """Report of a malformed ring record, described by `text`. The worker stops reading the ring of its sender."""
 
     worker: int
@@ -55,13 +55,13 @@ class PortClosed(Message):
     text: str
 
 
-class Ack(Message):
+class Ack(ControlMessage):
     """Acknowledgement that the delta of `epoch` is applied."""
 
     epoch: int
 
 
-class Tls(Struct, omit_defaults=True, kw_only=True, gc=False):
+class TlsFacts(Struct, omit_defaults=True, kw_only=True, gc=False):
     """Negotiated parameters of a TLS connection, and contents of the peer's certificate."""
 
     protocol: str  # such as TLSv1.3
@@ -76,7 +76,7 @@ class Tls(Struct, omit_defaults=True, kw_only=True, gc=False):
     names: dict[str, str] = {}  # first alternative name by kind: host (d), URI (i), e-mail address (e)
 
 
-class Opened(Message, kw_only=True):
+class Opened(ControlMessage, kw_only=True):
     """Report of a received AMQP open. The connection's further frames wait for `admitted` or `denied`.
 
     `conn` is the number assigned at hand-over.
@@ -88,30 +88,30 @@ class Opened(Message, kw_only=True):
     user: str | None
     mechanism: str | None = None  # SASL mechanism; None: without SASL
     properties: dict[str, Any]
-    tls: Tls | None
+    tls: TlsFacts | None
     announced: dict[str, int] | None = None  # valid entries of `properties` that routers exchange: cost, versions
 
 
-class Unmoved(Message):
+class Unmoved(ControlMessage):
     """Answer to `move`: the connection stays with the worker, because it cannot be handed over now or at all."""
 
     conn: int
 
 
-class Oversized(Message):
+class Oversized(ControlMessage):
     """Report that a client has sent a message larger than its connection allows."""
 
     conn: int
     link: int  # number of the link in the log
 
 
-class SessionDenied(Message):
+class SessionDenied(ControlMessage):
     """Report that a client has begun more sessions than its group allows; its connection is closed."""
 
     conn: int
 
 
-class Forbidden(Message, kw_only=True):
+class Forbidden(ControlMessage, kw_only=True):
     """Report of messages of a client that the policy has rejected since the last report."""
 
     conn: int
@@ -120,13 +120,13 @@ class Forbidden(Message, kw_only=True):
     address: str | None = None  # one of the addresses
 
 
-class HeartbeatMissed(Message):
+class HeartbeatMissed(ControlMessage):
     """Report that an edge router has sent no heartbeat for longer than two periods."""
 
     conn: int
 
 
-class Closed(Message, kw_only=True):
+class Closed(ControlMessage, kw_only=True):
     """Report of the end of a connection with all its links."""
 
     conn: int
@@ -136,7 +136,7 @@ class Closed(Message, kw_only=True):
     sessions: int = 0  # sessions that ended with the connection
 
 
-class Attach(Message, kw_only=True):
+class Attach(ControlMessage, kw_only=True):
     """Request for a decision about an attach."""
 
     conn: int
@@ -158,7 +158,7 @@ class Attach(Message, kw_only=True):
     text: str  # the terminus as shown in the log
 
 
-class Detach(Message, kw_only=True):
+class Detach(ControlMessage, kw_only=True):
     """Report of the end of a link."""
 
     conn: int
@@ -168,7 +168,7 @@ class Detach(Message, kw_only=True):
     error: ErrorText | None = None  # error in the peer's detach, for a link that the router attached
 
 
-class Initiated(Message, kw_only=True):
+class Initiated(ControlMessage, kw_only=True):
     """Report that the attach requested by `link` was sent. Fields other than those of `link` are as in `attach`."""
 
     conn: int
@@ -181,7 +181,7 @@ class Initiated(Message, kw_only=True):
     text: str
 
 
-class Linked(Message):
+class Linked(ControlMessage):
     """Report that the peer has answered the attach of a link that the router attached."""
 
     conn: int
@@ -190,7 +190,7 @@ class Linked(Message):
     address: str | None = None  # address of a dynamic terminus
 
 
-class Unlinked(Message):
+class Unlinked(ControlMessage):
     """Report that the link requested by `link` cannot be created; `error` is the reason."""
 
     conn: int
@@ -198,7 +198,7 @@ class Unlinked(Message):
     error: str
 
 
-class Pairable(Message):
+class Pairable(ControlMessage):
     """Report that the container's link of a pair exists and is not attached yet; with its slot and generation."""
 
     conn: int
@@ -208,7 +208,7 @@ class Pairable(Message):
     gen: int
 
 
-class Unpairable(Message):
+class Unpairable(ControlMessage):
     """Report that the container's link of a pair cannot be created, with the error for the client."""
 
     pair: int
@@ -216,20 +216,20 @@ class Unpairable(Message):
     description: str
 
 
-class Unpaired(Message):
+class Unpaired(ControlMessage):
     """Report that the client's link of a pair ended before the two were connected."""
 
     pair: int
 
 
-class RoutedUp(Message):
+class RoutedUp(ControlMessage):
     """Report that the attach of a routed link is answered."""
 
     conn: int
     link: int
 
 
-class RouterLink(Message, kw_only=True):
+class RouterLink(ControlMessage, kw_only=True):
     """Report that a link between routers is attached by both sides. Answered with `attached`, which has its identity.
 
     Fields without a comment are as in `attach`.
@@ -246,7 +246,7 @@ class RouterLink(Message, kw_only=True):
     text: str
 
 
-class Traced(Message, kw_only=True):
+class Traced(ControlMessage, kw_only=True):
     """Frames of a connection, requested by `watch`."""
 
     conn: int
@@ -255,20 +255,20 @@ class Traced(Message, kw_only=True):
     ended: bool  # the connection has ended; no further lines follow
 
 
-class Local(Message):
+class Local(ControlMessage):
     """Accepted AMQP message for the router itself. Its octets are a further part of the control frame."""
 
     key: str  # key of its address, or CONTROL_KEY
     conn: int  # connection on which it arrived
 
 
-class Forwarded(Message):
+class Forwarded(ControlMessage):
     """Report of the octets of router-initiated messages that were forwarded or dropped."""
 
     octets: int
 
 
-class Log(Message):
+class Log(ControlMessage):
     """Log line for the supervisor to write."""
 
     module: str
@@ -276,11 +276,11 @@ class Log(Message):
     text: str
 
 
-class Logged(Message):
+class Logged(ControlMessage):
     """Log lines that the worker has written itself since the last report."""
 
     counts: dict[str, list[int]]  # by module: number of lines for each level from trace to critical
-    lines: list[Entry]  # the latest lines
+    lines: list[LogEntry]  # the latest lines
 
 
 Event = (
@@ -320,7 +320,7 @@ Event = (
 # -- supervisor to worker -----------------------------------------------------------------------------------------
 
 
-class Snapshot(Message):
+class Snapshot(ControlMessage):
     """Whole table as ops. It replaces the worker's table."""
 
     epoch: int
@@ -336,7 +336,7 @@ class Limits(Struct, omit_defaults=True, gc=False):
     message: int = 0  # octets of an incoming message; 0: no limit
 
 
-class Rules(Message):
+class Rules(ControlMessage):
     """Rules about the addresses of messages. `permit` assigns them to connections; kept until `rulesgone`."""
 
     number: int
@@ -345,13 +345,13 @@ class Rules(Message):
     quotas: list[Scope] = field(default_factory=list)  # quotas that the connections with these rules share
 
 
-class RulesGone(Message):
+class RulesGone(ControlMessage):
     """Order to forget rules that no connection of the worker uses."""
 
     number: int
 
 
-class Permit(Message, kw_only=True):
+class Permit(ControlMessage, kw_only=True):
     """Rules for the messages of a connection from now on. The first `permit` precedes the answer to the open."""
 
     conn: int
@@ -361,7 +361,7 @@ class Permit(Message, kw_only=True):
     rights: str | None = None  # name of the rights at management nodes; None: all
 
 
-class Admitted(Message):
+class Admitted(ControlMessage):
     """Answer to an open: the connection is admitted.
 
     `edge`: number of the bundle of an edge connection. `mark`: text that identifies this router to other routers.
@@ -375,7 +375,7 @@ class Admitted(Message):
     tenant: str | None = None
 
 
-class Move(Message):
+class Move(ControlMessage):
     """First answer to an open: hand the connection over with `Moved`, for another worker, or answer `unmoved`.
 
     The answer to the open follows, to the worker that then has the connection.
@@ -384,7 +384,7 @@ class Move(Message):
     conn: int
 
 
-class Denied(Message):
+class Denied(ControlMessage):
     """Answer to an open: close the connection with an error. `mark` is as in Admitted."""
 
     conn: int
@@ -393,7 +393,7 @@ class Denied(Message):
     mark: str = ""
 
 
-class Attached(Message, kw_only=True):
+class Attached(ControlMessage, kw_only=True):
     """Answer to an attach: the link is accepted.
 
     `kind`: "address" with `addr`, an id of the table; "anonymous"; "router": a link between routers is registered;
@@ -414,7 +414,7 @@ class Attached(Message, kw_only=True):
     capacity: int | None = None  # greatest credit of the peer; None: linkCapacity of its listener
 
 
-class Refused(Message):
+class Refused(ControlMessage):
     """Answer to an attach: the link is refused. `condition`: AMQP error condition; None: the detach has no error."""
 
     conn: int
@@ -424,7 +424,7 @@ class Refused(Message):
     termini: bool = False  # the attach sent in response has a source and a target, both without an address
 
 
-class Decided(Message):
+class Decided(ControlMessage):
     """Interim answer to an attach: the link belongs to a link route, whose container decides.
 
     Answers to later attaches do not wait for this link.
@@ -434,7 +434,7 @@ class Decided(Message):
     link: int
 
 
-class Postponed(Message):
+class Postponed(ControlMessage):
     """Interim answer to an attach: the decision waits for another router.
 
     The supervisor continues with later attaches, but their answers wait for this link.
@@ -444,7 +444,7 @@ class Postponed(Message):
     link: int
 
 
-class Pair(Message, kw_only=True):
+class Pair(ControlMessage, kw_only=True):
     """Order to create the container's link of a pair."""
 
     conn: int
@@ -465,7 +465,7 @@ class Pair(Message, kw_only=True):
     group: str  # the client's session; links of the same client session share a session on this connection
 
 
-class Paired(Message, kw_only=True):
+class Paired(ControlMessage, kw_only=True):
     """Answer to an attach: the link is routed; the container's link is the other end."""
 
     conn: int
@@ -480,26 +480,26 @@ class Paired(Message, kw_only=True):
     plain: bool = False  # the peer is a router of 1.19
 
 
-class Unpair(Message):
+class Unpair(ControlMessage):
     """Order to end the container's link of a pair, because the client's link ended."""
 
     pair: int
 
 
-class Detached(Message):
+class Detached(ControlMessage):
     """Confirmation of `detach`: no worker has the link in its table."""
 
     conn: int
     link: int
 
 
-class Gone(Message):
+class Gone(ControlMessage):
     """Confirmation of `closed`: no worker has a consumer of the connection in its table."""
 
     conn: int
 
 
-class Link(Message, kw_only=True):
+class Link(ControlMessage, kw_only=True):
     """Order to attach a link, on the connection's session for router-initiated links."""
 
     conn: int
@@ -520,7 +520,7 @@ class Link(Message, kw_only=True):
     service: str = ""  # key of `local`
 
 
-class Unlink(Message):
+class Unlink(ControlMessage):
     """Order to close a link that the router attached, with an error if `condition` is set."""
 
     conn: int
@@ -530,7 +530,7 @@ class Unlink(Message):
     quiet: bool = False  # wait until its deliveries are settled, for a limited time
 
 
-class CloseLink(Message):
+class CloseLink(ControlMessage):
     """Order to close a link that a client has attached, with an error."""
 
     conn: int
@@ -539,7 +539,7 @@ class CloseLink(Message):
     description: str
 
 
-class Close(Message):
+class Close(ControlMessage):
     """Order to close a connection, with an error if `condition` is set."""
 
     conn: int
@@ -548,7 +548,7 @@ class Close(Message):
     silent: bool = False  # close the socket without sending frames
 
 
-class Watch(Message):
+class Watch(ControlMessage):
     """Order to start or stop reporting the frames of a connection with `traced`."""
 
     conn: int
@@ -556,20 +556,20 @@ class Watch(Message):
     due_ms: int | None = None  # send `traced` after this time, even without frames
 
 
-class Drain(Message):
+class Drain(ControlMessage):
     """Order to stop reading, flush all output, and exit with status 0 within `deadline_ms` milliseconds."""
 
     deadline_ms: int
 
 
-class Send(Message):
+class Send(ControlMessage):
     """AMQP message of the router itself, for an address. Its octets are a further part of the control frame."""
 
     key: str  # key of the address
     epoch: int  # epoch after which the worker's table has the address
 
 
-class Control(Message):
+class Control(ControlMessage):
     """AMQP message for the control link of an inter-router connection, or for `link` of an edge connection.
 
     Its octets are a further part of the control frame. It is answered with `forwarded`.
@@ -579,7 +579,7 @@ class Control(Message):
     link: int | None = None  # the worker's number of the link
 
 
-class Taken(Message):
+class Taken(ControlMessage):
     """Report that the supervisor has processed `local` messages."""
 
     counts: list[Count]

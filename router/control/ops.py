@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from router.addressing.settings import DEFAULT_OVERFLOW, Setting
+from router.addressing.settings import DEFAULT_OVERFLOW, AddressSetting
 
 Slot = tuple[int, int]  # slot of a link, and the slot's generation
 
@@ -19,7 +19,7 @@ class OpBase(Struct, array_like=True, gc=False):
 # -- settings of the workers --------------------------------------------------------------------------------------
 
 
-class FailoverServer(Struct, gc=False, frozen=True):
+class ProfileFailoverServer(Struct, gc=False, frozen=True):
     """Server to which clients may fail over (routing-semantics.md C-8)."""
 
     scheme: str | None
@@ -49,7 +49,7 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     open_properties: dict[str, Any]
     message_logging_components: str
     initial_handshake_timeout_seconds: int
-    failover_servers: list[FailoverServer]
+    failover_servers: list[ProfileFailoverServer]
     authenticate_peer: bool = False  # clients have to authenticate
     require_encryption: bool = False  # requireSsl or requireEncryption
     tls: str | None = None  # name of the credentials; None: without TLS
@@ -125,7 +125,7 @@ class WorkerOp(OpBase, tag="worker"):
     state: Literal["up", "down"]
 
 
-class LaterOp(OpBase, tag="later"):
+class UnawaitedOp(OpBase, tag="later"):
     """Mark of an epoch for whose acknowledgement nobody waits, so it need not wake the supervisor."""
 
 
@@ -135,7 +135,7 @@ class LaterOp(OpBase, tag="later"):
 class SettingsOp(OpBase, tag="settings"):
     """All address settings by canonical pattern, and the default distribution. Part of a snapshot."""
 
-    entries: list[tuple[str, Setting]]
+    entries: list[tuple[str, AddressSetting]]
     default: str
 
 
@@ -143,7 +143,7 @@ class SettingOp(OpBase, tag="setting"):
     """New or changed setting of one pattern; None: the setting is removed."""
 
     pattern: str
-    setting: Setting | None
+    setting: AddressSetting | None
 
 
 class DefaultOp(OpBase, tag="default"):
@@ -296,7 +296,7 @@ class RemoteGone(OpBase, tag="-r"):
     index: int
 
 
-WorkerStateOp = ProfileOp | ProfileGone | CredentialsOp | CredentialsGone | LogOp | TraceOp | WorkerOp | LaterOp
+WorkerStateOp = ProfileOp | ProfileGone | CredentialsOp | CredentialsGone | LogOp | TraceOp | WorkerOp | UnawaitedOp
 TableOp = (
     SettingsOp
     | SettingOp

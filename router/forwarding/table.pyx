@@ -224,7 +224,7 @@ cdef class Table:
         found = self.lookups.get(key)
         if found is None:
             plain = text.decode("utf-8", "replace")
-            limited = management.address_for(plain, management.by_name(rights), self.router_id)
+            limited = management.address_for(plain, management.rights_by_name(rights), self.router_id)
             if limited is None:
                 return None
             found = text if limited == plain else limited.encode(), codec.encode_string(limited)
@@ -248,7 +248,7 @@ cdef class Table:
             # N-6).
             return self.by_key.get(addresses.key(cls, name))
         if tenant is not None:
-            if addresses.escapes(name):
+            if addresses.escapes_tenant_prefix(name):
                 return False
             name = tenant + name
         setting = self.settings.lookup(name)

@@ -3,7 +3,7 @@ from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room
 from router.amqp.connection cimport Connection
-from router.stats.counters cimport note_presettled, totals
+from router.stats.counters cimport count_presettled_delivery, totals
 from router.amqp.credit cimport credit_left
 from router.amqp.id_map cimport map_take
 from router.delivery.delivery cimport (
@@ -111,7 +111,7 @@ cdef class ConsumerEnd(RoutedLink):
 
     cdef int left_settled(self, OutDelivery* o) except -1:
         if not o.kind:
-            note_presettled(self.slot, self.session.connection.scheduler.second)
+            count_presettled_delivery(self.slot, self.session.connection.scheduler.second)
         out_left(o)
         out_free(o)
         return 0

@@ -13,8 +13,8 @@ from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_
 from router.links.credit cimport shown_credit
 from router.links.delivery_link cimport DeliveryLink, can_write_now
 from router.message.content cimport Content, Cursor, Message
-from router.stats.counters cimport Tally, note_presettled
-from router.stats.samples cimport is_sample, sample_left, sample_left_settled
+from router.stats.counters cimport Tally, count_presettled_delivery
+from router.stats.samples cimport is_sample, mark_sample_sent, write_settled_sample
 
 # Overflow policy: treatment of presettled deliveries for a queue that is full.
 cpdef enum Overflow:
@@ -176,12 +176,12 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
     note_written(link, written, now)
     if is_sample(link.slot):
         if d is NULL:
-            sample_left_settled(link.slot, written, since, now)
+            write_settled_sample(link.slot, written, since, now)
         else:
             o.octets = <uint32_t>written
-            sample_left(link.slot, o, now)
+            mark_sample_sent(link.slot, o, now)
     if not (<Connection>connection).dirty:
         (<Connection>connection).mark_dirty()
     if d is NULL:
-        note_presettled(link.slot, (<Connection>connection).scheduler.second)
+        count_presettled_delivery(link.slot, (<Connection>connection).scheduler.second)
     return 0

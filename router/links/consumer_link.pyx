@@ -18,9 +18,9 @@ from router.amqp.endpoint cimport LINK_QUANTUM, is_detached, is_pending
 from router.amqp.memory cimport ProcessMemory, is_exceeded
 from router.amqp.scheduler cimport Scheduler, charge
 from router.stats.counters cimport (
-    count_drop, count_finished, count_outcome, note_presettled, totals, unblock,
+    count_drop, count_finished, count_outcome, count_presettled_delivery, totals, unblock,
 )
-from router.stats.samples cimport is_sample, sample_left, sample_left_settled, sample_settled
+from router.stats.samples cimport is_sample, mark_sample_sent, write_settled_sample, write_outcome_sample
 from router.amqp.credit cimport credit_left
 from router.links.credit cimport shown_credit
 from router.links.delivery_link cimport copy_octets, can_write_now, leave_queue, note_settled, settle_sent, start_copy
@@ -159,16 +159,16 @@ cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t co
     note_written(link, size, now)
     if is_sample(slot):
         if settled:
-            sample_left_settled(slot, size, d.since, now)
+            write_settled_sample(slot, size, d.since, now)
         else:
             o.octets = <uint32_t>size
-            sample_left(slot, o, now)
+            mark_sample_sent(slot, o, now)
     if not connection.dirty:
         connection.mark_dirty()
     if link.logged:
         link.trace_message(c.data, c.size)
     if settled:
-        note_presettled(slot, connection.scheduler.second)
+        count_presettled_delivery(slot, connection.scheduler.second)
         if not c.settled:
             o = out_new(&link.node, d, c, True)
             accepted = plain_state(D_ACCEPTED)
@@ -253,13 +253,13 @@ cdef class ConsumerLink(DeliveryLink):
         cdef bint routed = overflow >= OVERFLOW_REMOTE and self.plain and (c.settled or checkpoint)
         # A tracked delivery is unsettled at its source, so it is queued in any case, and its producer is slowed.
         if routed and not self.make_routed_room(c.size if c.stored is NULL else c.stored.size, overflow) and c.settled:
-            note_presettled(self.slot, self.session.connection.scheduler.second)
+            count_presettled_delivery(self.slot, self.session.connection.scheduler.second)
             count_drop(self.slot, DROP_OVERFLOW)
             return 0
         if d.flags & IN_OWN:
             counted = own_message_charge(&self.node, c, OWN_FLOWING if self.credit else OWN_QUEUED)
             if counted == 0:
-                note_presettled(self.slot, self.session.connection.scheduler.second)
+                count_presettled_delivery(self.slot, self.session.connection.scheduler.second)
                 count_drop(self.slot, DROP_OVERFLOW)
                 return 0
         if (c.settled or checkpoint) and self.slot.undelivered >= self.capacity:
@@ -444,7 +444,7 @@ cdef class ConsumerLink(DeliveryLink):
         self.unqueue(o)
         if not o.message.complete and not o.flags & OUT_ABORT:
             self.slot.busy -= 1
-        note_presettled(self.slot, self.session.connection.scheduler.second)
+        count_presettled_delivery(self.slot, self.session.connection.scheduler.second)
         count_drop(self.slot, reason)
         if o.flags & OUT_REPORT:
             released = plain_state(D_RELEASED)
@@ -509,7 +509,7 @@ cdef class ConsumerLink(DeliveryLink):
 
     cdef int left_settled(self, OutDelivery* o) except -1:
         cdef Slice accepted
-        note_presettled(self.slot, self.session.connection.scheduler.second)
+        count_presettled_delivery(self.slot, self.session.connection.scheduler.second)
         if o.flags & OUT_REPORT:
             accepted = plain_state(D_ACCEPTED)
             out_update(o, D_ACCEPTED, &accepted, True)
@@ -673,7 +673,7 @@ cdef class ConsumerLink(DeliveryLink):
             o = self.node.sent_first
             map_take(&self.session.sent, o.id)
             self.count_settled(D_MODIFIED)
-            sample_settled(self.slot, o, D_MODIFIED, self.session.connection.scheduler.now_ns)
+            write_outcome_sample(self.slot, o, D_MODIFIED, self.session.connection.scheduler.now_ns)
             out_update(o, D_MODIFIED, &modified, True)
             settle_sent(self, o)
         while self.node.queue_first is not NULL and most:

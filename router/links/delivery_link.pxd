@@ -13,8 +13,8 @@ from router.delivery.delivery cimport (
 )
 from router.interworker.layout cimport LinkSlot
 from router.message.content cimport COPY_OCTETS, copy_left
-from router.stats.counters cimport count_age, count_finished, count_outcome, note_presettled
-from router.stats.samples cimport is_sample, is_settled_sample, sample_left, sample_left_settled, sample_settled
+from router.stats.counters cimport count_age, count_finished, count_outcome, count_presettled_delivery
+from router.stats.samples cimport is_sample, is_settled_sample, mark_sample_sent, write_settled_sample, write_outcome_sample
 
 # Base of the router's links: a link of the protocol that is a delivery node with counters. Owner: its session.
 cdef class DeliveryLink(Link):
@@ -105,10 +105,10 @@ cdef inline int copy_written(DeliveryLink link, OutDelivery* o) except -1:
     link.slot.deliveries += 1
     if o.flags & OUT_SETTLED:
         if is_sample(link.slot):
-            sample_left_settled(link.slot, o.octets, o.since, link.session.connection.scheduler.now_ns)
+            write_settled_sample(link.slot, o.octets, o.since, link.session.connection.scheduler.now_ns)
         return link.left_settled(o)
     if is_sample(link.slot):
-        sample_left(link.slot, o, link.session.connection.scheduler.now_ns)
+        mark_sample_sent(link.slot, o, link.session.connection.scheduler.now_ns)
     sent_append(&link.node, o)
     link.slot.unsettled += 1
     return 0
@@ -135,13 +135,13 @@ cdef inline void note_settled(DeliveryLink link, OutDelivery* o, uint8_t kind) n
     cdef uint64_t now = link.session.connection.scheduler.now_ns
     map_take(&link.session.sent, o.id)
     if o.flags & OUT_CHECK:
-        note_presettled(link.slot, link.session.connection.scheduler.second)
+        count_presettled_delivery(link.slot, link.session.connection.scheduler.second)
     else:
         count_finished(link.slot, link.session.connection.scheduler.second)
         count_outcome(link.slot, kind)
         count_age(link.slot, now - o.since, False)
     if is_settled_sample(o, kind, now - o.since):
-        sample_settled(link.slot, o, kind, now)
+        write_outcome_sample(link.slot, o, kind, now)
 
 
 cdef inline int settle_sent(DeliveryLink link, OutDelivery* o) except -1:

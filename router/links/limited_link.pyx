@@ -16,7 +16,7 @@ from router.delivery.outcome cimport out_left, out_update
 from router.interworker.layout cimport DROP_REJECTED
 from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport cursor_close
-from router.stats.counters cimport count_drop, note_presettled
+from router.stats.counters cimport count_drop, count_presettled_delivery
 
 from router.amqp import codec
 from router.amqp.errors import MESSAGE_SIZE_EXCEEDED
@@ -79,7 +79,7 @@ cdef class LimitedConsumerLink(ConsumerLink):
         if not o.message.complete:
             self.slot.busy -= 1
         if o.flags & OUT_SETTLED and (not o.flags & OUT_REPORT or o.flags & OUT_CHECK):
-            note_presettled(self.slot, self.session.connection.scheduler.second)
+            count_presettled_delivery(self.slot, self.session.connection.scheduler.second)
             count_drop(self.slot, DROP_REJECTED)
             if o.flags & OUT_REPORT:
                 out_update(o, D_REJECTED, &state, True)

@@ -6,7 +6,7 @@ from router.delivery.delivery cimport InDelivery
 from router.amqp.frames cimport Transfer
 from router.message.content cimport Content, Message
 from router.links.granting_link cimport GrantingLink
-from router.stats.counters cimport note_presettled, totals
+from router.stats.counters cimport count_presettled_delivery, totals
 
 # Handler that routes an incoming link's deliveries. One object for each link. Owner: the worker.
 cdef class DeliveryHandler:
@@ -91,5 +91,5 @@ cdef inline void spend_credit(ProducerLink link) noexcept:
 
 
 cdef inline void count_presettled(ProducerLink link) noexcept:
-    note_presettled(link.slot, link.session.connection.scheduler.second)
+    count_presettled_delivery(link.slot, link.session.connection.scheduler.second)
     totals.presettled += not link.inter_router

@@ -22,7 +22,7 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.outcome cimport out_update
 from router.stats.counters cimport count_age, count_finished, count_outcome, count_total
-from router.stats.samples cimport SLOW_NS, sample_settled
+from router.stats.samples cimport SLOW_NS, write_outcome_sample
 
 cdef enum:
     AHEAD = 8                  # copies between the current one and the one that is prefetched
@@ -110,7 +110,7 @@ cdef inline void count_copies(DeliveryLink link, OutDelivery** run, uint32_t n, 
     for i in range(n):
         if kind != D_ACCEPTED or now - run[i].since > SLOW_NS:
             count_age(link.slot, now - run[i].since, False)
-            sample_settled(link.slot, run[i], kind, now)
+            write_outcome_sample(link.slot, run[i], kind, now)
 
 
 cdef inline void free_copies(DeliveryLink link, OutDelivery** run, uint32_t n) noexcept:

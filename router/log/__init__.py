@@ -1,6 +1,6 @@
-"""Log of the router, equal to that of Dispatch 1.19 (management.md 4): levels, modules, settings, sinks, and `Log`."""
+"""Log of the router, as in Dispatch 1.19 (management.md 4): levels, modules, settings, sinks, `ProcessLog`."""
 
-from router.log.clock import Clock
+from router.log.clock import TimestampFormatter
 from router.log.levels import (
     ALL_LEVELS,
     CRITICAL,
@@ -15,7 +15,7 @@ from router.log.levels import (
     TRACE,
     WARNING,
 )
-from router.log.log import KEPT_LINES, REPEAT_AFTER, Entry, Log, LogChange
+from router.log.log import KEPT_LINES, REPEAT_AFTER, LogChange, LogEntry, ProcessLog
 from router.log.settings import LogError, LogSettings, ModuleSettings, parse_enable
 from router.log.sinks import Sink, close_outputs, open_outputs
 from router.log.text import MAX_TEXT, place
@@ -36,14 +36,14 @@ __all__ = [
     "REPEAT_AFTER",
     "TRACE",
     "WARNING",
-    "Clock",
-    "Entry",
-    "Log",
     "LogChange",
+    "LogEntry",
     "LogError",
     "LogSettings",
     "ModuleSettings",
+    "ProcessLog",
     "Sink",
+    "TimestampFormatter",
     "close_outputs",
     "open_outputs",
     "parse_enable",

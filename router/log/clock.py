@@ -8,7 +8,7 @@ DEFAULT_FORMAT: Final = "%Y-%m-%d %H:%M:%S.%%06lu %z"
 _MICROSECONDS: Final = re.compile(r"%(0?)([0-9]{0,2})l{0,2}[diu]")
 
 
-class Clock:
+class TimestampFormatter:
     """Timestamp formatter. It calls strftime once a second, and inserts the microseconds for each timestamp."""
 
     def __init__(self, pattern: str | None, utc: bool) -> None:

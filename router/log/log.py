@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from router.log.clock import Clock
+from router.log.clock import TimestampFormatter
 from router.log.levels import (
     CRITICAL,
     DEBUG,
@@ -35,14 +35,14 @@ from router.log.levels import (
 )
 from router.log.settings import LogError, LogSettings, ModuleSettings, merged
 from router.log.sinks import Sink, close_outputs, open_outputs
-from router.log.text import MAX_TEXT, cut, safe
+from router.log.text import MAX_TEXT, escape_unprintable, truncate_text
 
 KEPT_LINES: Final = 1000  # lines kept for the management operation GET-LOG
 REPEAT_AFTER: Final = 10.0  # seconds between two lines about failures of one kind
 MOST_REPEATS: Final = 64  # kinds tracked at a time; all further kinds of a module count as one
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """Kept line. `seconds` counts from the epoch; `file` and `line` are those of the calling code, if known."""
 
     module: str
@@ -72,7 +72,7 @@ class _Source:
 
 
 class _Repeats:
-    """Failures of one kind that `Log.repeated` has counted and not written yet."""
+    """Failures of one kind that `ProcessLog.repeated` has counted and not written yet."""
 
     __slots__ = ("level", "module", "more", "text", "until")
 
@@ -88,7 +88,7 @@ class LogChange(Struct, frozen=True):
     """Prepared change of settings, to be used or discarded. `fresh` has the sinks opened for it, by name."""
 
     settings: LogSettings
-    clock: Clock
+    clock: TimestampFormatter
     plans: Mapping[str, ModuleSettings]
     fresh: Mapping[str, Sink]
 
@@ -97,7 +97,7 @@ class LogChange(Struct, frozen=True):
         close_outputs(self.fresh)
 
 
-class Log:
+class ProcessLog:
     """Log of one process. A call at a disabled level costs a dictionary look-up and the increment of a counter."""
 
     def __init__(self, settings: LogSettings | None = None) -> None:
@@ -105,16 +105,16 @@ class Log:
         self._sinks: dict[str, Sink] = {"stderr": Sink("stderr")}
         stderr = self._sinks["stderr"]
         self._sources = {module: _Source(module, stderr) for module in (*MODULES, *SOURCES_WITHOUT_SETTINGS)}
-        self._kept: deque[Entry] = deque(maxlen=KEPT_LINES)
-        self._fresh = 0  # lines written since `take_news`
-        self._reported: dict[str, list[int]] = {}  # counters by module as of the last `take_news`
+        self._kept: deque[LogEntry] = deque(maxlen=KEPT_LINES)
+        self._fresh = 0  # lines written since `take_log_changes`
+        self._reported: dict[str, list[int]] = {}  # counters by module as of the last `take_log_changes`
         self._repeats: dict[tuple[str, str], _Repeats] = {}  # by module and kind
         self._in_force: dict[str, ModuleSettings] = {}  # by module
         # Timer function, set by a process with an event loop: call a function after a number of seconds. Without it,
         # `repeated` reports suppressed lines only when the next failure of the kind occurs.
         self.later: Callable[[float, Callable[[], None]], object] | None = None
         self.on_line: Callable[[], None] | None = None  # called after each line that is written
-        self._clock = Clock(None, False)
+        self._clock = TimestampFormatter(None, False)
         self.settings = LogSettings()
         self.apply(LogSettings() if settings is None else settings)
 
@@ -130,7 +130,7 @@ class Log:
         """
         given = dict(opened or {})
         try:
-            clock = Clock(settings.timestamp_format, settings.utc)
+            clock = TimestampFormatter(settings.timestamp_format, settings.utc)
             try:
                 clock.stamp(time.time_ns())
             except ValueError as error:
@@ -185,13 +185,13 @@ class Log:
         failed: LogError | None = None
         for name in self.files:
             try:
-                self.go_on_in(open_outputs([name]))
+                self.replace_descriptors(open_outputs([name]))
             except LogError as error:
                 failed = failed or error
         if failed is not None:
             raise failed
 
-    def go_on_in(self, opened: Mapping[str, Sink]) -> None:
+    def replace_descriptors(self, opened: Mapping[str, Sink]) -> None:
         """Replace the descriptors of files by newly opened ones of the same names, for example after rotation."""
         for name, sink in opened.items():
             own = self._sinks.get(name)
@@ -287,7 +287,7 @@ class Log:
             found.level, found.text = level, text
             self.count(module, level)
             return
-        if found is not None:  # no timer has called `_repeats_due` in time
+        if found is not None:  # no timer has called `_flush_repeats` in time
             self._report_repeats(found)
         self.write(level, module, text)
         self._repeats[name] = found = _Repeats(module)
@@ -296,9 +296,9 @@ class Log:
     def _call_later(self, name: tuple[str, str], found: "_Repeats") -> None:
         found.until = time.monotonic() + REPEAT_AFTER
         if self.later is not None:
-            self.later(REPEAT_AFTER, lambda: self._repeats_due(name, found))
+            self.later(REPEAT_AFTER, lambda: self._flush_repeats(name, found))
 
-    def _repeats_due(self, name: tuple[str, str], found: "_Repeats") -> None:
+    def _flush_repeats(self, name: tuple[str, str], found: "_Repeats") -> None:
         if self._repeats.get(name) is not found:
             return
         if found.more:
@@ -335,12 +335,14 @@ class Log:
     def _emit(self, source: _Source, level: int, text: str) -> None:
         now = time.time_ns()
         if len(text) > MAX_TEXT // 4:  # shorter texts fit, since a character has at most four octets
-            text = cut(text)
+            text = truncate_text(text)
         name = LEVEL_NAMES[level.bit_length() - 1]
         file, number = _caller()
         if not text.isprintable():  # escaped before it is kept, since tools show kept lines unchanged
-            text = safe(text, lines=level == CRITICAL)  # only internal errors of the router have several lines
-        self._kept.append(Entry(source.module, name, text, file, number, now // 1_000_000_000))
+            text = escape_unprintable(
+                text, lines=level == CRITICAL
+            )  # only internal errors of the router have several lines
+        self._kept.append(LogEntry(source.module, name, text, file, number, now // 1_000_000_000))
         line = f"{source.module} ({name}) {text}"
         if source.timestamp:
             line = f"{self._clock.stamp(now)} {line}"
@@ -351,13 +353,13 @@ class Log:
         if self.on_line is not None:
             self.on_line()
 
-    def recent(self, limit: int | None = None) -> list[Entry]:
+    def recent(self, limit: int | None = None) -> list[LogEntry]:
         """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES."""
         skipped = 0 if limit is None else max(0, len(self._kept) - max(0, limit))
         return list(islice(self._kept, skipped, None))
 
-    def take_news(self) -> tuple[dict[str, list[int]], list[Entry]]:
-        """Return the increase of the counters and the lines since the last call, for `add_news` of another log."""
+    def take_log_changes(self) -> tuple[dict[str, list[int]], list[LogEntry]]:
+        """Return the increase of the counters, and the lines, since the last call, for `add_log_changes` of a log."""
         counts = {}
         for module, source in self._sources.items():
             before = self._reported.setdefault(module, [0] * len(LEVEL_NAMES))
@@ -368,8 +370,8 @@ class Log:
         self._fresh = 0
         return counts, list(islice(self._kept, skipped, None))
 
-    def add_news(self, news: Mapping[str, list[int]], lines: Iterable[Entry]) -> None:
-        """Add the counters and lines that `take_news` of another log returned. Raises KeyError, ValueError."""
+    def add_log_changes(self, news: Mapping[str, list[int]], lines: Iterable[LogEntry]) -> None:
+        """Add the counters and lines that `take_log_changes` of another log returned. Raises KeyError, ValueError."""
         for module, counts in news.items():
             own = self._sources[module].counts
             own[:] = [mine + theirs for mine, theirs in zip(own, counts, strict=True)]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from router.files import open_own
+from router.files import open_trusted
 from router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
 from router.log.settings import LogError
 
@@ -43,7 +43,7 @@ class Sink:
         # Non-blocking: neither open nor write waits for the reader of a FIFO.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         try:
-            self._descriptor = open_own(name, flags, FILE_MODE)
+            self._descriptor = open_trusted(name, flags, FILE_MODE)
         except (OSError, ValueError) as error:
             reason = f": {error.strerror}" if isinstance(error, OSError) and error.errno == errno.ELOOP else ""
             raise LogError(f"Failed to open log file '{name}'{reason}") from error
@@ -86,7 +86,7 @@ class Sink:
             self._write(octets)
         except OSError as error:
             if self.lost == 0 and self._descriptor != 2:
-                _complain(f"log file '{self.name}' cannot be written: {error.strerror}")
+                _report_on_stderr(f"log file '{self.name}' cannot be written: {error.strerror}")
             self.lost += self._unwritten
             return
         if self.lost:
@@ -216,7 +216,7 @@ def close_outputs(opened: Mapping[str, Sink]) -> None:
         sink.close()
 
 
-def _complain(text: str) -> None:
+def _report_on_stderr(text: str) -> None:
     """Report on stderr that the log cannot be written."""
     try:
         os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))

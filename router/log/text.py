@@ -8,13 +8,13 @@ CONTINUED: Final = "\n    | "  # separator before each further line of a traceba
 _SHORT: Final = {"\n": "\\n", "\r": "\\r"}
 
 
-def cut(text: str) -> str:
+def truncate_text(text: str) -> str:
     """Truncate `text` to MAX_TEXT octets, at the end of a character."""
     octets = text.encode("utf-8", "backslashreplace")
     return text if len(octets) <= MAX_TEXT else octets[:MAX_TEXT].decode("utf-8", "ignore")
 
 
-def safe(text: str, *, lines: bool = False) -> str:
+def escape_unprintable(text: str, *, lines: bool = False) -> str:
     """Return `text` with all unprintable characters except tabs written as escapes.
 
     Line ends, control characters and characters that change the direction of text would let a peer forge lines or
@@ -22,7 +22,7 @@ def safe(text: str, *, lines: bool = False) -> str:
     its further lines.
     """
     if lines:
-        return CONTINUED.join(safe(line) for line in text.split("\n"))
+        return CONTINUED.join(escape_unprintable(line) for line in text.split("\n"))
     return "".join(each if each.isprintable() or each == "\t" else _escaped(each) for each in text)
 
 

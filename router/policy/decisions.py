@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from router.policy.management import ManagementRights, forbids
+from router.policy.management import ManagementRights, forbids_management
 from router.policy.rules import CONNECTOR, GroupRules, LinkRules, VhostRules
 
 RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
@@ -20,7 +20,7 @@ _WAYPOINT: Final = "qd.waypoint"
 _FALLBACK: Final = "qd.fallback"
 
 
-class Counts(NamedTuple):
+class ConnectionCounts(NamedTuple):
     """Numbers of existing connections of a vhost: all, of this user, from this host, and of all users of the group."""
 
     vhost: int = 0
@@ -46,7 +46,7 @@ class OpenAllowed(Struct, frozen=True):
 
 
 def decide_open(
-    vhost: VhostRules | None, user: str | None, host: str, counts: Counts, groups: Collection[str] = ()
+    vhost: VhostRules | None, user: str | None, host: str, counts: ConnectionCounts, groups: Collection[str] = ()
 ) -> OpenDenied | OpenAllowed:
     """Decide about a client's open by group, host and limits (security.md P-11 to P-15).
 
@@ -55,7 +55,7 @@ def decide_open(
     decision = decide_group(vhost, user, host, groups)
     if isinstance(decision, OpenDenied):
         return decision
-    return decide_room(decision, counts)
+    return decide_connection_limits(decision, counts)
 
 
 def decide_group(
@@ -72,7 +72,7 @@ def decide_group(
     return OpenAllowed(vhost, group)
 
 
-def decide_room(allowed: OpenAllowed, counts: Counts) -> OpenDenied | OpenAllowed:
+def decide_connection_limits(allowed: OpenAllowed, counts: ConnectionCounts) -> OpenDenied | OpenAllowed:
     """Decide whether the limits allow another connection of a group (security.md P-15)."""
     vhost, group = allowed.vhost, allowed.group
     of_group = group.config.shared.connections
@@ -109,7 +109,7 @@ class LinkFacts(NamedTuple):
     rights: ManagementRights | None = None  # rights with which a link to the agent of another router is attached
 
 
-class Who(Struct, frozen=True):
+class LinkOwner(Struct, frozen=True):
     """Owner of a link, as shown in the log. `vhost` is the host name of the open."""
 
     user: str | None
@@ -129,7 +129,7 @@ class LinkDenied(Struct, frozen=True):
     text: str
 
 
-def decide_link(rules: LinkRules, link: LinkFacts, who: Who, links: int = 0) -> LinkDenied | None:
+def decide_link(rules: LinkRules, link: LinkFacts, who: LinkOwner, links: int = 0) -> LinkDenied | None:
     """Decide about an attach (security.md P-31, P-32, P-45). Return None if it is allowed.
 
     `links` is the number of existing links of the same direction.
@@ -156,7 +156,7 @@ def decide_link(rules: LinkRules, link: LinkFacts, who: Who, links: int = 0) -> 
     return LinkDenied("anonymous_sender", UNAUTHORIZED, f"anonymous sender {who}")
 
 
-def _capability_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
+def _capability_denied(rules: LinkRules, link: LinkFacts, kind: str, who: LinkOwner) -> LinkDenied | None:
     for allowed, prefix, what in (
         (rules.waypoint_links, _WAYPOINT, "Waypoint"),
         (rules.fallback_links, _FALLBACK, "Fallback"),
@@ -167,16 +167,16 @@ def _capability_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -
     return None
 
 
-def _address_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
+def _address_denied(rules: LinkRules, link: LinkFacts, kind: str, who: LinkOwner) -> LinkDenied | None:
     addresses, terminus = (rules.sources, "source") if link.consumer else (rules.targets, "target")
     if addresses.allows(link.address or "", who.user):
         return None
     return LinkDenied(terminus, UNAUTHORIZED, f"{kind} link '{link.address}' {who} based on link {terminus} name")
 
 
-def _management_denied(rules: LinkRules, link: LinkFacts, kind: str, who: Who) -> LinkDenied | None:
+def _management_denied(rules: LinkRules, link: LinkFacts, kind: str, who: LinkOwner) -> LinkDenied | None:
     """Deny a link to a management node if the group has no role, or other rights than the link was attached with."""
     rights = rules.management
-    if not forbids(rights, link.address or "") and (link.rights is None or link.rights == rights):
+    if not forbids_management(rights, link.address or "") and (link.rights is None or link.rights == rights):
         return None
     return LinkDenied("management", UNAUTHORIZED, f"{kind} link '{link.address}' {who} based on management role")

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from router.config.entities import Configuration, VhostConfig
-from router.policy.decisions import LinkDenied, LinkFacts, OpenAllowed, OpenDenied, Who, decide_group, decide_link
+from router.policy.decisions import LinkDenied, LinkFacts, LinkOwner, OpenAllowed, OpenDenied, decide_group, decide_link
 from router.policy.hosts import HostError, HostRules, known
 from router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhosts
 
@@ -37,7 +37,7 @@ class Finding(Struct, frozen=True):
         }
 
 
-class Client(Struct, frozen=True):
+class PolicyClient(Struct, frozen=True):
     """Client that a question is about.
 
     `user` is None for an unauthenticated client. `vhost` is the host name of the open, or policyVhost.
@@ -61,7 +61,7 @@ DYNAMIC: Final = LinkFacts(consumer=True, address=None, dynamic=True)
 
 
 def explain(
-    configuration: Configuration, client: Client, links: Iterable[LinkFacts], vhosts: Vhosts | None = None
+    configuration: Configuration, client: PolicyClient, links: Iterable[LinkFacts], vhosts: Vhosts | None = None
 ) -> Iterator[Finding]:
     """Yield a finding for the client's open and, if that is allowed, for each of its links.
 
@@ -79,12 +79,14 @@ def explain(
     yield _opened(configuration, decision, client, what)
     if isinstance(decision, OpenAllowed):
         yield from _limits(configuration, decision)
-        who = Who(client.user, client.host, client.vhost)
+        who = LinkOwner(client.user, client.host, client.vhost)
         for link in links:
             yield _linked(configuration, decision, link, who)
 
 
-def _opened(configuration: Configuration, decision: OpenAllowed | OpenDenied, client: Client, what: str) -> Finding:
+def _opened(
+    configuration: Configuration, decision: OpenAllowed | OpenDenied, client: PolicyClient, what: str
+) -> Finding:
     policy = configuration.policy
     if decision.vhost is None:
         why = f"no vhost has this name or alias, and there is no default vhost '{policy.default_vhost}'"
@@ -117,7 +119,7 @@ def _which(vhost: VhostRules, name: str) -> str:
     return f"vhost '{vhost.name}', which is the default or has a pattern that matches '{name}'"
 
 
-def _by(group: GroupRules, client: Client) -> str:
+def _by(group: GroupRules, client: PolicyClient) -> str:
     if client.user in group.config.users:
         return f"group '{group.config.name}' by its users"
     if group.config.name in client.groups:
@@ -152,7 +154,7 @@ def _limits(configuration: Configuration, allowed: OpenAllowed) -> Iterator[Find
             yield Finding(True, f"{attribute} {limit}", why, _file(vhost, configuration), line)
 
 
-def _linked(configuration: Configuration, opened: OpenAllowed, link: LinkFacts, who: Who) -> Finding:
+def _linked(configuration: Configuration, opened: OpenAllowed, link: LinkFacts, who: LinkOwner) -> Finding:
     vhost, group = opened.vhost.config, opened.group.config
     file = _file(vhost, configuration)
     denied = decide_link(opened.group.links, link, who)
@@ -164,14 +166,16 @@ def _linked(configuration: Configuration, opened: OpenAllowed, link: LinkFacts, 
     return _address(opened, link, who, denied, file)
 
 
-def _address(opened: OpenAllowed, link: LinkFacts, who: Who, denied: LinkDenied | None, file: str | None) -> Finding:
+def _address(
+    opened: OpenAllowed, link: LinkFacts, who: LinkOwner, denied: LinkDenied | None, file: str | None
+) -> Finding:
     group, rules = opened.group.config, opened.group.links
     addresses, kind = (rules.sources, "source") if link.consumer else (rules.targets, "target")
     attribute = f"{kind}Pattern" if addresses.patterns else f"{kind}s"
     what = f"{'receiving from' if link.consumer else 'sending to'} '{link.address}'"
     line = group.lines.get(attribute, group.line)
     if denied is None:
-        item = addresses.allowing(link.address or "", who.user)
+        item = addresses.first_allowing_item(link.address or "", who.user)
         return Finding(True, what, f"group '{group.name}': {attribute} has '{item}'", file, line)
     if denied.reason == "management":
         why = f"group '{group.name}': management is '{group.management}'"

@@ -37,7 +37,7 @@ class HostRules:
             if each == ANY:
                 self._any = True
                 continue
-            low, high = translate(each, resolve)
+            low, high = address_range(each, resolve)
             ranges[low.version].append((int(low), int(high)))
         # Ends of the ranges by IP version; the ranges are disjoint and in order.
         self._starts: dict[int, list[int]] = {}
@@ -59,7 +59,7 @@ class HostRules:
         return at >= 0 and number <= self._ends[address.version][at]
 
 
-def translate(specification: str, resolve: Resolve) -> tuple[_Address, _Address]:
+def address_range(specification: str, resolve: Resolve) -> tuple[_Address, _Address]:
     """Return the lowest and the highest address of a specification other than `*`. Raises HostError."""
     ends = [_address(part.strip(), resolve) for part in specification.split(_RANGE)]
     if len(ends) > 2:
@@ -93,7 +93,7 @@ def known(addresses: Mapping[str, str | HostError]) -> Resolve:
     return resolve
 
 
-def ask(name: str) -> str:
+def resolve_host(name: str) -> str:
     """Resolve a name to its single address. Blocks until the name server answers. Raises HostError."""
     try:
         answers = socket.getaddrinfo(name, 0)
@@ -107,12 +107,12 @@ def ask(name: str) -> str:
     return found.pop()
 
 
-def ask_all(wanted: Iterable[str]) -> dict[str, str | HostError]:
+def resolve_hosts(wanted: Iterable[str]) -> dict[str, str | HostError]:
     """Resolve names; return an address or the error for each. Blocks until the name servers answer."""
     found: dict[str, str | HostError] = {}
     for name in wanted:
         try:
-            found[name] = ask(name)
+            found[name] = resolve_host(name)
         except HostError as error:
             found[name] = error
     return found

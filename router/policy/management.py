@@ -55,7 +55,7 @@ class ManagementRights(NamedTuple):
 
 UNLIMITED: Final = ManagementRights()
 #: Rights that an address may carry, by name.
-CARRIED: Final = {
+CARRIED_RIGHTS: Final = {
     each.name: each
     for each in (
         ManagementRights(READ, closes=False),
@@ -65,14 +65,14 @@ CARRIED: Final = {
     )
 }
 #: Rights by the key of the local address for requests that carry them. Management does not list these addresses.
-SERVED: Final = {key(LOCAL, f"{MANAGEMENT}/{name}"): rights for name, rights in CARRIED.items()}
+SERVED_KEYS: Final = {key(LOCAL, f"{MANAGEMENT}/{name}"): rights for name, rights in CARRIED_RIGHTS.items()}
 
 
-def by_name(name: str | None) -> ManagementRights:
+def rights_by_name(name: str | None) -> ManagementRights:
     """Return the rights with a name; None stands for all rights."""
     if name is None:
         return UNLIMITED
-    return CARRIED.get(name) or ManagementRights(name, closes=False)
+    return CARRIED_RIGHTS.get(name) or ManagementRights(name, closes=False)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -99,7 +99,7 @@ def _is_elsewhere(place: str, router_id: str) -> bool:
     return place not in ("", "_local", *own)
 
 
-def forbids(rights: ManagementRights, text: str) -> bool:
+def forbids_management(rights: ManagementRights, text: str) -> bool:
     """Return whether an address, as a client writes it, is that of an agent which the client may not use at all."""
     place, name = _split(normalise(text))
     return _node(name) is not None and (rights.role == NONE or (rights.role == LINK_ROUTES and place != ""))
@@ -114,9 +114,9 @@ def address_for(text: str, rights: ManagementRights, router_id: str) -> str | No
     node = _node(name)
     if node is None or rights.unlimited:
         return text
-    if forbids(rights, text):
+    if forbids_management(rights, text):
         return None
     if not _is_elsewhere(place, router_id):
         return text
-    carried = CARRIED.get(name[len(node) + 1 :], UNLIMITED)
+    carried = CARRIED_RIGHTS.get(name[len(node) + 1 :], UNLIMITED)
     return f"{place}/{node}/{rights.limited(carried).name}"

@@ -22,7 +22,7 @@ cdef enum:
 # Roots of the pattern trees in the array of nodes.
 cdef enum:
     PLAIN = 0
-    BEHIND_USER = 1   # tree of the patterns after ${user}
+    AFTER_USER = 1   # tree of the patterns after ${user}
     BEFORE_USER = 2   # tree of the patterns before ${user}
     ROOTS = 3
 
@@ -254,9 +254,9 @@ cdef class NamePatterns(NameRules):
             return False
         if memcmp(text, user, user_size) == 0:
             if left == user_size:
-                return self.match(BEHIND_USER, text, 0, True)
+                return self.match(AFTER_USER, text, 0, True)
             if (_separates(text[user_size])
-                    and self.match(BEHIND_USER, text + user_size + 1, left - user_size - 1, False)):
+                    and self.match(AFTER_USER, text + user_size + 1, left - user_size - 1, False)):
                 return True
         return (
             left > user_size
@@ -342,10 +342,10 @@ def _add_pattern(roots, labels, item):
     if item.count(USER) > 1 or not item.strip(SEPARATORS):
         return
     if item.strip(SEPARATORS) == USER:
-        roots[BEHIND_USER].flags |= EXACT
+        roots[AFTER_USER].flags |= EXACT
     elif item.startswith(USER):
         if item[len(USER)] in SEPARATORS:  # without a separator, ${user} is no whole token and the item allows nothing
-            _add_tokens(roots[BEHIND_USER], labels, item[len(USER):])
+            _add_tokens(roots[AFTER_USER], labels, item[len(USER):])
     elif item.endswith(USER):
         if item[-len(USER) - 1] in SEPARATORS:
             _add_tokens(roots[BEFORE_USER], labels, item[:-len(USER)])

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from router.config.entities import Configuration
 from router.policy.decisions import LinkFacts
-from router.policy.explain import ANONYMOUS, DYNAMIC, Client, Finding, explain
+from router.policy.explain import ANONYMOUS, DYNAMIC, Finding, PolicyClient, explain
 from router.policy.rules import Vhosts
 
 MOST_NAMES: Final = 100  # addresses in one direction, or groups, of one question
@@ -23,7 +23,7 @@ class QuestionError(ValueError):
     """Error for an invalid question; its text is the reason."""
 
 
-class Question(Struct, frozen=True):
+class PolicyQuestion(Struct, frozen=True):
     """Question whether a client may connect and attach some links.
 
     `user` is None for an unauthenticated client. `vhost` is the host name of its open; the policyVhost of `listener`,
@@ -65,7 +65,7 @@ class Question(Struct, frozen=True):
 
         `vhosts` has the compiled rules of the configuration, if the caller has them.
         """
-        client = Client(self.user, self.host, self._vhost(configuration), self.groups)
+        client = PolicyClient(self.user, self.host, self._vhost(configuration), self.groups)
         links = [
             *(LinkFacts(consumer=False, address=address) for address in self.send),
             *(LinkFacts(consumer=True, address=address) for address in self.receive),

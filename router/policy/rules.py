@@ -26,7 +26,7 @@ RESERVED: Final = "$"  # first character of groups that a token cannot assign
 _numbers: Final = itertools.count(1)
 
 
-class Addresses(Struct, frozen=True, dict=True):
+class PermittedAddresses(Struct, frozen=True, dict=True):
     """Addresses that links may use: a list, or patterns."""
 
     items: tuple[str, ...]
@@ -41,7 +41,7 @@ class Addresses(Struct, frozen=True, dict=True):
         """Return whether a link of this user may use this address."""
         return self.rules.permits(address, user)
 
-    def allowing(self, address: str, user: str | None) -> str | None:
+    def first_allowing_item(self, address: str, user: str | None) -> str | None:
         """Return the first item that allows an address, or None."""
         found = (item for item in self.items if compile_names([item], self.patterns).permits(address, user))
         return next(found, None)
@@ -50,8 +50,8 @@ class Addresses(Struct, frozen=True, dict=True):
 class LinkRules(Struct, frozen=True):
     """Rules for the links of a connection. 0 means no limit for max_senders, max_receivers and max_message_size."""
 
-    sources: Addresses
-    targets: Addresses
+    sources: PermittedAddresses
+    targets: PermittedAddresses
     max_senders: int = 0
     max_receivers: int = 0
     max_message_size: int = 0  # octets
@@ -64,13 +64,13 @@ class LinkRules(Struct, frozen=True):
     management: ManagementRights = UNLIMITED
 
 
-def with_service(rules: LinkRules | None, sends: Iterable[str], receives: Iterable[str]) -> LinkRules:
+def with_service_addresses(rules: LinkRules | None, sends: Iterable[str], receives: Iterable[str]) -> LinkRules:
     """Return the rules of a connection whose authentication service has listed addresses (security.md A-8, A-10).
 
     `rules` are those of its group, if it has one. Patterns of the group take precedence over the service's lists; lists
     of the group are replaced.
     """
-    sources, targets = Addresses(tuple(receives)), Addresses(tuple(sends))
+    sources, targets = PermittedAddresses(tuple(receives)), PermittedAddresses(tuple(sends))
     if rules is None:
         return LinkRules(sources, targets)
     return replace(
@@ -186,8 +186,8 @@ def host_names(vhost: VhostConfig) -> frozenset[str]:
     return frozenset(name for group in vhost.groups for name in names(group.remote_hosts))
 
 
-def _addresses(items: tuple[str, ...], patterns: tuple[str, ...] | None) -> Addresses:
-    return Addresses(items) if patterns is None else Addresses(patterns, patterns=True)
+def _addresses(items: tuple[str, ...], patterns: tuple[str, ...] | None) -> PermittedAddresses:
+    return PermittedAddresses(items) if patterns is None else PermittedAddresses(patterns, patterns=True)
 
 
 class Vhosts:

@@ -5,7 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from router.amqp.sasl import ExchangeError
-from router.sasl.mechanism import MAX_NAME, MAX_RESPONSE, Answer, Challenge, Failure, Success, protocol_error, refused
+from router.sasl.mechanism import (
+    MAX_NAME,
+    MAX_RESPONSE,
+    Answer,
+    Challenge,
+    Failure,
+    Success,
+    protocol_error,
+    wrong_credentials,
+)
 from router.sasl.scram import quoted, saslname
 
 SEPARATOR: Final = "\x01"
@@ -41,7 +50,7 @@ class _Bearer:
         except ValueError as error:
             return protocol_error(str(error))
         if len(user.encode()) > MAX_NAME or len(token) > MAX_TOKEN:
-            return refused("the user name or the token is too long")
+            return wrong_credentials("the user name or the token is too long")
         found = self._check(user, token)
         if isinstance(found, Success):
             return found

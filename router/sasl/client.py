@@ -8,13 +8,13 @@ from router.sasl.bearer import OAuthBearerClient
 from router.sasl.saslprep import PrepareError
 from router.sasl.scram import ScramClient
 from router.sasl.simple import anonymous_client, external_client, plain_client
-from router.sasl.verifiers import BOUND, STRONGEST_FIRST
+from router.sasl.verifiers import BOUND_MECHANISMS, STRONGEST_FIRST
 
 # All mechanisms of the client, the strongest first.
-CLIENT_MECHANISMS: Final = ("EXTERNAL", "OAUTHBEARER", *BOUND, *STRONGEST_FIRST, "PLAIN", "ANONYMOUS")
+CLIENT_MECHANISMS: Final = ("EXTERNAL", "OAUTHBEARER", *BOUND_MECHANISMS, *STRONGEST_FIRST, "PLAIN", "ANONYMOUS")
 
 
-def ways_in(
+def usable_exchanges(
     allowed: Callable[[str], bool],
     user: str | None,
     password: str | None,
@@ -35,7 +35,7 @@ def ways_in(
     if token is not None and allowed("OAUTHBEARER"):
         yield OAuthBearerClient(token, user or "")
     if user is not None and password is not None:
-        bound = [] if find_binding is None else [name for name in BOUND if allowed(name)]
+        bound = [] if find_binding is None else [name for name in BOUND_MECHANISMS if allowed(name)]
         for name in (*bound, *filter(allowed, STRONGEST_FIRST)):
             try:
                 yield ScramClient(name, user, password, find_binding=find_binding if bound else None)

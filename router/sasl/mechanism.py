@@ -25,7 +25,7 @@ def protocol_error(text: str) -> "Failure":
     return Failure(f"SASL(-5): bad protocol / cancel: {text}")
 
 
-def refused(text: str) -> "Failure":
+def wrong_credentials(text: str) -> "Failure":
     """Return the failure for wrong credentials."""
     return Failure(f"SASL(-13): authentication failure: {text}", credentials=True)
 

@@ -13,9 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from router.amqp.sasl import ExchangeError
-from router.sasl.mechanism import MAX_NAME, MAX_NONCE, MAX_RESPONSE, Answer, Challenge, Success, protocol_error, refused
+from router.sasl.mechanism import (
+    MAX_NAME,
+    MAX_NONCE,
+    MAX_RESPONSE,
+    Answer,
+    Challenge,
+    Success,
+    protocol_error,
+    wrong_credentials,
+)
 from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.verifiers import HASHES, PLUS, Verifiers, client_key, salted_password, stored_key
+from router.sasl.verifiers import HASHES, PLUS, VerifierStore, client_key, salted_password, stored_key
 
 NONCE_OCTETS: Final = 24
 MOST_ITERATIONS: Final = 5_000_000  # iterations that a client accepts from a server
@@ -90,7 +99,7 @@ class ScramServer:
     def __init__(
         self,
         name: str,
-        verifiers: Verifiers,
+        verifiers: VerifierStore,
         nonce: Callable[[], str] = new_nonce,
         *,
         binding: bytes = b"",
@@ -125,7 +134,7 @@ class ScramServer:
         except ScramError as error:
             return protocol_error(str(error))
         except PrepareError as error:
-            return refused(f"the user name cannot be used: {error}")
+            return wrong_credentials(f"the user name cannot be used: {error}")
 
     def _first(self, text: str) -> Answer:
         flag, comma, rest = text.partition(",")
@@ -134,19 +143,19 @@ class ScramServer:
             raise ScramError("the GS2 header is malformed")
         refusal = self._flag_refusal(flag)
         if refusal is not None:
-            return refused(refusal)
+            return wrong_credentials(refusal)
         if authorization and (not authorization.startswith("a=") or not saslname(authorization[2:])):
             raise ScramError("the authorization identity is malformed")
         self._gs2 = f"{flag},{authorization},"
         items = attributes(bare)
         names = [name for name, _ in items[:2]]
         if items[0][0] == "m":
-            return refused("a mandatory extension is not supported")
+            return wrong_credentials("a mandatory extension is not supported")
         if names != ["n", "r"]:
             raise ScramError("the first message must be a name and a nonce")
         name, nonce = saslname(items[0][1]), items[1][1]
         if not name or len(name.encode()) > MAX_NAME:
-            return refused("the user name is empty or too long")
+            return wrong_credentials("the user name is empty or too long")
         if not nonce or not _printable(nonce) or len(nonce) > MAX_NONCE:
             raise ScramError("the nonce is malformed")
         self._user = prepare(name)
@@ -186,18 +195,18 @@ class ScramServer:
         nonce = hmac.compare_digest(items[1][1].encode(), self._nonce.encode())
         proof = _base64(proof_item[2:])
         if not binding:
-            return refused("the channel binding differs from that of the first message")
+            return wrong_credentials("the channel binding differs from that of the first message")
         if not nonce:
-            return refused("the nonce differs")
+            return wrong_credentials("the nonce differs")
         verifier, size = self._verifier, hashlib.new(self._hash).digest_size
         if len(proof) != size:
-            return refused(WRONG_PROOF)
+            return wrong_credentials(WRONG_PROOF)
         message = f"{self._messages},{without_proof}".encode()
         signature = hmac.digest(verifier.stored_key, message, self._hash)
         key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         good = hmac.compare_digest(hashlib.new(self._hash, key).digest(), verifier.stored_key)
         if not good or not self._known:
-            return refused(WRONG_PROOF)
+            return wrong_credentials(WRONG_PROOF)
         own = hmac.digest(verifier.server_key, message, self._hash)
         return Success(self._user, b"v=" + base64.b64encode(own))
 

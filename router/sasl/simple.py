@@ -14,10 +14,10 @@ from router.sasl.mechanism import (
     Failure,
     Success,
     protocol_error,
-    refused,
+    wrong_credentials,
 )
 from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.verifiers import Verifiers
+from router.sasl.verifiers import VerifierStore
 
 ANONYMOUS_USER: Final = "anonymous"
 
@@ -42,13 +42,13 @@ class ExternalServer:
 
     def step(self, response: bytes) -> Answer:
         """See ServerExchange."""
-        return refused("no name from the layer below") if self._user is None else Success(self._user)
+        return wrong_credentials("no name from the layer below") if self._user is None else Success(self._user)
 
 
 class PlainServer:
     """Server side of PLAIN: compares the password with a salted verifier. `step` takes as long as its iterations."""
 
-    def __init__(self, verifiers: Verifiers) -> None:
+    def __init__(self, verifiers: VerifierStore) -> None:
         self._verifiers: Final = verifiers
 
     def step(self, response: bytes) -> Answer:
@@ -62,9 +62,9 @@ class PlainServer:
             return protocol_error("the response must be three texts with a NUL between")
         _, name, password = parts
         if not name or not password:
-            return refused("the user name or the password is empty")
+            return wrong_credentials("the user name or the password is empty")
         if len(name) > MAX_NAME or len(password) > MAX_PASSWORD:
-            return refused("the user name or the password is too long")
+            return wrong_credentials("the user name or the password is too long")
         try:
             user = prepare(name.decode())
             verifier, known = self._verifiers.find(user, None)
@@ -72,7 +72,7 @@ class PlainServer:
             if verifier.matches(prepare(password.decode())) and known:
                 return Success(user)
         except (UnicodeDecodeError, PrepareError):
-            return refused("the user name or the password has characters that cannot be")
+            return wrong_credentials("the user name or the password has characters that cannot be")
         return Failure(BAD_PASSWORD, credentials=True)
 
 

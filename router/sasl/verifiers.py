@@ -13,7 +13,7 @@ HASHES: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-51
 STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
 PLUS: Final = "-PLUS"  # suffix of mechanisms with channel binding
 # Offered mechanisms with channel binding, the strongest first. They use the verifiers of the mechanisms without it.
-BOUND: Final = ("SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS")
+BOUND_MECHANISMS: Final = ("SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS")
 DEFAULT_ITERATIONS: Final = 15000  # iterations of new verifiers; the router computes them for each login with PLAIN
 LEAST_ITERATIONS: Final = 4096  # RFC 5802, 5.1; RFC 7677, 4
 MOST_ITERATIONS: Final = 10_000_000
@@ -94,7 +94,7 @@ def stored_key(name: str, salted: bytes) -> bytes:
     return hashlib.new(name, client_key(name, salted)).digest()
 
 
-class Verifiers(Protocol):
+class VerifierStore(Protocol):
     """Look-up of verifiers by user."""
 
     def find(self, user: str, mechanism: str | None) -> tuple[Verifier, bool]:

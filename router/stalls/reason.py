@@ -3,7 +3,7 @@
 import enum
 
 
-class Reason(enum.IntEnum):
+class StallReason(enum.IntEnum):
     """Stall reason as workers store it in link slots. The numbers are those of `Stall` in stall.pxd."""
 
     UNREAD = 1
@@ -18,7 +18,7 @@ class Reason(enum.IntEnum):
     ROUTED = 10
 
 
-class Word(enum.StrEnum):
+class StallWord(enum.StrEnum):
     """Stall reason as tools show it.
 
     HOP stands for CREDIT, WINDOW and UNREAD if the peer is a router, BROKER if it is a route container.

@@ -24,4 +24,4 @@ cdef enum:
     STALL_UNCONFIRMED = 256
 
 # Check a link for a stall, and store the result in its slot. `now` in ns.
-cdef int note_stall(DeliveryLink link, uint64_t now) except -1
+cdef int update_stall(DeliveryLink link, uint64_t now) except -1

@@ -152,7 +152,7 @@ cdef inline void set_stall(LinkSlot* slot, uint32_t reason, uint64_t since, uint
         slot.stall = reason
 
 
-cdef int note_stall(DeliveryLink link, uint64_t now) except -1:
+cdef int update_stall(DeliveryLink link, uint64_t now) except -1:
     cdef LinkSlot* slot = link.slot
     cdef uint64_t mark = slot.octets + slot.deliveries + slot.finished
     cdef bint moved = mark != slot.stall_mark

@@ -58,7 +58,7 @@ cdef inline void count_age(LinkSlot* slot, uint64_t age, bint total, uint64_t n=
         slot.latency[bucket] += <uint32_t>n
 
 # Count one delivery that arrived presettled, or is sent presettled.
-cdef inline void note_presettled(LinkSlot* slot, uint32_t second) noexcept nogil:
+cdef inline void count_presettled_delivery(LinkSlot* slot, uint32_t second) noexcept nogil:
     count_finished(slot, second)
     slot.presettled += 1
 

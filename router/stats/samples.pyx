@@ -61,27 +61,27 @@ cdef void write(const LinkSlot* slot, uint64_t now, uint64_t octets, uint32_t la
     store64(&ring.head, ring.head + 1, RELEASE)
 
 
-cdef bint takes() noexcept nogil:
+cdef bint is_telemetry_on() noexcept nogil:
     return ring is not NULL and load64(kept, RELAXED)
 
 
-cdef void sample_left(const LinkSlot* slot, OutDelivery* o, uint64_t now) noexcept nogil:
-    if takes():
+cdef void mark_sample_sent(const LinkSlot* slot, OutDelivery* o, uint64_t now) noexcept nogil:
+    if is_telemetry_on():
         o.flags |= OUT_SAMPLED
         o.sent = now
 
 
-cdef void sample_left_settled(const LinkSlot* slot, uint64_t octets, uint64_t since, uint64_t now) noexcept nogil:
-    if takes():
+cdef void write_settled_sample(const LinkSlot* slot, uint64_t octets, uint64_t since, uint64_t now) noexcept nogil:
+    if is_telemetry_on():
         write(slot, now, octets, micros(now - since), NO_TIME, 0, SAMPLE_EVERY)
 
 
-cdef void sample_settled(const LinkSlot* slot, const OutDelivery* o, uint8_t kind, uint64_t now) noexcept nogil:
+cdef void write_outcome_sample(const LinkSlot* slot, const OutDelivery* o, uint8_t kind, uint64_t now) noexcept nogil:
     global bad_second, bad
     cdef uint32_t latency = micros(o.sent - o.since) if o.flags & OUT_SAMPLED else NO_TIME
     cdef uint64_t age = now - o.since
     cdef uint32_t every = SAMPLE_EVERY
-    if not takes():
+    if not is_telemetry_on():
         return
     if kind == D_REJECTED or kind == D_MODIFIED or age > SLOW_NS:
         if now // NS_A_SECOND != bad_second:

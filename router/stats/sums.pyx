@@ -96,7 +96,7 @@ cdef class AddressCounters:
                 self.gone[field] += count(self.region, worker, address, field)
         self.region.reset_address(address)
 
-    def of_gone(self):
+    def removed_totals(self):
         """Return the summed counters of all addresses that were reset: a list in the order of ADDRESS_SUMS."""
         return [self.gone[field] for field in range(ADDRESS_FIELDS)]
 

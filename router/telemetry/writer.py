@@ -35,7 +35,7 @@ def router_folder(router: str) -> str:
     return f"router={quote(router, safe='')}"
 
 
-class Writer:
+class TelemetryWriter:
     """Writer of the telemetry files of one router. Owner: the telemetry process."""
 
     def __init__(

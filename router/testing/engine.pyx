@@ -26,7 +26,7 @@ from router.interworker.port_in cimport use_fast_records
 from router.interworker.port_out cimport PortOut
 
 
-def alive():
+def live_objects():
     """Return the numbers of incoming deliveries, outgoing deliveries and octets of stored messages in this process."""
     return live_in(), live_out(), stored_octets()
 
@@ -46,7 +46,7 @@ def release_unrouted(ProducerLink link not None):
     link.release_unrouted()
 
 
-def kept_blocks():
+def cached_block_octets():
     """Return the octets of the large blocks that are cached for the next frames."""
     return blocks.octets
 
@@ -82,7 +82,7 @@ cdef class TestMap:
         return self.map.size
 
 
-def use_short_ways(on):
+def use_fast_paths(on):
     """Enable or disable the fast paths of deliveries; without them, all deliveries take the slow paths."""
     use_runs(on)
     use_fast_path(on)
@@ -123,7 +123,7 @@ cdef class CountingHandler(DeliveryHandler):
         return self.own.passes(link, t)
 
 
-cdef class FaultyIn(ProducerLink):
+cdef class FaultyProducerLink(ProducerLink):
     """Producer link that raises once.
 
     With `fails`, it raises at the outcome or the return of a delivery; with `run_fails`, at the settlement of a run.
@@ -150,7 +150,7 @@ cdef class FaultyIn(ProducerLink):
         return ProducerLink.returned(self, d)
 
 
-cdef class FaultyOut(ConsumerLink):
+cdef class FaultyConsumerLink(ConsumerLink):
     """Consumer link that raises once at the place named by `fails`: "offer", "offered", "more" or "update"."""
     cdef public str fails
 
@@ -176,7 +176,7 @@ cdef class FaultyOut(ConsumerLink):
 
 # -- links and ports --------------------------------------------------------------------------------------------------
 
-def starve(Scheduler scheduler not None, link):
+def add_starved_link(Scheduler scheduler not None, link):
     """Add a link to the scheduler's starved links, which the next wake serves."""
     scheduler.starved.append(link)
 

@@ -51,9 +51,9 @@ def ping_pong(
     serve: bool,
     patience_ms: int,
 ) -> int: ...
-def pour(
+def send_numbered_records(
     region: Region, worker: int, peer: int, epoll: int, peer_eventfd: int, rounds: int, patience_ms: int
 ) -> int: ...
-def drain(
+def receive_numbered_records(
     region: Region, worker: int, epoll: int, eventfds: Sequence[int], rounds: int, patience_ms: int
 ) -> list[int]: ...

@@ -294,9 +294,9 @@ cdef int answer(Ring* outbound, WorkerSlot* peer, int worker, int peer_eventfd) 
     return announce(peer, worker, peer_eventfd)
 
 
-def pour(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
+def send_numbered_records(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
          int patience_ms):
-    """Send `rounds` numbered records to `peer`, which calls `drain`. Sleep while the ring is full.
+    """Send `rounds` numbered records to `peer`, which calls `receive_numbered_records`. Sleep while the ring is full.
 
     Return the number of records sent; fewer than `rounds` if a wake-up was lost. Raises OSError.
     """
@@ -339,8 +339,8 @@ def pour(Region region not None, int worker, int peer, int epoll, int peer_event
     return sent
 
 
-def drain(Region region not None, int worker, int epoll, eventfds, unsigned int rounds, int patience_ms):
-    """Receive `rounds` records from each other worker, which calls `pour`. Sleep while no doorbell is set.
+def receive_numbered_records(Region region not None, int worker, int epoll, eventfds, unsigned int rounds, int patience_ms):
+    """Receive `rounds` records from each other worker, which calls `send_numbered_records`. Sleep while no doorbell is set.
 
     `eventfds` are those of all workers. Return the number of records received by worker; fewer than `rounds` if a
     wake-up was lost. Raises OSError, and ValueError for a record out of order.

@@ -5,7 +5,7 @@ from router.interworker.region import Region
 class WaitingLink:
     woken: int
 
-class Worker:
+class QuotaWorker:
     wanted: int
     due: int
     def __init__(self, region: Region, index: int, scopes: Sequence[tuple[int, int, int, int]], now: int) -> None: ...

@@ -20,7 +20,7 @@ cdef class WaitingLink(Link):
         self.woken += 1
 
 
-cdef class Worker:
+cdef class QuotaWorker:
     """Worker with one quota. `scopes` are those of TenantQuota; `now` in ns."""
     cdef Scheduler scheduler
     cdef TenantQuota quota

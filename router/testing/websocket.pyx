@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 from router.websocket.frames cimport HEADER_MOST, FrameReader, apply_mask, write_header
 
 
-cdef class Reader:
+cdef class WebSocketReader:
     """Decoder of frames. Each input is in memory of exactly its size, so a sanitizer detects any access beyond it."""
     cdef FrameReader reader
 

@@ -3,7 +3,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from router.tls.openssl cimport *
-from router.tls.stapling cimport ask_for_status
+from router.tls.stapling cimport request_ocsp_status
 
 import time
 from math import inf
@@ -43,7 +43,7 @@ cdef str last_error():
     return reason.decode("ascii", "replace") if reason is not NULL else "unknown error"
 
 
-cdef int at_end(str part) except -1:
+cdef int check_pem_end(str part) except -1:
     """Check that reading a PEM text stopped at its end and not at a damaged item. Raises TlsError.
 
     Without the check, a damaged revocation list would be ignored silently.
@@ -146,7 +146,7 @@ cdef class TlsContext:
             self.trust(credentials.trusted)
         if credentials.revoked is not None:
             self.use_lists(credentials.revoked)
-            self.demand_lists()
+            self.require_revocation_lists()
         SSL_CTX_set_cert_verify_callback(self.context, verify, NULL)
         if server:
             if verify_peer and credentials.trusted is None:
@@ -159,7 +159,7 @@ cdef class TlsContext:
             if credentials.trusted is None:
                 SSL_CTX_set_default_verify_paths(self.context)
             SSL_CTX_set_verify(self.context, SSL_VERIFY_PEER, NULL)
-            ask_for_status(self.context)
+            request_ocsp_status(self.context)
 
     def __dealloc__(self):
         SSL_CTX_free(self.context)
@@ -218,7 +218,7 @@ cdef class TlsContext:
                 if certificate is NULL:
                     if first:
                         raise TlsError("certificates", last_error())
-                    return at_end("certificates")
+                    return check_pem_end("certificates")
                 try:
                     if first:
                         if not SSL_CTX_use_certificate(self.context, certificate):
@@ -285,12 +285,12 @@ cdef class TlsContext:
                 X509_free(certificate)
             if not found:
                 raise TlsError("trusted", last_error())
-            at_end("trusted")
+            check_pem_end("trusted")
         finally:
             BIO_free(bio)
         self.use_lists(text)
         if self.lists:
-            self.demand_lists()
+            self.require_revocation_lists()
         return 0
 
     cdef int use_lists(self, str text) except -1:
@@ -314,12 +314,12 @@ cdef class TlsContext:
                 end = seconds_of(X509_CRL_get0_nextUpdate(revoked))
                 self.list_ends[authority] = max(end, self.list_ends.get(authority, 0.0))
                 X509_CRL_free(revoked)
-            at_end("trusted")
+            check_pem_end("trusted")
         finally:
             BIO_free(bio)
         return 0
 
-    def demand_lists(self):
+    def require_revocation_lists(self):
         """Refuse revoked certificates, and all certificates whose authority has no revocation list."""
         X509_STORE_set_flags(
             SSL_CTX_get_cert_store(self.context), X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL)

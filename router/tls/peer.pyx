@@ -1,7 +1,7 @@
 """Negotiated parameters of a TLS connection, and identity of its peer (security.md T-20)."""
 from router.tls.openssl cimport *
 
-from router.control.messages import Tls
+from router.control.messages import TlsFacts
 
 cdef extern from "openssl/x509.h" nogil:
     X509_NAME* X509_get_issuer_name(const X509* certificate)
@@ -14,8 +14,8 @@ cdef enum:
 cdef bytes BINDING_LABEL = b"EXPORTER-Channel-Binding"  # RFC 9266, 4.1
 
 
-cdef object negotiated(SSL* ssl):
-    """Return the `Tls` of an established connection."""
+cdef object negotiated_tls(SSL* ssl):
+    """Return the `TlsFacts` of an established connection."""
     cdef const SSL_CIPHER* cipher = SSL_get_current_cipher(ssl)
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
     subject, issuer, attributes, fingerprints, names = None, None, [], {}, {}
@@ -32,7 +32,7 @@ cdef object negotiated(SSL* ssl):
             }
         finally:
             X509_free(certificate)
-    return Tls(
+    return TlsFacts(
         protocol=SSL_get_version(ssl).decode("ascii"),
         cipher=SSL_CIPHER_get_name(cipher).decode("ascii"),
         ssf=SSL_CIPHER_get_bits(cipher, NULL),
@@ -59,7 +59,7 @@ cdef bytes channel_binding(SSL* ssl):
     return octets[:BINDING_SIZE]
 
 
-cdef bint expired(SSL* ssl):
+cdef bint is_certificate_expired(SSL* ssl):
     """Return whether the peer has a certificate that has expired. OpenSSL does not check this in resumed sessions."""
     cdef X509* certificate = SSL_get1_peer_certificate(ssl)
     cdef int days = 0, seconds = 0
@@ -70,7 +70,7 @@ cdef bint expired(SSL* ssl):
     return days < 0 or seconds < 0
 
 
-cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1:
+cdef bint is_chain_revoked(SSL* ssl, SSL_CTX* context) except -1:
     """Return whether a revocation list of the context contains a certificate of the peer's chain.
 
     In a resumed session, OpenSSL knows only the peer's own certificate.
@@ -84,17 +84,17 @@ cdef bint revoked(SSL* ssl, SSL_CTX* context) except -1:
         if lists is NULL or not X509_STORE_CTX_init(lists, SSL_CTX_get_cert_store(context), NULL, NULL):
             raise MemoryError("revocation lists")
         if own is not NULL:
-            found = listed(lists, own)
+            found = is_listed(lists, own)
         if chain is not NULL:
             for at in range(1, sk_X509_num(chain)):
-                found = found or listed(lists, sk_X509_value(chain, at))
+                found = found or is_listed(lists, sk_X509_value(chain, at))
     finally:
         X509_free(own)
         X509_STORE_CTX_free(lists)
     return found
 
 
-cdef bint listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
+cdef bint is_listed(X509_STORE_CTX* lists, X509* certificate) noexcept:
     """Return whether a revocation list of its issuer contains the certificate."""
     cdef STACK_OF_X509_CRL* own = X509_STORE_CTX_get1_crls(lists, X509_get_issuer_name(certificate))
     cdef X509_REVOKED* entry

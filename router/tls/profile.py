@@ -36,14 +36,14 @@ _ATTRIBUTES: Final = {
 Remark = tuple[str, str, str]  # log module, level, text
 
 
-class Use(NamedTuple):
+class CredentialUse(NamedTuple):
     """Use of credentials by connections. `verify_peer` of a server: clients have to present a certificate."""
 
     server: bool
     verify_peer: bool
 
 
-class Fault(NamedTuple):
+class ProfileFault(NamedTuple):
     """Error in an attribute of a profile, or in the file that it names."""
 
     attribute: str
@@ -69,13 +69,13 @@ class Material(Struct, frozen=True):
     expires: float | None
     valid: tuple[float, float] | None
     list_ends: Mapping[str, float]
-    faults: Sequence[Fault]
-    names_fault: Fault | None
+    faults: Sequence[ProfileFault]
+    names_fault: ProfileFault | None
     remarks: Sequence[Remark]
     digest: bytes
     digest_of_files: bytes  # digest of the credentials without revocation lists from URLs
 
-    def untimely(self, now: float) -> str | None:
+    def validity_fault(self, now: float) -> str | None:
         """Return the reason why the router's own certificate is not valid at a time (s since the epoch), or None."""
         if self.valid is None:
             return None
@@ -94,22 +94,22 @@ def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def uses_of(configuration: Configuration) -> dict[str, set[Use]]:
+def credential_uses_of(configuration: Configuration) -> dict[str, set[CredentialUse]]:
     """Return the uses of profiles by listeners and connectors, by name of the profile."""
-    found: dict[str, set[Use]] = {}
+    found: dict[str, set[CredentialUse]] = {}
     endpoints: Iterable[EndpointConfig] = (*configuration.listeners, *configuration.connectors)
     for endpoint in endpoints:
         if endpoint.ssl_profile is not None:
-            found.setdefault(endpoint.ssl_profile, set()).add(use_of(endpoint))
+            found.setdefault(endpoint.ssl_profile, set()).add(credential_use_of(endpoint))
     return found
 
 
-def use_of(endpoint: EndpointConfig) -> Use:
+def credential_use_of(endpoint: EndpointConfig) -> CredentialUse:
     """Return the use that a listener or connector makes of its profile."""
     if isinstance(endpoint, ListenerConfig):
         # An HTTP listener requests client certificates only if the profile has an authority to verify them.
-        return Use(server=True, verify_peer=endpoint.verifies_peer and not endpoint.http)
-    return Use(server=False, verify_peer=True)
+        return CredentialUse(server=True, verify_peer=endpoint.verifies_peer and not endpoint.http)
+    return CredentialUse(server=False, verify_peer=True)
 
 
 def files_of(config: SslProfileConfig) -> tuple[str, ...]:
@@ -120,13 +120,13 @@ def files_of(config: SslProfileConfig) -> tuple[str, ...]:
     return tuple(path for path in named if path is not None)
 
 
-def read_profile(config: SslProfileConfig, uses: Iterable[Use], revoked: str | None = None) -> Material:
+def read_profile(config: SslProfileConfig, uses: Iterable[CredentialUse], revoked: str | None = None) -> Material:
     """Read and check the files of a profile. Errors in files become faults, never exceptions.
 
     Slow file systems block this call. `revoked` has the revocation lists (PEM) from the URLs of the profile; None: it
     has no URLs.
     """
-    faults: list[Fault] = []
+    faults: list[ProfileFault] = []
     remarks: list[Remark] = []
 
     def content(attribute: str, path: str | None) -> str | None:
@@ -135,7 +135,7 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use], revoked: str | N
         try:
             return _read(path)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            faults.append(Fault(attribute, path, getattr(error, "strerror", None) or str(error)))
+            faults.append(ProfileFault(attribute, path, getattr(error, "strerror", None) or str(error)))
             return UNREADABLE
 
     certificates = content("certFile", config.certificate_file)
@@ -160,7 +160,7 @@ def read_profile(config: SslProfileConfig, uses: Iterable[Use], revoked: str | N
         closes_revoked=config.closes_revoked,
     )
     expires, valid, list_ends = None, None, {}
-    for use in sorted({*uses} or {Use(server=False, verify_peer=True)}):
+    for use in sorted({*uses} or {CredentialUse(server=False, verify_peer=True)}):
         try:
             context = TlsContext(credentials, server=use.server, verify_peer=use.verify_peer)
         except TlsError as error:
@@ -204,12 +204,12 @@ def _exposed(path: str | None) -> list[Remark]:
     return [("CONN_MGR", "warning", f"Private key {path} can be read by others (mode {stat.S_IMODE(mode):04o})")]
 
 
-def _fault(config: SslProfileConfig, error: TlsError) -> Fault:
+def _fault(config: SslProfileConfig, error: TlsError) -> ProfileFault:
     attribute = _ATTRIBUTES[error.part]
     if error.part == "peer":
-        return Fault(attribute, None, str(error))
+        return ProfileFault(attribute, None, str(error))
     if error.part == "key" and config.key_file is None:
-        return Fault(attribute, config.certificate_file, str(error))
+        return ProfileFault(attribute, config.certificate_file, str(error))
     place = {
         "certFile": config.certificate_file,
         "privateKeyFile": config.key_file,
@@ -217,21 +217,21 @@ def _fault(config: SslProfileConfig, error: TlsError) -> Fault:
         "ciphers": config.ciphers,
         "protocols": " ".join(config.protocols),
     }[attribute]
-    return Fault(attribute, place, str(error))
+    return ProfileFault(attribute, place, str(error))
 
 
-def _names(path: str | None) -> tuple[Mapping[str, str] | None, Fault | None]:
+def _names(path: str | None) -> tuple[Mapping[str, str] | None, ProfileFault | None]:
     """Return the user names in a `uidNameMappingFile`, or the fault (security.md T-23)."""
     if path is None:
         return None, None
     try:
         found = json.loads(_read(path))
     except (OSError, ValueError) as error:  # ValueError: too long, a NUL in the path, or invalid JSON
-        return None, Fault("uidNameMappingFile", path, getattr(error, "strerror", None) or str(error))
+        return None, ProfileFault("uidNameMappingFile", path, getattr(error, "strerror", None) or str(error))
     except RecursionError:
-        return None, Fault("uidNameMappingFile", path, "It is nested too deeply")
+        return None, ProfileFault("uidNameMappingFile", path, "It is nested too deeply")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
-        return None, Fault("uidNameMappingFile", path, "It is not a JSON object with names as values")
+        return None, ProfileFault("uidNameMappingFile", path, "It is not a JSON object with names as values")
     return found, None
 
 

@@ -35,14 +35,14 @@ cdef extern from "openssl/ocsp.h" nogil:
     const EVP_MD* EVP_get_digestbyobj(const ASN1_OBJECT* kind)
 
 
-cdef int ask_for_status(SSL_CTX* context) except -1:
+cdef int request_ocsp_status(SSL_CTX* context) except -1:
     """Make connections of this client context request the status of the server's certificate."""
     SSL_CTX_set_tlsext_status_type(context, TLSEXT_STATUSTYPE_ocsp)
-    SSL_CTX_set_tlsext_status_cb(context, stapled)
+    SSL_CTX_set_tlsext_status_cb(context, check_stapled_response)
     return 0
 
 
-cdef int stapled(SSL* ssl, void* argument) noexcept nogil:
+cdef int check_stapled_response(SSL* ssl, void* argument) noexcept nogil:
     """Check the server's OCSP response, if it sent one. Called by OpenSSL; returning 0 ends the handshake."""
     cdef const unsigned char* octets = NULL
     cdef long size = SSL_get_tlsext_status_ocsp_resp(ssl, &octets)
@@ -56,7 +56,7 @@ cdef int stapled(SSL* ssl, void* argument) noexcept nogil:
     basic = NULL if response is NULL else OCSP_response_get1_basic(response)
     if basic is not NULL:
         if OCSP_basic_verify(basic, chain, SSL_CTX_get_cert_store(SSL_get_SSL_CTX(ssl)), 0) == 1:
-            revoked = says_revoked(basic, sk_X509_value(chain, 0), sk_X509_value(chain, sk_X509_num(chain) > 1))
+            revoked = response_revokes(basic, sk_X509_value(chain, 0), sk_X509_value(chain, sk_X509_num(chain) > 1))
         OCSP_BASICRESP_free(basic)
     OCSP_RESPONSE_free(response)
     ERR_clear_error()
@@ -66,7 +66,7 @@ cdef int stapled(SSL* ssl, void* argument) noexcept nogil:
     return 1
 
 
-cdef bint says_revoked(OCSP_BASICRESP* basic, X509* certificate, X509* issuer) noexcept nogil:
+cdef bint response_revokes(OCSP_BASICRESP* basic, X509* certificate, X509* issuer) noexcept nogil:
     """Return whether the response has the status `revoked` for the certificate.
 
     The age of the response does not matter, since a revocation is final.

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from router.websocket.http import Head, HeadError, host_header, parse, parse_answer, parse_request
-from router.websocket.site import Site
+from router.websocket.http import HeadError, HttpHead, host_header, parse, parse_answer, parse_request
+from router.websocket.origins import OriginPolicy
 
 VERSION: Final = "13"
 PROTOCOLS: Final = ("amqp", "binary")  # both mean AMQP; the first one in the client's list is selected
@@ -30,7 +30,7 @@ class Upgrade(Struct, frozen=True):
     refusal: str = ""
 
 
-def asks(octets: bytes) -> bool:
+def requests_websocket(octets: bytes) -> bool:
     """Return whether a head requests a WebSocket, correctly or not. Other requests are for pages."""
     try:
         return parse(octets).has("upgrade", "websocket")
@@ -38,8 +38,8 @@ def asks(octets: bytes) -> bool:
         return False
 
 
-def answer(octets: bytes, site: Site, *, enabled: bool = True) -> Upgrade:
-    """Return the response to a head for which `asks` is true. `enabled` is `websockets` of the listener."""
+def answer_upgrade(octets: bytes, site: OriginPolicy, *, enabled: bool = True) -> Upgrade:
+    """Return the response to a head for which `requests_websocket` is true. enabled: `websockets` of the listener."""
     try:
         method, _, minor, head = parse_request(octets)
         return _answer(method, minor, head, site, enabled)
@@ -47,7 +47,7 @@ def answer(octets: bytes, site: Site, *, enabled: bool = True) -> Upgrade:
         return _refused("400 Bad Request", str(error))
 
 
-def _answer(method: str, minor: int, head: Head, site: Site, enabled: bool) -> Upgrade:
+def _answer(method: str, minor: int, head: HttpHead, site: OriginPolicy, enabled: bool) -> Upgrade:
     """Return the response to a parsed request. Raises HeadError."""
     if method != "GET" or minor == 0:
         raise HeadError("an upgrade needs GET and HTTP/1.1")
@@ -117,7 +117,7 @@ def request(host: str, port: str, path: str, key: str) -> bytes:
     ).encode("ascii")
 
 
-def check(octets: bytes, key: str) -> None:
+def check_upgrade_response(octets: bytes, key: str) -> None:
     """Check the server's response to a request with this key. Raises HeadError."""
     status, head = parse_answer(octets)
     if status != 101:

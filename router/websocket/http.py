@@ -20,7 +20,7 @@ class HeadError(Exception):
     """Error for a malformed head; its text is the reason."""
 
 
-class Head:
+class HttpHead:
     """Start line and headers. Owner: the reader."""
 
     __slots__ = ("headers", "start")
@@ -46,7 +46,7 @@ class Head:
         return token in (item.lower() for item in self.tokens(name))
 
 
-def parse(octets: bytes) -> Head:
+def parse(octets: bytes) -> HttpHead:
     """Parse a complete head, including its final empty line. Raises HeadError."""
     if not octets.endswith(END) or len(octets) > MAX_HEAD:
         raise HeadError("it has no end, or is too long")
@@ -57,10 +57,10 @@ def parse(octets: bytes) -> Head:
         if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise HeadError("a header is malformed")
         headers.setdefault(name.lower(), []).append(value.strip("\t "))
-    return Head(start, headers)
+    return HttpHead(start, headers)
 
 
-def parse_request(octets: bytes) -> tuple[str, str, int, Head]:
+def parse_request(octets: bytes) -> tuple[str, str, int, HttpHead]:
     """Return method, target, minor version and head of a request. Raises HeadError."""
     head = parse(octets)
     found = _REQUEST.fullmatch(head.start)
@@ -69,7 +69,7 @@ def parse_request(octets: bytes) -> tuple[str, str, int, Head]:
     return found[1], found[2], int(found[3]), head
 
 
-def parse_answer(octets: bytes) -> tuple[int, Head]:
+def parse_answer(octets: bytes) -> tuple[int, HttpHead]:
     """Return status and head of a response. Raises HeadError."""
     head = parse(octets)
     found = _STATUS.fullmatch(head.start)
@@ -78,7 +78,7 @@ def parse_answer(octets: bytes) -> tuple[int, Head]:
     return int(found[1]), head
 
 
-def printable(host: str) -> bool:
+def is_visible_ascii(host: str) -> bool:
     """Return whether a text has only visible ASCII characters, and so may be part of a head."""
     return all("\x21" <= character <= "\x7e" for character in host)
 

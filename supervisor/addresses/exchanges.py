@@ -8,7 +8,7 @@ from typing import Any
 
 from router.addressing.address import MOBILE, classify, key, normalise
 from router.addressing.binding_keys import KeyMatcher
-from router.addressing.settings import UNAVAILABLE, AddressSettings, Setting
+from router.addressing.settings import UNAVAILABLE, AddressSetting, AddressSettings
 from router.config.entities import BindingConfig, Configuration, ExchangeConfig
 from router.control.ops import BindingGone, BindingOp, ExchangeAttributes, ExchangeGone, ExchangeOp, Op
 from supervisor.addresses.record import AddressRecord
@@ -343,7 +343,7 @@ class Exchanges(Subsystem):
         self._table.hold(record)
         return record
 
-    def _open(self, cls: str, name: str, phase: int, setting: Setting) -> AddressRecord:
+    def _open(self, cls: str, name: str, phase: int, setting: AddressSetting) -> AddressRecord:
         if cls == MOBILE:
             return self._table.open_mobile(name, phase, setting)
         return self._table.create(key(cls, name), setting.distribution, setting.priority, setting.overflow)

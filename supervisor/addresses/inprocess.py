@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.messages import Control, Count, Forwarded, Local, Send, Taken
-from router.log import DEBUG, WARNING, Log
+from router.log import DEBUG, WARNING, ProcessLog
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
 from supervisor.processes.worker import WorkerProcess, WorkerStage
@@ -57,7 +57,7 @@ class InProcessAddresses(Subsystem):
         table: AddressTable,
         workers: Mapping[int, WorkerProcess],
         find: Callable[[str], AddressRecord | None],
-        log: Log,
+        log: ProcessLog,
         wake: Callable[[], object],
     ) -> None:
         """Create without any in-process address.
@@ -177,7 +177,7 @@ class InProcessAddresses(Subsystem):
 
     # Messages for the router itself
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Forwarded, self._forwarded)
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:

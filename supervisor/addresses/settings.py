@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from router.addressing.address import FALLBACK_PHASE, MOBILE
-from router.addressing.settings import BALANCED, AddressSettings, Setting
+from router.addressing.settings import BALANCED, AddressSetting, AddressSettings
 from router.config.entities import AddressConfig
 from router.control.ops import DefaultOp, Op, SettingOp, SettingsOp
 from supervisor.addresses.record import AddressRecord
@@ -43,12 +43,14 @@ NAME_OFFSET: Final = 2  # offset of the name in the key of a mobile address, aft
 class Settings(Subsystem):
     """Address settings of the router, and their propagation. Owner: supervisor."""
 
-    def __init__(self, table: AddressTable, epochs: Epochs[Any], entries: Mapping[str, Setting], default: str) -> None:
+    def __init__(
+        self, table: AddressTable, epochs: Epochs[Any], entries: Mapping[str, AddressSetting], default: str
+    ) -> None:
         """Take the initial settings: `entries` by canonical pattern, and the `default` distribution."""
         self.current: Final = AddressSettings(entries.items(), default)
         self._table = table
         self._epochs = epochs
-        self._entries: dict[str, Setting] = dict(entries)
+        self._entries: dict[str, AddressSetting] = dict(entries)
         # State of the next round.
         self._changed: dict[str, None] = {}  # changed patterns, in order
         self._default_changed = False
@@ -61,7 +63,7 @@ class Settings(Subsystem):
         self._announcing = False
         # Records to be changed, by the Python id of the setting that applies. The tuple keeps a reference to the
         # setting, so that its id stays unique.
-        self._found: dict[int, tuple[Setting, list[AddressRecord]]] = {}
+        self._found: dict[int, tuple[AddressSetting, list[AddressRecord]]] = {}
         self._waiting: deque[SettingOp | DefaultOp | AddressRecord] = deque()  # items to be announced next
         self._sent = 0  # epoch of the last announcement
         self._begun = 0  # number of rounds begun
@@ -71,7 +73,7 @@ class Settings(Subsystem):
     def snapshot_ops(self) -> Iterable[Op]:
         return (SettingsOp(list(self._entries.items()), self.current.default.distribution),)
 
-    def get(self, pattern: str) -> Setting | None:
+    def get(self, pattern: str) -> AddressSetting | None:
         """Return the setting of a canonical pattern; None if there is none."""
         return self._entries.get(pattern)
 
@@ -79,7 +81,7 @@ class Settings(Subsystem):
         """Return all canonical patterns."""
         return self._entries.keys()
 
-    def put(self, pattern: str, setting: Setting) -> None:
+    def put(self, pattern: str, setting: AddressSetting) -> None:
         """Add a canonical pattern, or change its setting."""
         if self._entries.get(pattern) != setting:
             self._entries[pattern] = setting
@@ -99,7 +101,7 @@ class Settings(Subsystem):
             self._default_changed = True
             self._note([])
 
-    def replace(self, entries: Mapping[str, Setting], prepared: AddressSettings, changed: Iterable[str]) -> None:
+    def replace(self, entries: Mapping[str, AddressSetting], prepared: AddressSettings, changed: Iterable[str]) -> None:
         """Replace all settings at once.
 
         prepared: the same entries and the default, as a search structure. changed: patterns that differ from before.
@@ -199,7 +201,7 @@ class Settings(Subsystem):
             if setting is not None and not self._agrees_with_setting(record, setting):
                 self._found.setdefault(id(setting), (setting, []))[1].append(record)
 
-    def _setting(self, record: AddressRecord) -> Setting | None:
+    def _setting(self, record: AddressRecord) -> AddressSetting | None:
         """Return the setting that applies to a record; None if settings do not apply to it."""
         if record.fixed or record.inproc:
             return None
@@ -247,7 +249,7 @@ class Settings(Subsystem):
         elif self._table.records.get(item.key) is item and (setting := self._setting(item)) is not None:
             self._apply_setting(item, setting)
 
-    def _apply_setting(self, record: AddressRecord, setting: Setting) -> None:
+    def _apply_setting(self, record: AddressRecord, setting: AddressSetting) -> None:
         """Apply `setting` to a record and announce the record."""
         record.treatment = self._treatment(record, setting)
         record.priority, record.overflow = setting.priority, setting.overflow
@@ -256,7 +258,7 @@ class Settings(Subsystem):
             self._table.notify_scope_changed(record)
         self._table.set_fallback(record, setting)
 
-    def _treatment(self, record: AddressRecord, setting: Setting) -> str:
+    def _treatment(self, record: AddressRecord, setting: AddressSetting) -> str:
         """Return the treatment that a record should have under `setting`."""
         if record.key[0] == MOBILE and record.key[1] == FALLBACK_PHASE:
             return BALANCED
@@ -264,7 +266,7 @@ class Settings(Subsystem):
             return record.hint
         return setting.distribution
 
-    def _agrees_with_setting(self, record: AddressRecord, setting: Setting) -> bool:
+    def _agrees_with_setting(self, record: AddressRecord, setting: AddressSetting) -> bool:
         """True if a record agrees with its setting already."""
         same = record.treatment == self._treatment(record, setting)
         same = same and record.priority == setting.priority and record.overflow == setting.overflow

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
-from router.addressing.settings import BALANCED, NETWORK, Setting
+from router.addressing.settings import BALANCED, NETWORK, AddressSetting
 from router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
 from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
 from supervisor.subsystem import Subsystem
@@ -138,7 +138,7 @@ class AddressTable(Subsystem):
         record.epoch = self.epoch + 1
         self._ops.append(record.op())
 
-    def open_mobile(self, name: str, phase: int | str, setting: Setting) -> AddressRecord:
+    def open_mobile(self, name: str, phase: int | str, setting: AddressSetting) -> AddressRecord:
         """Return the record of a mobile address; create it if it does not exist. Raises TableFullError.
 
         If the setting has `fallback`, the primary and the fallback instance exist together, so that a message that
@@ -159,7 +159,7 @@ class AddressTable(Subsystem):
             return fallback if phase == FALLBACK_PHASE else primary
         return self.create(record_key, setting.distribution, setting.priority, setting.overflow, scope=setting.scope)
 
-    def _primary(self, name: str, setting: Setting, fallback: AddressRecord) -> AddressRecord:
+    def _primary(self, name: str, setting: AddressSetting, fallback: AddressRecord) -> AddressRecord:
         """Return the primary instance that uses `fallback`; create it if it does not exist."""
         record_key = key(MOBILE, name, 0)
         primary = self.records.get(record_key)
@@ -172,7 +172,7 @@ class AddressTable(Subsystem):
         self.announce(primary)
         return primary
 
-    def set_fallback(self, record: AddressRecord, setting: Setting) -> None:
+    def set_fallback(self, record: AddressRecord, setting: AddressSetting) -> None:
         """Announce a record, after a primary instance has got or lost its fallback instance as `setting` requires."""
         if record.key.startswith(_PRIMARY):
             if setting.fallback and record.fallback is None:
@@ -186,7 +186,7 @@ class AddressTable(Subsystem):
                 record.fallback = None
         self.announce(record)
 
-    def _join_fallback(self, record: AddressRecord, setting: Setting) -> None:
+    def _join_fallback(self, record: AddressRecord, setting: AddressSetting) -> None:
         """Connect a primary instance with its fallback instance. Raises TableFullError."""
         fallback_key = key(MOBILE, record.key[len(_PRIMARY) :], FALLBACK_PHASE)
         fallback = self.records.get(fallback_key)

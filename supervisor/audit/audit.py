@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from router.config.diff import Change
 from router.config.entities import AuditConfig, Configuration
-from router.log import ERROR, WARNING, Log
+from router.log import ERROR, WARNING, ProcessLog
 from supervisor.audit.line import encode
 from supervisor.audit.output import AuditOutput
 from supervisor.audit.repetitions import Event
@@ -39,7 +39,7 @@ class AuditStartError(Exception):
 class Audit(Subsystem):
     """Subsystem of all audit logs. Owner: the core."""
 
-    def __init__(self, configuration: Configuration, waker: Waker, log: Log) -> None:
+    def __init__(self, configuration: Configuration, waker: Waker, log: ProcessLog) -> None:
         self.trail: Final = AuditTrail(configuration.router.id, self)
         self._waker: Final = waker
         self._log: Final = log

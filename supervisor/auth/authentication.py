@@ -14,7 +14,7 @@ from msgspec import Struct
 from router.addressing.address import MOBILE, key
 from router.config import password
 from router.config.entities import AuthServiceConfig, Configuration, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.login_messages import (
     LoginFailed,
     SaslBegin,
@@ -25,7 +25,7 @@ from router.control.login_messages import (
     SaslResponse,
 )
 from router.control.messages import Opened
-from router.log import Log
+from router.log import ProcessLog
 from router.sasl.claimed import claimed_user
 from supervisor.addresses.inprocess import InProcessAddresses
 from supervisor.audit.trail import AuditTrail
@@ -90,7 +90,7 @@ class Authentication(Subsystem):
         policy: TokenPolicy,
         waker: Waker,
         trail: AuditTrail,
-        log: Log,
+        log: ProcessLog,
         name: str,
     ) -> None:
         """Create without a process. name: name of the program, shown in process lists."""
@@ -232,7 +232,7 @@ class Authentication(Subsystem):
 
     # Exchanges
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(SaslBegin, self._begin)
         handlers.on(SaslInit, self._init)
         handlers.on(SaslResponse, self._respond)

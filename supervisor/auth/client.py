@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from router.environment import child_environment
-from router.log import CRITICAL, LEVELS, MODULES, Log
+from router.log import CRITICAL, LEVELS, MODULES, ProcessLog
 from supervisor.auth.messages import (
     BeginExchange,
     CancelExchange,
@@ -75,7 +75,7 @@ class AuthenticationProcess:
         self,
         loop: asyncio.AbstractEventLoop,
         name: str,
-        log: Log,
+        log: ProcessLog,
         on_configured: Callable[[Configured], object],
         command: Callable[[int], list[str]] | None = None,
         on_users: Callable[[UsersRead | UsersMissing], object] | None = None,

@@ -17,11 +17,11 @@ from router.amqp.errors import AmqpError
 from router.amqp.sasl import NOT_OFFERED
 from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
 from router.sasl.claimed import claimed_user
-from router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Success, refused
+from router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Success, wrong_credentials
 from router.sasl.scram import ScramServer
 from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
 from router.sasl.users import Users
-from router.sasl.verifiers import BOUND, HASHES, PLUS
+from router.sasl.verifiers import BOUND_MECHANISMS, HASHES, PLUS
 from supervisor.auth import messages
 from supervisor.auth.attempts import Attempts, TooManyAttempts
 from supervisor.auth.library import Library, LibraryError, LibraryExchange
@@ -83,7 +83,7 @@ class ThreadPools:
 
 def _no_issuers(names: Sequence[str], token: str) -> Failure:
     """Refuse every token: the default of `check_token` without issuers."""
-    return refused("the issuer of the token is not known")
+    return wrong_credentials("the issuer of the token is not known")
 
 
 class Providers(Struct):
@@ -131,7 +131,7 @@ class _ExchangeUsersFile(NamedTuple):
         """Return the success with the router's name of the user, or a failure if the user was deleted meanwhile."""
         present = self.find()
         if present is None or success.user not in present.users:
-            return refused("the user has been deleted")
+            return wrong_credentials("the user has been deleted")
         facts = Facts(account=(self.name, success.user))
         return Success(self.prefix + success.user, success.additional, {"facts": facts})
 
@@ -360,7 +360,7 @@ class SaslExchanges:
         users = self._users(context)
         if users is not None:
             if context.binding is not None:
-                names += [name for name in BOUND if name.removesuffix(PLUS) in users.mechanisms]
+                names += [name for name in BOUND_MECHANISMS if name.removesuffix(PLUS) in users.mechanisms]
             names += users.mechanisms
         if context.issuers:
             names += BEARERS
@@ -399,7 +399,7 @@ class SaslExchanges:
         users, file_name = self._users(context) or Users({}), context.users or ""
         file = _ExchangeUsersFile(file_name, self.providers.prefixes.get(file_name, ""), partial(self._users, context))
         if name.removesuffix(PLUS) in HASHES:
-            bound = any(each in BOUND for each in running.offered)
+            bound = any(each in BOUND_MECHANISMS for each in running.offered)
             scram = ScramServer(name, users, binding=context.binding or b"", offers_bound=bound)
             return _LocalMechanism(scram, file=file)
         return _LocalMechanism(PlainServer(users), self._pools.passwords, file)

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from router.process import give_up_rights, hide_memory, make_way
+from router.process import drop_capabilities, forbid_memory_access, raise_nice_value
 from router.sasl import users
 from router.sasl.users import Users
 from supervisor.auth.attempts import Attempts
@@ -253,11 +253,11 @@ def main(words: Sequence[str]) -> int:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     adopt_process(parent, name, "authentication")
-    make_way()  # logins during a connection burst must not delay established clients
+    raise_nice_value()  # logins during a connection burst must not delay established clients
     # The memory contains passwords: allow no core file, and no access by other processes of this user.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hide_memory()
-    give_up_rights()
+    forbid_memory_access()
+    drop_capabilities()
     asyncio.run(_serve(descriptor))
     return 0
 

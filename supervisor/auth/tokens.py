@@ -18,7 +18,7 @@ import jwt
 from jwt.exceptions import PyJWTError
 
 from router.sasl.bearer import MAX_TOKEN
-from router.sasl.mechanism import MAX_NAME, Failure, Success, refused
+from router.sasl.mechanism import MAX_NAME, Failure, Success, wrong_credentials
 from supervisor.auth.messages import Facts, TokenIssuer
 
 # Algorithms by type of key (RFC 7518, 3.1; RFC 8037).
@@ -248,9 +248,9 @@ class Issuer:
         """Verify a token of this issuer and return its user. May block while keys are read."""
         algorithm = header.get("alg")
         if algorithm not in self.config.algorithms or algorithm not in ALL_ALGORITHMS:
-            return refused("the algorithm of the token is not allowed")
+            return wrong_credentials("the algorithm of the token is not allowed")
         if "crit" in header or "b64" in header:
-            return refused("the token demands an extension")
+            return wrong_credentials("the token demands an extension")
         try:
             keys = _usable_keys(self.source.keys(), algorithm, header.get("kid"))
             if not keys and self.source.refresh():
@@ -258,8 +258,8 @@ class Issuer:
         except KeysError as error:
             return Failure(f"SASL(-24): the keys of the token issuer are not available: {error}")
         if not keys:
-            return refused("no key of the issuer fits the token")
-        failure = refused("the token is malformed")
+            return wrong_credentials("no key of the issuer fits the token")
+        failure = wrong_credentials("the token is malformed")
         for key in keys:
             try:
                 claims = jwt.decode(
@@ -272,24 +272,24 @@ class Issuer:
                     options={"require": ["exp", "iss", "aud"]},
                 )
             except jwt.InvalidSignatureError:
-                failure = refused("the signature of the token is wrong")
+                failure = wrong_credentials("the signature of the token is wrong")
             except PyJWTError as error:
-                return refused(f"the token is refused: {error}")
+                return wrong_credentials(f"the token is refused: {error}")
             except (ValueError, TypeError, OverflowError, RecursionError):
-                return refused("the token is malformed")
+                return wrong_credentials("the token is malformed")
             else:
                 try:
                     return self._user(claims, float(claims["exp"]))
                 except (OverflowError, ValueError, TypeError):
-                    return refused("the token is malformed")
+                    return wrong_credentials("the token is malformed")
         return failure
 
     def _user(self, claims: Mapping[str, Any], expires: float) -> Success | Failure:
         user = _claim(claims, self.config.user_claim)
         if not isinstance(user, str) or not user:
-            return refused(f"the token has no claim {self.config.user_claim!r}, or it is not a string")
+            return wrong_credentials(f"the token has no claim {self.config.user_claim!r}, or it is not a string")
         if len(user.encode("utf-8", "surrogatepass")) > MAX_NAME or not user.isprintable():
-            return refused(f"claim {self.config.user_claim!r} of the token is not a valid user name")
+            return wrong_credentials(f"claim {self.config.user_claim!r} of the token is not a valid user name")
         groups: list[str] = []
         if self.config.group_claim is not None:
             found = _claim(claims, self.config.group_claim)
@@ -302,15 +302,15 @@ class Issuer:
 def check_token(issuers: Iterable[Issuer], token: str) -> Success | Failure:
     """Verify a token by those of `issuers` that it names, and return its user."""
     if len(token) > MAX_TOKEN:
-        return refused("the token is too long")
+        return wrong_credentials("the token is too long")
     try:
         header = jwt.get_unverified_header(token)
         # The unverified claim only selects the issuer; it is compared again when the signature is verified.
         named = jwt.decode(token, options={"verify_signature": False}).get("iss")
     except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-        return refused("the token is malformed")
+        return wrong_credentials("the token is malformed")
     # Several entities may name one issuer, with different audiences.
-    failure = refused("the issuer of the token is not known")
+    failure = wrong_credentials("the issuer of the token is not known")
     for issuer in issuers:
         if issuer.config.issuer == named:
             found = issuer.check(token, header)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from router.addressing.settings import AddressSettings, Setting
+from router.addressing.settings import AddressSetting, AddressSettings
 from router.config.diff import Change
 from router.config.entities import Configuration, EntityConfig
 
@@ -25,7 +25,7 @@ class AddressPlan(Struct, frozen=True):
     differ from before.
     """
 
-    entries: Mapping[str, Setting]
+    entries: Mapping[str, AddressSetting]
     settings: AddressSettings
     changed: Sequence[str]
 

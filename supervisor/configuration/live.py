@@ -19,7 +19,7 @@ from router.config.errors import RequestError
 from router.config.inventory import Inventory
 from router.config.request import create, update
 from router.config.schema import SCHEMA, EntityType
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.configuration.files import check_files
@@ -47,7 +47,7 @@ class LiveConfiguration:
         settings: AddressSettings,
         subsystems: Events,
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         """Take the initial configuration. settings: its address settings."""
         self._loop: Final = loop

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from router.addressing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
-from router.addressing.settings import Setting
+from router.addressing.settings import AddressSetting
 from router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
 from router.config.roles import BETWEEN_ROUTERS
-from router.control.ops import FailoverServer, Profile, ProfileOp
-from router.sasl.verifiers import BOUND
+from router.control.ops import Profile, ProfileFailoverServer, ProfileOp
+from router.sasl.verifiers import BOUND_MECHANISMS
 
 # Time limit in seconds from the TCP connection of a connector to the peer's open. A connection without any octets for
 # idleTimeoutSeconds is closed earlier.
@@ -36,8 +36,12 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         websockets = endpoint.http
         origins = endpoint.allowed_origins
         wanted = endpoint.sasl_mechanisms
-        binds_logins = endpoint.sasl_users is not None and (wanted is None or not {*BOUND}.isdisjoint(wanted))
-        servers = [FailoverServer(server.scheme, server.host, server.port) for server in endpoint.failover_servers]
+        binds_logins = endpoint.sasl_users is not None and (
+            wanted is None or not {*BOUND_MECHANISMS}.isdisjoint(wanted)
+        )
+        servers = [
+            ProfileFailoverServer(server.scheme, server.host, server.port) for server in endpoint.failover_servers
+        ]
     else:
         verify_hostname = endpoint.verify_hostname
         websockets, path = endpoint.websockets, endpoint.websocket_path
@@ -76,10 +80,10 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
     return ProfileOp(profile_key, profile)
 
 
-def address_entry(address: AddressConfig) -> tuple[str, Setting]:
+def address_entry(address: AddressConfig) -> tuple[str, AddressSetting]:
     """Return the canonical pattern of an address and its setting. Raises PatternError."""
     pattern = from_prefix(address.prefix) if address.prefix is not None else address.pattern or ""
-    setting = Setting(
+    setting = AddressSetting(
         distribution=address.distribution,
         ingress_phase=address.ingress_phase,
         egress_phase=address.egress_phase,
@@ -91,9 +95,9 @@ def address_entry(address: AddressConfig) -> tuple[str, Setting]:
     return "/".join(canonical(pattern)), setting
 
 
-def address_entries(addresses: Iterable[AddressConfig]) -> tuple[dict[str, Setting], list[str]]:
+def address_entries(addresses: Iterable[AddressConfig]) -> tuple[dict[str, AddressSetting], list[str]]:
     """Return all settings by canonical pattern, and a text for each invalid or duplicate pattern, which is left out."""
-    entries: dict[str, Setting] = {}
+    entries: dict[str, AddressSetting] = {}
     refused: list[str] = []
     for address in addresses:
         try:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from router.config.diff import Plan
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.audit.audit import Audit
 from supervisor.configuration.errors import ChangeError
 from supervisor.configuration.reloads import Reloads, Result
@@ -21,7 +21,7 @@ class HangUp:
     """Handler of SIGHUP: opens the log files again, then reloads the configuration. Owner: supervisor."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, logging: Logging, audit: Audit, reloads: Reloads, log: Log
+        self, loop: asyncio.AbstractEventLoop, logging: Logging, audit: Audit, reloads: Reloads, log: ProcessLog
     ) -> None:
         self._loop = loop
         self._logging = logging

@@ -20,7 +20,7 @@ from router.config.diff import Plan
 from router.config.entities import Configuration
 from router.config.errors import ConfigError
 from router.config.load import load_text, read
-from router.log import DEBUG, Log
+from router.log import DEBUG, ProcessLog
 from supervisor.configuration.errors import ChangeError
 from supervisor.configuration.live import ChangeSteps, LiveConfiguration
 from supervisor.configuration.prepare import prepare
@@ -76,7 +76,7 @@ class Reloads:
         live: LiveConfiguration,
         when_in_force: Callable[[Callable[[], object]], object],
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
         report: Report = _ignore,
     ) -> None:
         """Create without executing anything before `start`.

@@ -6,9 +6,9 @@ from typing import Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
 from router.config.roles import BETWEEN_ROUTERS
-from router.control.handover import Begun, Initiate
-from router.control.messages import ErrorText, Tls
-from router.log import DEBUG, INFO, Log
+from router.control.handover import InitiateData, OpeningState
+from router.control.messages import ErrorText, TlsFacts
+from router.log import DEBUG, INFO, ProcessLog
 from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
 
 # Errors reported for connections opened by the router that end without an error of their own.
@@ -121,10 +121,10 @@ class RegisteredConnection:
         self.local = local  # address of the listener, host:port
         self.peer = peer  # ip:port; if the router opened the connection host:port as configured
         self.initiator: Initiator | None = None
-        self.initiate: Initiate | None = None  # data for the worker that opens it, see Handover
+        self.initiate: InitiateData | None = None  # data for the worker that opens it, see Handover
         # Data for the next hand-over to a worker, cleared once a worker has reported the open.
         self.read_before = b""  # octets read from the socket by the supervisor or the former worker
-        self.begun: Begun | None = None  # login at the former worker; `read_before` begins with the open
+        self.begun: OpeningState | None = None  # login at the former worker; `read_before` begins with the open
         self.moved = False  # True: its worker was asked to hand it over for another worker; that happens only once
         self.worker: int | None = None  # index of the worker that has it
         self.epoch = -1  # epoch that its worker had acknowledged when the connection was assigned to it
@@ -135,7 +135,7 @@ class RegisteredConnection:
         # Frame log: True: on, False: off; None: on or off by the level of log module PROTOCOL.
         self.trace: bool | None = None
         self.mechanism: str | None = None  # SASL mechanism; None: no SASL
-        self.tls: Tls | None = None
+        self.tls: TlsFacts | None = None
         # Time of the last delivery of links that are gone (CLOCK_MONOTONIC, ns; 0: none). Present links: see slots.
         self.last_delivery = 0
         self.container: str | None = None  # container id of the peer
@@ -156,12 +156,12 @@ class RegisteredConnection:
         return self.way.edge
 
 
-def log_accepted(log: Log, connection: RegisteredConnection) -> None:
+def log_accepted(log: ProcessLog, connection: RegisteredConnection) -> None:
     if log.enabled("SERVER", INFO):
         log.info("SERVER", f"[C{connection.number}] Accepted connection to {connection.local} from {connection.peer}")
 
 
-def log_opened(log: Log, connection: RegisteredConnection) -> None:
+def log_opened(log: ProcessLog, connection: RegisteredConnection) -> None:
     if log.enabled("ROUTER_CORE", INFO):
         log.info(
             "ROUTER_CORE",
@@ -189,14 +189,16 @@ def describe_failed(connection: RegisteredConnection, error: ErrorText) -> str:
     return f"[C{connection.number}] Connection {way} failed: {error[0]} {error[1] or ''}".rstrip()
 
 
-def log_closed(log: Log, connection: RegisteredConnection, error: ErrorText | None) -> None:
+def log_closed(log: ProcessLog, connection: RegisteredConnection, error: ErrorText | None) -> None:
     if error is not None and not connection.page and log.enabled("SERVER", INFO):
         log.info("SERVER", describe_failed(connection, error))
     if connection.opened and log.enabled("ROUTER_CORE", INFO):
         log.info("ROUTER_CORE", f"[C{connection.number}] Connection Closed")
 
 
-def report_ended(log: Log, connection: RegisteredConnection, ending: ConnectionEnd, error: ErrorText | None) -> None:
+def report_ended(
+    log: ProcessLog, connection: RegisteredConnection, ending: ConnectionEnd, error: ErrorText | None
+) -> None:
     """Log the end of a connection that the router opened, and report it to its initiator."""
     if ending is ConnectionEnd.CLOSED:
         error = None
@@ -208,7 +210,7 @@ def report_ended(log: Log, connection: RegisteredConnection, ending: ConnectionE
         connection.initiator.ended(connection, ending, text)
 
 
-def log_attached(log: Log, connection: RegisteredConnection, link: RegisteredLink, text: str) -> None:
+def log_attached(log: ProcessLog, connection: RegisteredConnection, link: RegisteredLink, text: str) -> None:
     """Log an attach; `text` describes the termini."""
     if log.enabled("ROUTER_CORE", INFO):
         direction = "out" if link.consumer else "in"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from router.config.roles import ROUTE_CONTAINER
-from router.control.message import Message
+from router.control.message import ControlMessage
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.subsystem import Subsystem
 
@@ -34,7 +34,7 @@ class Containers(Subsystem):
             found.update(self._by_name.get(connection_name, ()))
         return sorted(found.values(), key=lambda connection: connection.opened_at)
 
-    def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
         if connection.origin.role == ROUTE_CONTAINER:
             for index, key in self._places(connection):
                 index.setdefault(key, {})[connection.number] = connection

@@ -5,7 +5,7 @@ from typing import Final
 
 from router.config.allowed_routers import admits
 from router.control.messages import Opened
-from router.log import WARNING, Log
+from router.log import WARNING, ProcessLog
 from supervisor.connections.admission import Deny
 from supervisor.connections.connections import RegisteredConnection
 
@@ -17,7 +17,7 @@ ROUTER_NOT_ALLOWED: Final = Deny(
 class Membership:
     """Check of opens against `allowedRouters`. Owner: the connections."""
 
-    def __init__(self, peer_of: Callable[[RegisteredConnection, Opened], str | None], log: Log) -> None:
+    def __init__(self, peer_of: Callable[[RegisteredConnection, Opened], str | None], log: ProcessLog) -> None:
         """Create the check. peer_of: return the identity of the peer by its login or certificate."""
         self._peer_of: Final = peer_of
         self._log: Final = log

@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.config.roles import BETWEEN_ROUTERS
-from router.control.handlers import Handlers
-from router.control.handover import Initiate, Moved
+from router.control.handlers import HandlerTable
+from router.control.handover import InitiateData, MovedConnection
 from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
 from router.control.ops import Op, TraceOp
-from router.log import Log
+from router.log import ProcessLog
 from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
 from supervisor.addresses.table import AddressTable
 from supervisor.audit.trail import AuditTrail
@@ -76,7 +76,7 @@ class Connections(Subsystem):
         affinity: Affinity,
         events: Events,
         trail: AuditTrail,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         self.opened: dict[
             int, RegisteredConnection
@@ -137,7 +137,7 @@ class Connections(Subsystem):
         return connection
 
     def initiate(
-        self, number: int, connector: ConnectorConfig, profile: str, initiator: Initiator, initiate: Initiate
+        self, number: int, connector: ConnectorConfig, profile: str, initiator: Initiator, initiate: InitiateData
     ) -> RegisteredConnection:
         """Register a connection that a connector has opened; `move` assigns a worker later.
 
@@ -165,7 +165,9 @@ class Connections(Subsystem):
         self._initiated.discard(connection.number)
         self._unopened.remove(connection)
 
-    def left(self, worker: WorkerProcess, connection: RegisteredConnection, message: Moved) -> WorkerProcess | None:
+    def left(
+        self, worker: WorkerProcess, connection: RegisteredConnection, message: MovedConnection
+    ) -> WorkerProcess | None:
         """Take over a connection that a worker has handed back for another worker. Returns the new worker."""
         self.take_back(connection, worker)
         connection.read_before, connection.begun = message.octets, message.begun
@@ -234,7 +236,7 @@ class Connections(Subsystem):
 
     # Subsystem
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Opened, self._opened)
         handlers.on(Unmoved, self._unmoved)
         handlers.on(Closed, self._closed)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.messages import Order, Traced, Watch
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.processes.worker import WorkerProcess
@@ -72,7 +72,7 @@ class Watches(Subsystem):
         self._watches.setdefault(connection.number, []).append(_Watch(connection, on_lines, seconds, lines))
         self._send(connection, Watch(connection.number, True, None if seconds is None else int(seconds * _MS)))
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Traced, self._traced)
 
     def worker_lost(self, worker: WorkerProcess) -> None:

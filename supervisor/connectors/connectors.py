@@ -10,8 +10,8 @@ from router.config import password
 from router.config.build import MAX_USER
 from router.config.entities import Configuration, ConnectorConfig
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
-from router.control.handover import Initiate
-from router.log import ERROR, WARNING, Log
+from router.control.handover import InitiateData
+from router.log import ERROR, WARNING, ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import ConnectionEnd, RegisteredConnection, describe_opened
 from supervisor.connections.registry import Connections
@@ -44,7 +44,7 @@ class Connectors(Subsystem):
         epochs: Epochs[Any],
         acceptor: Acceptor,
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         self.loop: Final = loop
         self.resolvers: Final = Threads(loop, "resolver", MAX_RESOLVERS)
@@ -272,10 +272,10 @@ class _Connector:
         secret = "" if proxy.password is None else (await self._find(proxy.password)).text
         return await dial_through(proxy, secret, entry, self._owner.resolvers)
 
-    async def _login(self) -> Initiate:
+    async def _login(self) -> InitiateData:
         """Return the data that the worker needs to log in. Raises _LoginError."""
         config = self.config
-        initiate = Initiate("", config.sasl_username)
+        initiate = InitiateData("", config.sasl_username)
         if config.role in (EDGE, INTER_EDGE):
             initiate.mark = self._owner.connections.mark
             initiate.uplinks = self._owner.uplinks and config.role == EDGE
@@ -290,7 +290,7 @@ class _Connector:
         self._owner.log.info("SERVER", text)
         self._again(self.state.failed(text))
 
-    def _hand_over(self, number: int, entry: FailoverEntry, opened: socket.socket, login: Initiate) -> None:
+    def _hand_over(self, number: int, entry: FailoverEntry, opened: socket.socket, login: InitiateData) -> None:
         config, owner = self.config, self._owner
         assert self._profile is not None
         login.host = entry.host

@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Final
 
 from router.config.entities import ProxyConfig
-from router.websocket.http import END, MAX_HEAD, HeadError, host_header, parse_answer, printable
+from router.websocket.http import END, MAX_HEAD, HeadError, host_header, is_visible_ascii, parse_answer
 from supervisor.connectors.dial import DialError, dial, port_number
 from supervisor.connectors.failover import FailoverEntry
 from supervisor.runtime.threads import Threads
@@ -35,7 +35,7 @@ async def dial_through(proxy: ProxyConfig, password: str, entry: FailoverEntry, 
 def _request(proxy: ProxyConfig, password: str, entry: FailoverEntry) -> bytes:
     """Return the CONNECT request. Raises DialError."""
     host = entry.host if entry.host.isascii() else entry.host.encode("idna").decode()
-    if not printable(host):
+    if not is_visible_ascii(host):
         raise DialError(f"proxy {proxy.host}:{proxy.port}: the host name has invalid characters")
     target = host_header(host, str(port_number(entry.port)))
     login = ""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from router.addressing.address import MOBILE, normalise
 from router.config.roles import EDGE
 from router.control.messages import Direction, Opened
-from router.log import WARNING, Log
+from router.log import WARNING, ProcessLog
 from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
@@ -70,7 +70,7 @@ class Edges(Subsystem):
         epochs: Epochs[Any],
         in_process: InProcessAddresses,
         link_routes: LinkRoutes,
-        log: Log,
+        log: ProcessLog,
         router_id: str = "",
         ways: Ways | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from router.addressing.settings import LOCAL
 from router.config.entities import ConnectorConfig
 from router.config.roles import INTER_EDGE
 from router.control.messages import Opened
-from router.log import INFO, Log
+from router.log import INFO, ProcessLog
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
@@ -49,7 +49,7 @@ class Peers(Subsystem):
         initiated_links: InitiatedLinks,
         close_link: Callable[[RegisteredConnection, int, str, str], None],
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         """close_link(connection, number, condition, description): closes a link of a peer."""
         self._router_id = router_id

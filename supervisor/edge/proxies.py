@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, MOBILE
-from router.addressing.settings import MULTICAST, Setting
+from router.addressing.settings import MULTICAST, AddressSetting
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
@@ -454,7 +454,7 @@ class _Sender(_Proxy):
         )
 
 
-def capability_of(phase: str, setting: Setting, *, outgoing: bool) -> str | None:
+def capability_of(phase: str, setting: AddressSetting, *, outgoing: bool) -> str | None:
     """Return the capability that names a phase of an address to the interior router (brokers-and-edge.md ED-11); None
     for the default phase. outgoing: for a sender."""
     if phase == FALLBACK_PHASE:

@@ -12,7 +12,7 @@ from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW, NETWORK
 from router.config.entities import ConnectorConfig, RouterConfig
 from router.config.roles import EDGE
 from router.control.messages import Opened
-from router.log import INFO, Log
+from router.log import INFO, ProcessLog
 from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
@@ -48,7 +48,7 @@ class Uplink(Subsystem):
         link_routes: LocalLinkRoutes,
         in_process: InProcessAddresses,
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         self.required: Final = not router.ready_without_uplink  # the router is not ready without an uplink
         self._several: Final = router.all_uplinks

@@ -11,8 +11,8 @@ from typing import Final
 from router.addressing.pattern import PatternTree
 from router.config.entities import LinkRouteConfig
 from router.config.roles import ROUTE_CONTAINER
-from router.control.message import Message
-from router.log import Log
+from router.control.message import ControlMessage
+from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.containers import Containers, name_of
@@ -94,7 +94,7 @@ class LinkRoute:
 class LocalLinkRoutes(Subsystem):
     """All local link routes. Owner: the core."""
 
-    def __init__(self, containers: Containers, log: Log) -> None:
+    def __init__(self, containers: Containers, log: ProcessLog) -> None:
         self._containers = containers
         self._log = log
         self._trees: dict[str, PatternTree[LinkAddress]] = {IN: PatternTree(), OUT: PatternTree()}
@@ -200,7 +200,7 @@ class LocalLinkRoutes(Subsystem):
 
     # Connections
 
-    def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
         if connection.origin.role != ROUTE_CONTAINER:
             return
         for route in self._routes.values():

@@ -15,7 +15,7 @@ from typing import Final
 
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.linkroute.errors import LINK_LOST
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router
@@ -129,7 +129,7 @@ class LinkPairs(Subsystem):
         )
         self._send(container, order)
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(control.Pairable, self._pairable)
         handlers.on(control.Unpairable, self._unpairable)
         handlers.on(control.Unpaired, self._unpaired)

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
 from router.config.entities import AutoLinkConfig, Configuration
 from router.config.roles import ROUTE_CONTAINER
-from router.control.message import Message
-from router.log import INFO, WARNING, Log
+from router.control.message import ControlMessage
+from router.log import INFO, WARNING, ProcessLog
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
@@ -58,7 +58,7 @@ class AutoLinks(Subsystem):
         settings: Settings,
         table: AddressTable,
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         self.containers: Final = containers
         self.initiated_links: Final = initiated_links
@@ -108,7 +108,7 @@ class AutoLinks(Subsystem):
         link = self._links.get(config.identity)
         return AutoLinkStatus(None, AutoLinkState.INACTIVE.value, None) if link is None else link.shown()
 
-    def connection_opened(self, connection: RegisteredConnection, message: Message) -> None:
+    def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
         if connection.origin.role != ROUTE_CONTAINER:
             return
         for link in self._links.values():

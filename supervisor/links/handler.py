@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from router.addressing.address import escapes, normalise
+from router.addressing.address import escapes_tenant_prefix, normalise
 from router.amqp.errors import INVALID_FIELD
 from router.control import messages as control
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
@@ -66,7 +66,7 @@ class LinkHandler(Subsystem):
         self._attached = attached
         self._events = events
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(control.Attach, self._attach)
         handlers.on(control.Detach, self._detach)
         handlers.on(control.Initiated, self._initiated)
@@ -86,7 +86,7 @@ class LinkHandler(Subsystem):
         if connection is None:
             return
         if message.tenant is not None and any(
-            text and escapes(normalise(text)) for text in (message.address, message.dynamic_address)
+            text and escapes_tenant_prefix(normalise(text)) for text in (message.address, message.dynamic_address)
         ):
             worker.outbox.append(control.Refused(connection.number, message.link, INVALID_FIELD, ESCAPES_TEXT))
             return

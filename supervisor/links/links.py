@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from router.control.ops import Op
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
 from supervisor.processes.worker import WorkerProcess
@@ -13,7 +13,7 @@ from supervisor.subsystem import Subsystem
 class Links(Subsystem):
     """All links. Owner: the core."""
 
-    def __init__(self, table: AddressTable, log: Log) -> None:
+    def __init__(self, table: AddressTable, log: ProcessLog) -> None:
         self.by_identity: dict[int, RegisteredLink] = {}  # in order of attach
         self._table = table
         self._log = log

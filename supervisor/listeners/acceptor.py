@@ -14,8 +14,8 @@ from typing import Final
 from router.config.entities import ListenerConfig
 from router.config.roles import INTER_ROUTER
 from router.control.codec import ControlError, decode_handover, encode_handover
-from router.control.handover import Handover, Moved
-from router.log import ERROR, INFO, WARNING, Log
+from router.control.handover import Handover, MovedConnection
+from router.log import ERROR, INFO, WARNING, ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
@@ -146,7 +146,7 @@ class Acceptor(Subsystem):
         connections: Connections,
         neighbours: NeighbourConnections,
         pace: AcceptRateLimiter,
-        log: Log,
+        log: ProcessLog,
         limit: int = MAX_CONNECTIONS,
         placements: Placements | None = None,
     ) -> None:
@@ -386,7 +386,7 @@ class Acceptor(Subsystem):
             )
         return True
 
-    def moved(self, worker: WorkerProcess, message: Moved, accepted: socket.socket | None) -> None:
+    def moved(self, worker: WorkerProcess, message: MovedConnection, accepted: socket.socket | None) -> None:
         """Hand over a connection that a worker returned after its open, to another worker.
 
         accepted: None if no descriptor was left for the socket; the connection is lost then.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 from router.config.entities import Configuration, ListenerConfig
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
@@ -40,7 +40,7 @@ class RuntimeListeners(Subsystem):
         epochs: Epochs[Any],
         announce: Callable[[Listener], None],
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         """announce: called when a listener starts accepting connections."""
         self._loop: Final = loop

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.addressing.address import CONTROL_KEYS, FLOODED, TOPOLOGICAL
+from router.addressing.address import CONTROL_KEYS, FLOODED_KEYS, TOPOLOGICAL
 from router.addressing.settings import BALANCED
-from router.policy.management import SERVED
+from router.policy.management import SERVED_KEYS
 from supervisor.addresses.record import AddressRecord
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import RemoteLinkAddress
@@ -102,7 +102,7 @@ class AddressCoreType(CoreType):
         "identity": _key,
         "type": constant(values.string(name)),
         "key": _key,
-        "distribution": lambda row: values.string("flood" if row.record.key in FLOODED else row.record.treatment),
+        "distribution": lambda row: values.string("flood" if row.record.key in FLOODED_KEYS else row.record.treatment),
         "inProcess": _in_process,
         "subscriberCount": lambda row: values.uint(len(row.record.consumers or ())),
         "remoteCount": lambda row: values.uint(len(row.remotes)),
@@ -124,7 +124,7 @@ class AddressCoreType(CoreType):
     def rows(self) -> Iterable[AddressRecord | LinkKey]:
         """Return all addresses, those of link routes last."""
         records = self.context.core.table.records
-        return [*(record for key, record in records.items() if key not in SERVED), *self._link_keys().values()]
+        return [*(record for key, record in records.items() if key not in SERVED_KEYS), *self._link_keys().values()]
 
     def _link_keys(self) -> dict[str, LinkKey]:
         """Return the link-route addresses by key, those of other routers last."""

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from router.addressing.address import escapes, is_temporary, normalise
+from router.addressing.address import escapes_tenant_prefix, is_temporary, normalise
 from router.amqp import codec
 from router.config.roles import BETWEEN_ROUTERS, EDGE
 from router.config.schema import SCHEMA
 from router.interworker.region import Region
-from router.log import CRITICAL, DEBUG, ERROR, WARNING, Log
+from router.log import CRITICAL, DEBUG, ERROR, WARNING, ProcessLog
 from router.policy.management import UNLIMITED, ManagementRights
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.audit.requests import RequestAudit
@@ -97,7 +97,7 @@ class Agent:
         self,
         core: RouterCore,
         region: Region,
-        log: Log,
+        log: ProcessLog,
         changes: Changes,
         version: str,
         send: Send,
@@ -165,7 +165,7 @@ class Agent:
         if connection.tenant is None:
             return text
         name = normalise(text)
-        return None if escapes(name) else connection.tenant + name
+        return None if escapes_tenant_prefix(name) else connection.tenant + name
 
     def _begin(self, request: Request) -> None:
         """Dispatch a request. An answer that takes more than a slice continues later."""

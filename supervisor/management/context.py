@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from router.config.entities import Configuration, EntityConfig
 from router.interworker.region import Region
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.composition import RouterCore
 from supervisor.management.request import Request
 from supervisor.management.response import Response
@@ -52,7 +52,7 @@ class AgentContext(Struct, frozen=True):
 
     core: RouterCore
     region: Region
-    log: Log
+    log: ProcessLog
     changes: Changes
     version: str
     answer: Callable[[Request, Response], bool]

@@ -27,9 +27,9 @@ from router.addressing.address import (
     normalise,
 )
 from router.addressing.pattern import PatternError
-from router.addressing.settings import UNAVAILABLE, Setting
+from router.addressing.settings import UNAVAILABLE, AddressSetting
 from router.config import roles
-from router.stalls.reason import Reason, Word
+from router.stalls.reason import StallReason, StallWord
 from supervisor.addresses.record import AddressRecord
 from supervisor.configuration.ops import address_entry
 from supervisor.connections.connections import DATA, RegisteredLink
@@ -134,7 +134,7 @@ def _records(context: AgentContext, cls: str, name: str) -> Iterator[AddressReco
             yield record
 
 
-def _setting(context: AgentContext, setting: Setting) -> dict[str, Any]:
+def _setting(context: AgentContext, setting: AddressSetting) -> dict[str, Any]:
     """Return the setting of the address, and the entity that defines it."""
     pattern = context.core.settings.current.pattern_of(setting)
     entity = _entity(context, pattern)
@@ -248,7 +248,7 @@ def _add_links(
         if beyond or record is None:
             if stall is not None:
                 stalls.setdefault((_BEYOND, link.consumer), []).append(stall)
-            if stall is not None and counters["stall"] in (Reason.UNREAD, Reason.WINDOW):
+            if stall is not None and counters["stall"] in (StallReason.UNREAD, StallReason.WINDOW):
                 shut.add(str(link.connection.number))  # applies to all links of the connection
             continue
         _add_link(found[record.id], link, counters, stall, limit)
@@ -312,7 +312,7 @@ def _add_link(
 
 
 def _verdict(
-    cls: str, name: str, setting: Setting | None, records: list[dict[str, Any]], *, alone: bool
+    cls: str, name: str, setting: AddressSetting | None, records: list[dict[str, Any]], *, alone: bool
 ) -> dict[str, Any]:
     """Return whether a message would be delivered, and the reasons."""
     if cls == ROUTER and records and records[0]["remotes"]:
@@ -352,7 +352,7 @@ def _verdict(
     return _verdict_without_consumers(records, setting)
 
 
-def _verdict_without_consumers(records: list[dict[str, Any]], setting: Setting | None) -> dict[str, Any]:
+def _verdict_without_consumers(records: list[dict[str, Any]], setting: AddressSetting | None) -> dict[str, Any]:
     """Return the verdict for an address without consumers at its ingress phase."""
     phase = 0 if setting is None else setting.ingress_phase
     others = [record for record in records if record["consumerCount"] and record["phase"] != FALLBACK_PHASE]
@@ -399,7 +399,7 @@ def _verdict_elsewhere(record: dict[str, Any]) -> dict[str, Any]:
     if not reachable:
         return _unreachable_verdict("no path to its consumers", f"No path to its consumers. {text}")
     if all(remote["stalled"] for remote in record["remotes"] if remote["nextHop"] is not None):
-        return _unreachable_verdict(f"stalled: no path to {routers} accepts messages ({Word.HOP})", text)
+        return _unreachable_verdict(f"stalled: no path to {routers} accepts messages ({StallWord.HOP})", text)
     return {**_reachable_verdict(text), "verdict": f"reachable at {routers}"}
 
 
@@ -410,14 +410,14 @@ def _verdict_here(record: dict[str, Any]) -> dict[str, Any]:
     consumers = "1 consumer" if count == 1 else f"{count} consumers"
     who = _stall_findings(record["stalls"])
     reasons = {stall.reason for stall in record["stalls"]}
-    if not able and reasons == {Word.CREDIT}:
+    if not able and reasons == {StallWord.CREDIT}:
         verdict = f"no credit: {consumers} {'withholds' if count == 1 else 'withhold'} it"
         summary = f"No credit: {consumers}, none grants credit, the longest for {waits:.0f} s"
         return _unreachable_verdict(verdict, summary, *who)
     if not able:
         words = ", ".join(sorted(reasons))
         return _unreachable_verdict(f"stalled: {consumers}, none takes messages ({words})", *who)
-    if able < count and reasons == {Word.CREDIT}:
+    if able < count and reasons == {StallWord.CREDIT}:
         taken = _reachable_verdict(f"{able} of {consumers} grant credit; the longest without any: {waits:.0f} s", *who)
     elif able < count:
         taken = _reachable_verdict(f"{able} of {consumers} can take messages", *who)
@@ -447,7 +447,7 @@ def _other_stall_findings(stalls: Stalls) -> list[str]:
     found = [
         stall for (record, consumer), each in stalls.items() if record == _BEYOND or not consumer for stall in each
     ]
-    return _stall_findings([stall for stall in found if stall.reason != Word.NO_CONSUMER])
+    return _stall_findings([stall for stall in found if stall.reason != StallWord.NO_CONSUMER])
 
 
 def _capital(text: str) -> str:

@@ -1,12 +1,12 @@
 """EXPLAIN-POLICY: decision of the policy in force about a connection and its links, with the deciding lines.
 
-Not in Dispatch. The body is a map with the fields of router.policy.question.Question. The answer is a list of maps:
-`allowed`, `what`, `why`, `file`, `line` (null for rules created by management).
+Not in Dispatch. The body is a map with the fields of router.policy.question.PolicyQuestion. The answer is a list of
+maps: `allowed`, `what`, `why`, `file`, `line` (null for rules created by management).
 """
 
 from collections.abc import Generator
 
-from router.policy.question import Question, QuestionError
+from router.policy.question import PolicyQuestion, QuestionError
 from supervisor.management.context import AgentContext
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
@@ -15,7 +15,7 @@ from supervisor.management.response import BAD_REQUEST, OK, Response, StatusErro
 def explain_policy(request: Request, context: AgentContext) -> Generator[None, None, Response]:
     """Explain the policy. Other events are handled between two findings. Raises StatusError."""
     try:
-        question = Question.of(request.body_map())
+        question = PolicyQuestion.of(request.body_map())
         found = []
         for finding in question.answer(context.changes.configuration, context.core.policy.vhosts):
             found.append(finding.as_map())

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 
 from router.addressing.address import CONTROL_KEYS, EDGE, FALLBACK_PHASE, MOBILE, ROUTER, key
 from router.addressing.pattern import PatternError
-from router.addressing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE, Setting
+from router.addressing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE, AddressSetting
 from router.config.entities import RouterConfig
 from router.control.ops import Op, RadiusOp, RouterGone, RouterOp
-from router.log import ERROR, WARNING, Log
+from router.log import ERROR, WARNING, ProcessLog
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
@@ -96,7 +96,7 @@ class Routers(Subsystem):
         epochs: Epochs[Any],
         settings: Settings,
         links: ControlLinks,
-        log: Log,
+        log: ProcessLog,
         now: float | None = None,
     ) -> None:
         self._table = table
@@ -125,8 +125,8 @@ class Routers(Subsystem):
         self._full = False  # the table was full, and this has been logged
         # Default setting with each treatment that others may announce, and the default setting that they were derived
         # from.
-        self._hinted: dict[str, Setting] = {}
-        self._hinted_default: Setting | None = None
+        self._hinted: dict[str, AddressSetting] = {}
+        self._hinted_default: AddressSetting | None = None
         for record_key in CONTROL_KEYS:
             record = table.create(record_key, MULTICAST, None, DEFAULT_OVERFLOW)
             record.fixed = True

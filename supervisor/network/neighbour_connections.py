@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from router.addressing.settings import PRIORITIES
 from router.config.roles import INTER_ROUTER
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.messages import Attached, Count, Opened, RouterLink, Taken
 from router.control.names import CONTROL_KEY
 from router.control.ops import NextHopGone, NextHopOp, Op
@@ -145,7 +145,7 @@ class NeighbourConnections(Subsystem):
         neighbour = NeighbourConnection(connection, cost, BUNDLE_PROPERTY in announced)
         self._by_number[connection.number] = neighbour
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(RouterLink, self._attached)
 
     def _attached(self, worker: WorkerProcess, message: RouterLink) -> None:

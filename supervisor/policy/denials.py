@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from router.log import INFO, Log
+from router.log import INFO, ProcessLog
 
 LOGGED_A_SECOND: Final = 20  # limit of log lines per second for one kind
 MODULE: Final = "POLICY"
@@ -41,7 +41,7 @@ class _DenialLines:
 class Denials:
     """All refusals. Owner: the policy."""
 
-    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: ProcessLog, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: dict[DenialKind, int] = {}
         self._log = log
         self._clock = clock

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from router.addressing.address import normalise
 from router.config.entities import EndpointConfig, ListenerConfig
-from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, Who, decide_link
+from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, LinkOwner, decide_link
 from router.policy.rules import GroupRules, LinkRules, VhostRules
 from supervisor.audit.trail import AuditTrail, remote
 from supervisor.connections.connections import RegisteredConnection
@@ -53,7 +53,7 @@ class Grant:
     def __init__(self, facts: OpenFacts, links: LinkRules) -> None:
         self.facts = facts
         self.links = links
-        self.who = Who(facts.user, facts.host, facts.hostname)
+        self.who = LinkOwner(facts.user, facts.host, facts.hostname)
         self.connection: RegisteredConnection | None = None  # set when the connection is open
         self.vhost: VhostRules | None = None  # None: only the rules of an authentication service apply
         self.group: GroupRules | None = None

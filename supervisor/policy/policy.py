@@ -22,7 +22,7 @@ from router.config.entities import (
 )
 from router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
 from router.config.vhosts import host_fault
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.messages import (
     Attach,
     Forbidden,
@@ -35,28 +35,28 @@ from router.control.messages import (
     SessionDenied,
 )
 from router.interworker.region import Region
-from router.log import DEBUG, Log
+from router.log import DEBUG, ProcessLog
 from router.policy.decisions import (
     CONNECTION_TEXT,
     LINK_TEXT,
     RESOURCE_LIMIT,
     LinkDenied,
     LinkFacts,
+    LinkOwner,
     OpenAllowed,
     OpenDenied,
-    Who,
+    decide_connection_limits,
     decide_connector,
     decide_group,
-    decide_room,
 )
-from router.policy.hosts import HostError, HostRules, ask_all, known
+from router.policy.hosts import HostError, HostRules, known, resolve_hosts
 from router.policy.management import LINK_ROUTES, NONE, UNLIMITED, ManagementRights, address_for, is_of_another_router
 from router.policy.rules import (
     GroupRules,
     LinkRules,
     Vhosts,
     host_names,
-    with_service,
+    with_service_addresses,
 )
 from supervisor.audit.trail import AuditTrail
 from supervisor.configuration.change import ConfigurationChange
@@ -105,7 +105,7 @@ class Policy(Subsystem):
     """Policy for connections and links. `join` must be called first. Owner: the core."""
 
     def __init__(
-        self, configuration: Configuration, workers: Mapping[int, WorkerProcess], trail: AuditTrail, log: Log
+        self, configuration: Configuration, workers: Mapping[int, WorkerProcess], trail: AuditTrail, log: ProcessLog
     ) -> None:
         self.denials = Denials(log)
         self.links_denied = 0
@@ -160,7 +160,7 @@ class Policy(Subsystem):
         endpoint = facts.endpoint
         if not self._vhosts.policy.vhosts_enabled or endpoint.role not in CLIENT_ROLES:
             if facts.service is not None:
-                self._grants[facts.number] = Grant(facts, with_service(None, *facts.service))
+                self._grants[facts.number] = Grant(facts, with_service_addresses(None, *facts.service))
             return Admit()
         name = endpoint.policy_vhost if endpoint.policy_vhost is not None else facts.hostname or ""
         vhost = self._vhosts.find(name)
@@ -170,7 +170,7 @@ class Policy(Subsystem):
             group = decision.group
             share = self._shares.bound(group.vhost, group.config.name, group.config.shared).share
             counts = stats.counts(facts.user, facts.host)._replace(group=share.connections)
-            decision = decide_room(decision, counts)
+            decision = decide_connection_limits(decision, counts)
         if isinstance(decision, OpenDenied):
             stats.connections_denied += 1
             self._deny_open(decision, facts, name)
@@ -218,7 +218,7 @@ class Policy(Subsystem):
             "" if denied.group is None else denied.group.config.name,
             denied.reason,
         )
-        who = Who(facts.user, facts.host, vhost)
+        who = LinkOwner(facts.user, facts.host, vhost)
         self.denials.add(kind, *(f"DENY AMQP Open {who}: {text}" for text in denied.texts))
         detail = {"of": "connection", "reason": denied.reason, "group": kind.group or None, "rule": list(denied.texts)}
         self._trail.denied(facts.who(vhost), kind, detail)
@@ -414,7 +414,7 @@ class Policy(Subsystem):
 
     # Subsystem: events
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Oversized, self._oversized)
         handlers.on(SessionDenied, self._session_denied)
         handlers.on(Forbidden, self._forbidden)
@@ -562,7 +562,7 @@ def limits(group: GroupRules, endpoint: EndpointConfig) -> Limits:
 
 def _link_rules(group: GroupRules, facts: OpenFacts) -> LinkRules:
     """Return the rules for the links of a connection in a group."""
-    rules = group.links if facts.service is None else with_service(group.links, *facts.service)
+    rules = group.links if facts.service is None else with_service_addresses(group.links, *facts.service)
     if facts.endpoint.role == EDGE and rules.management.role == NONE and rules.dynamic_link_routes:
         return replace(rules, management=rules.management._replace(role=LINK_ROUTES))
     return rules
@@ -584,6 +584,6 @@ def _facts(message: Attach, rights: ManagementRights | None) -> LinkFacts:
 async def _look_up(threads: Threads, names: Sequence[str]) -> _Found:
     """Resolve host names to addresses, or to the error for each name."""
     try:
-        return await threads.run(partial(ask_all, names), RESOLVE_SECONDS)
+        return await threads.run(partial(resolve_hosts, names), RESOLVE_SECONDS)
     except OSError as error:  # timed out, or no free thread
         return {name: HostError(f"HostStruct: '{name}' failed to resolve: '{error.strerror}'") for name in names}

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from router.policy.decisions import Counts
+from router.policy.decisions import ConnectionCounts
 
 # Limit of users, and of hosts, that management shows after their last connection. Clients that connect from ever new
 # addresses must not fill the memory.
@@ -61,9 +61,9 @@ class VhostStats:
         self._users = ConnectionsByKey()
         self._hosts = ConnectionsByKey()
 
-    def counts(self, user: str | None, host: str) -> Counts:
+    def counts(self, user: str | None, host: str) -> ConnectionCounts:
         """Return the present connections in total, of this user, and from this host."""
-        return Counts(self.connections, self._users.count(user or ""), self._hosts.count(host))
+        return ConnectionCounts(self.connections, self._users.count(user or ""), self._hosts.count(host))
 
     def enter(self, number: int, user: str | None, host: str, peer: str) -> None:
         """Count an approved connection of a client."""

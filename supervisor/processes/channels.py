@@ -20,7 +20,7 @@ import zmq
 from zmq.utils import z85
 
 from router.control.codec import ControlError, decode_events, encode, encode_delta, join_octets
-from router.control.framing import FrameError, Frames, pack
+from router.control.framing import FrameDecoder, FrameError, pack
 from router.control.messages import Event, Order
 from router.control.names import deltas_path
 from router.control.ops import Op
@@ -70,7 +70,7 @@ class _WorkerChannel:
     def __init__(self, identity: bytes, opened: socket.socket) -> None:
         self.identity = identity
         self.number = opened.fileno()
-        self.frames = Frames()
+        self.frames = FrameDecoder()
         self.unsent = bytearray()  # octets for which the worker's socket had no room
         self._opened = opened
 

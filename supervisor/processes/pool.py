@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from router.control.codec import ControlError, decode_fork_answer, decode_sent_back, encode_fork
-from router.control.handover import ForkRequest, Moved
+from router.control.handover import ForkRequest, MovedConnection
 from router.control.messages import Drain
 from router.interworker.layout import WorkerState
 from router.interworker.region import Region
-from router.log import ERROR, Log
+from router.log import ERROR, ProcessLog
 from supervisor.core import Core
 from supervisor.processes.probes import Probes
 from supervisor.processes.worker import WorkerProcess, WorkerStage
@@ -64,7 +64,7 @@ class WorkerPool:
         core: Core,
         zygote: Zygote,
         region: Region,
-        log: Log,
+        log: ProcessLog,
         eventfds: list[int],
         *,
         changed: Callable[[], None],
@@ -74,7 +74,7 @@ class WorkerPool:
         withdraw: Callable[[WorkerProcess], None],
         recovered: Callable[[WorkerProcess], None],
         page: Callable[[WorkerProcess, int, socket.socket], None],
-        moved: Callable[[WorkerProcess, Moved, socket.socket | None], None],
+        moved: Callable[[WorkerProcess, MovedConnection, socket.socket | None], None],
     ) -> None:
         self._loop = loop
         self._core = core
@@ -147,7 +147,7 @@ class WorkerPool:
         for each in opened:
             each.setblocking(False)
         # There is no socket if this process is out of descriptors.
-        if isinstance(message, Moved):
+        if isinstance(message, MovedConnection):
             self._moved(worker, message, opened[0] if opened else None)
         elif opened:
             self._page(worker, message.conn, opened[0])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from router.interworker.region import Region
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.core import Core
 from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.deadline import HELD_UP
@@ -33,7 +33,7 @@ class Probes:
         core: Core,
         region: Region,
         eventfds: list[int],
-        log: Log,
+        log: ProcessLog,
         *,
         silent: Callable[[WorkerProcess], None],
         recovered: Callable[[WorkerProcess], None],

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.messages import Ack, PortClosed, Ready, Resync
 from router.control.ops import Op, WorkerOp
-from router.log import DEBUG, WARNING, Log
+from router.log import DEBUG, WARNING, ProcessLog
 from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import WorkerCorruptError, WorkerProcess, WorkerStage
@@ -17,14 +17,14 @@ class Replicas(Subsystem):
     """States of all workers' replicas, and of the workers that are up. Owner: the core."""
 
     def __init__(
-        self, workers: Mapping[int, WorkerProcess], table: AddressTable, epochs: Epochs[Any], log: Log
+        self, workers: Mapping[int, WorkerProcess], table: AddressTable, epochs: Epochs[Any], log: ProcessLog
     ) -> None:
         self._workers = workers
         self._table = table
         self._epochs = epochs
         self._log = log
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Ready, self._ready)
         handlers.on(Resync, self._resync)
         handlers.on(Ack, self._acknowledge)

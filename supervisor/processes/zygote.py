@@ -24,8 +24,8 @@ from router.config.inherited import INHERITED
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer
 from router.control.setup import WorkerSetup
-from router.log import Log, LogError, LogSettings
-from router.process import PR_SET_NAME, PR_SET_PDEATHSIG, give_up_rights, prctl
+from router.log import LogError, LogSettings, ProcessLog
+from router.process import PR_SET_NAME, PR_SET_PDEATHSIG, drop_capabilities, prctl
 from supervisor.processes.privileges import Identity
 from supervisor.processes.title import show_title
 
@@ -94,7 +94,7 @@ def _run_child(body: Callable[[], int], setup: WorkerSetup) -> NoReturn:
 def _log_fault(trace: str, setup: WorkerSetup) -> None:
     """Write the exception that ends this process to the log, or to stderr if the log cannot be opened."""
     try:
-        log = Log(LogSettings.from_dict(setup.log))
+        log = ProcessLog(LogSettings.from_dict(setup.log))
         log.critical("SERVER", f"A process of the router ends after an internal error\n{trace}")
     except (LogError, OSError):
         sys.stderr.write(trace)
@@ -114,7 +114,7 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers
     adopt_process(parent, f"{name}-zygote", "zygote")
-    environment.reduce(INHERITED.area)
+    environment.reduce_environment(INHERITED.area)
     INHERITED.forget()
     entry = cast(Callable[[WorkerSetup], int], importlib.import_module(module).run)
     gc.collect()
@@ -129,7 +129,7 @@ def _serve(
             if not settled:
                 if become is not None:
                     become.drop()
-                give_up_rights()
+                drop_capabilities()
                 _die_with(parent)  # a change of identity clears this setting in the kernel
                 settled = True
             if len(fds) < SOCKETS:

@@ -137,7 +137,7 @@ class MetricsCollector:
         table = self._core.table
         ids = len(undelivered)
         # read first, so that addresses removed in the meantime are not counted twice
-        sums = array("Q", self._counters.of_gone())
+        sums = array("Q", self._counters.removed_totals())
         traffic = array("Q", bytes(8 * ids))
         step = max(1, ADDRESSES_SLICE // self._region.workers)
         for start in range(0, ids, step):

@@ -7,9 +7,9 @@ from typing import Final
 
 from router.config.entities import LogConfig
 from router.control import messages as control
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.ops import LogOp, Op
-from router.log import LEVELS, MODULES, Log, LogChange, LogError, LogSettings, Sink, close_outputs, open_outputs
+from router.log import LEVELS, MODULES, LogChange, LogError, LogSettings, ProcessLog, Sink, close_outputs, open_outputs
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
@@ -25,7 +25,7 @@ MAX_LOG_FILES: Final = 8  # threads for opening log files
 class Logging(Subsystem):
     """Log settings of the router and its workers. Owner: the core."""
 
-    def __init__(self, table: AddressTable, waker: Waker, log: Log) -> None:
+    def __init__(self, table: AddressTable, waker: Waker, log: ProcessLog) -> None:
         self._table = table
         self._waker = waker
         self._log = log
@@ -38,7 +38,7 @@ class Logging(Subsystem):
     def snapshot_ops(self) -> Iterable[Op]:
         return (self._op,)
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(control.Log, self._line)
         handlers.on(control.Logged, self._news)
 
@@ -50,7 +50,7 @@ class Logging(Subsystem):
 
     def _news(self, worker: WorkerProcess, message: control.Logged) -> None:
         try:
-            self._log.add_news(message.counts, message.lines)
+            self._log.add_log_changes(message.counts, message.lines)
         except (KeyError, ValueError) as error:
             raise WorkerFaultError(f"logged: {worker} sends no lines: {error!r}") from error
 
@@ -113,7 +113,7 @@ class Logging(Subsystem):
         opening = [self._in_thread([name]) for name in names]
         for name, future in zip(names, opening, strict=True):
             try:
-                self._log.go_on_in(await future)
+                self._log.replace_descriptors(await future)
             except LogError as error:
                 self._log.error("SERVER", f"The log stays in its present file: {error}")
             except OSError as error:

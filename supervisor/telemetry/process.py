@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from router.interworker.region import Region
 from router.telemetry.schema import TABLES, Row
-from router.telemetry.writer import Encode, Writer
+from router.telemetry.writer import Encode, TelemetryWriter
 from supervisor.processes.zygote import IGNORED, adopt_process
 from supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
 
@@ -49,7 +49,7 @@ class TelemetryLoop:
         self._receivers = False
         self._setup: dict[str, Any] = {}
         self._counting: CounterReader | None = None
-        self._writer: Writer | None = None
+        self._writer: TelemetryWriter | None = None
         self._number = 0  # number of the last set of files
         self._complaint = ""
 
@@ -83,7 +83,7 @@ class TelemetryLoop:
     def _begin(self) -> None:
         setup = self._setup
         encode = _parquet()
-        self._writer = Writer(
+        self._writer = TelemetryWriter(
             Path(setup["path"]),
             setup["router"],
             setup["boot"],

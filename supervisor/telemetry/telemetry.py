@@ -20,7 +20,7 @@ from router.config.entities import Configuration, TelemetryConfig, VhostConfig
 from router.config.roles import INTER_ROUTER
 from router.control.messages import Opened
 from router.interworker.region import Region
-from router.log import LEVELS, Log
+from router.log import LEVELS, ProcessLog
 from router.telemetry.schema import Row
 from supervisor.composition import RouterCore
 from supervisor.configuration.change import ConfigurationChange
@@ -42,7 +42,13 @@ class Telemetry(Subsystem):
     """Telemetry subsystem. Owner: the supervisor."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, core: RouterCore, region: Region, version: str, log: Log, name: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        core: RouterCore,
+        region: Region,
+        version: str,
+        log: ProcessLog,
+        name: str,
     ) -> None:
         """name: of the program."""
         self._loop: Final = loop

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from router.environment import child_environment
-from router.log import ERROR, Log
+from router.log import ERROR, ProcessLog
 
 MODULE: Final = "supervisor.telemetry.process"
 LOG_MODULE: Final = "SERVER"
@@ -38,7 +38,7 @@ class TelemetryProcess:
         loop: asyncio.AbstractEventLoop,
         name: str,
         region: int,
-        log: Log,
+        log: ProcessLog,
         on_start: Callable[[], object],
         on_message: Callable[[Message], object],
     ) -> None:

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Final
 
-from router.control.messages import Tls
+from router.control.messages import TlsFacts
 from router.tls.profile import unknown_letter
 
 EXTERNAL: Final = "EXTERNAL"
 SEPARATOR: Final = ";"
 _FIELDS: Final = {"c": "C", "s": "ST", "l": "L", "o": "O", "u": "OU", "n": "CN"}
-_DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as keys of `Tls.fingerprints`
-_NAMES: Final = "die"  # alternative names: host, URI, e-mail address, as keys of `Tls.names`
+_DIGESTS: Final = "125"  # SHA-1, SHA-256, SHA-512, as keys of `TlsFacts.fingerprints`
+_NAMES: Final = "die"  # alternative names: host, URI, e-mail address, as keys of `TlsFacts.names`
 
 
 def user_of(
     mechanism: str | None,
     user: str | None,
-    tls: Tls | None,
+    tls: TlsFacts | None,
     uid_format: str | None,
     names: Mapping[str, str] | None,
     prefix: str = "",
@@ -34,7 +34,7 @@ def user_of(
     return None if found is None else prefix + found
 
 
-def formatted(uid_format: str, tls: Tls) -> str | None:
+def formatted(uid_format: str, tls: TlsFacts) -> str | None:
     """Return the user id that a valid `uidFormat` makes of a certificate, or None if the certificate has none of the
     fields.
     """

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from router.config.entities import SslProfileConfig
-from router.log import INFO, WARNING, Log
+from router.log import INFO, WARNING, ProcessLog
 from supervisor.runtime.threads import Threads
 from supervisor.tls.lists import ListError, RevocationList, fetch
 
@@ -37,7 +37,11 @@ class ListCache:
     """All lists, in memory. A list that cannot be renewed is used until it expires. Owner: the watch of credentials."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, log: Log, renewed: Callable[[str], object], fetch_list: Fetch = fetch
+        self,
+        loop: asyncio.AbstractEventLoop,
+        log: ProcessLog,
+        renewed: Callable[[str], object],
+        fetch_list: Fetch = fetch,
     ) -> None:
         """renewed: called with the name of a profile whose list has changed."""
         self._loop: Final = loop

@@ -18,10 +18,19 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from router.config.entities import Configuration, ConnectorConfig, EndpointConfig, ListenerConfig, SslProfileConfig
-from router.control.messages import Opened, Tls
+from router.control.messages import Opened, TlsFacts
 from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
-from router.log import ERROR, INFO, WARNING, Log
-from router.tls.profile import Fault, Material, Remark, Use, read_profile, unknown_letter, use_of, uses_of
+from router.log import ERROR, INFO, WARNING, ProcessLog
+from router.tls.profile import (
+    CredentialUse,
+    Material,
+    ProfileFault,
+    Remark,
+    credential_use_of,
+    credential_uses_of,
+    read_profile,
+    unknown_letter,
+)
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
@@ -42,7 +51,7 @@ WARN_DAYS: Final = (30, 7, 1)  # warnings before certificates expire
 _LEVELS: Final = {"error": ERROR, "warning": WARNING, "info": INFO}
 _NOTHING: Final = Material(Credentials(), None, None, None, {}, (), None, (), b"", b"")
 
-_Job = tuple[SslProfileConfig, frozenset[Use]]
+_Job = tuple[SslProfileConfig, frozenset[CredentialUse]]
 _Jobs = Mapping[str, _Job]
 Materials = Mapping[str, Material]
 
@@ -76,7 +85,7 @@ class ProfileState:
         self.config = config
         self.material = material
         self.newest = material
-        self.faults: Sequence[Fault] = ()
+        self.faults: Sequence[ProfileFault] = ()
         self.problem: str | None = None
         self.early = False
         self.stale: Sequence[str] = ()
@@ -94,27 +103,27 @@ class ProfileState:
         other.faults, other.early, other.stale = self.faults, self.early, self.stale
         return other
 
-    def judge(self, material: Material) -> Sequence[Fault]:
+    def judge(self, material: Material) -> Sequence[ProfileFault]:
         """Return the faults of new material. A certificate outside its validity is a fault if the one in
         use is valid.
         """
         now = time.time()
-        reason = material.untimely(now)
-        if material.faults or reason is None or not self.usable or self.material.untimely(now) is not None:
+        reason = material.validity_fault(now)
+        if material.faults or reason is None or not self.usable or self.material.validity_fault(now) is not None:
             return material.faults
-        return [Fault("certFile", self.config.certificate_file if self.config else None, reason)]
+        return [ProfileFault("certFile", self.config.certificate_file if self.config else None, reason)]
 
 
 class TlsProfiles(Subsystem):
     """All profiles by name. Owner: the core."""
 
-    def __init__(self, table: AddressTable, epochs: Epochs[Any], waker: Waker, log: Log) -> None:
+    def __init__(self, table: AddressTable, epochs: Epochs[Any], waker: Waker, log: ProcessLog) -> None:
         self.held: Final[dict[str, ProfileState]] = {}
         self._table: Final = table
         self._epochs: Final = epochs
         self._waker: Final = waker
         self._log: Final = log
-        self._uses: dict[str, Counter[Use]] = {}  # uses by listeners and connectors, by name of the profile
+        self._uses: dict[str, Counter[CredentialUse]] = {}  # uses by listeners and connectors, by name of the profile
         self._secret = os.urandom(SECRET)  # secret from which ticket keys are derived
         self._rotation = NEVER  # time at which the secret is replaced
         self._threads: Threads | None = None
@@ -164,11 +173,11 @@ class TlsProfiles(Subsystem):
 
     def _jobs_of(self, change: ConfigurationChange) -> _Jobs:
         jobs: dict[str, _Job] = {}
-        added: dict[str, set[Use]] = {}
+        added: dict[str, set[CredentialUse]] = {}
         for endpoint in _endpoints(change):
             name = endpoint.ssl_profile
-            if name is not None and use_of(endpoint) not in self._uses.get(name, ()):
-                added.setdefault(name, set()).add(use_of(endpoint))
+            if name is not None and credential_use_of(endpoint) not in self._uses.get(name, ()):
+                added.setdefault(name, set()).add(credential_use_of(endpoint))
         made = {profile.name: profile for profile in change.made(SslProfileConfig)}
         for name in {*made, *added}:
             held = self.held.get(name)
@@ -246,9 +255,9 @@ class TlsProfiles(Subsystem):
     def _count(self, entity: object, step: int) -> None:
         if isinstance(entity, EndpointConfig) and entity.ssl_profile is not None:
             uses = self._uses.setdefault(entity.ssl_profile, Counter())
-            uses[use_of(entity)] += step
-            if uses[use_of(entity)] <= 0:
-                del uses[use_of(entity)]
+            uses[credential_use_of(entity)] += step
+            if uses[credential_use_of(entity)] <= 0:
+                del uses[credential_use_of(entity)]
 
     def _settle(self) -> None:
         """Create empty profiles for names without a profile, and remove those that are not in use."""
@@ -344,7 +353,7 @@ class TlsProfiles(Subsystem):
         if self._replaced is not None:
             self._replaced(config, epoch)
 
-    def _log_faults(self, held: ProfileState, before: Iterable[Fault], *, kept: bool) -> None:
+    def _log_faults(self, held: ProfileState, before: Iterable[ProfileFault], *, kept: bool) -> None:
         assert held.config is not None
         if not held.faults:
             if held.problem is not None:
@@ -399,7 +408,7 @@ class TlsProfiles(Subsystem):
         Also start using newer credentials that have become valid.
         """
         held = self.held[name]
-        if held.early and held.config is not None and held.newest.untimely(time.time()) is None:
+        if held.early and held.config is not None and held.newest.validity_fault(time.time()) is None:
             self.take(held.config, held.newest)
             return
         stale = held.material.stale_lists(time.time())
@@ -446,7 +455,7 @@ class TlsProfiles(Subsystem):
         return self._identity(connection, EXTERNAL, None, message.tls)
 
     def _identity(
-        self, connection: RegisteredConnection, mechanism: str | None, user: str | None, tls: Tls | None
+        self, connection: RegisteredConnection, mechanism: str | None, user: str | None, tls: TlsFacts | None
     ) -> str | None:
         name = connection.origin.ssl_profile
         held = None if name is None else self.held.get(name)
@@ -488,7 +497,7 @@ class TlsProfiles(Subsystem):
 
 
 def _jobs(configuration: Configuration) -> _Jobs:
-    uses = uses_of(configuration)
+    uses = credential_uses_of(configuration)
     return {each.name: (each, frozenset(uses.get(each.name, ()))) for each in configuration.ssl_profiles}
 
 
@@ -501,7 +510,7 @@ def _endpoints(change: ConfigurationChange) -> Iterable[EndpointConfig]:
     yield from change.made(ConnectorConfig)
 
 
-def _at(config: SslProfileConfig, fault: Fault) -> str:
+def _at(config: SslProfileConfig, fault: ProfileFault) -> str:
     """Return the text for the line of the configuration file that a fault refers to; empty if unknown."""
     line = config.lines.get(fault.attribute, config.line)
     return f" (line {line})" if line else ""

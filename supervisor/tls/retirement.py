@@ -6,7 +6,7 @@ from typing import Final
 
 from router.config.entities import SslProfileConfig
 from router.control.messages import Opened
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
 from supervisor.processes.worker import WorkerProcess
@@ -27,7 +27,7 @@ class Retirement(Subsystem):
         connections: Connections,
         workers: Mapping[int, WorkerProcess],
         waker: Waker,
-        log: Log,
+        log: ProcessLog,
     ) -> None:
         self._connections: Final = connections
         self._workers: Final = workers

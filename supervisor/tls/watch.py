@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from router.config.entities import Configuration, SslProfileConfig
-from router.log import WARNING, Log
+from router.log import WARNING, ProcessLog
 from router.tls.profile import files_of
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem
@@ -31,7 +31,7 @@ _States = tuple[_State, ...]
 class CredentialWatch(Subsystem):
     """Periodic check of the files of all profiles. Owner: the core."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, profiles: TlsProfiles, log: Log) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, profiles: TlsProfiles, log: ProcessLog) -> None:
         self._loop: Final = loop
         self._profiles: Final = profiles
         self._log: Final = log

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from router.config.entities import ListenerConfig
-from router.websocket.handshake import answer, asks
+from router.websocket.handshake import answer_upgrade, requests_websocket
 from router.websocket.http import END, HeadError, parse_request
-from router.websocket.site import Site
+from router.websocket.origins import OriginPolicy
 from supervisor.runtime.deadline import Deadline
 from supervisor.runtime.remote_hosts import HostCounts, remote_host
 
@@ -122,12 +122,12 @@ class HttpConnection(asyncio.Protocol):
         self._start_timer(ANSWER_TIME)
 
     @property
-    def site(self) -> Site:
+    def site(self) -> OriginPolicy:
         """Return the attributes of the listener that the rules for web pages need."""
         place = None if self._transport is None else self._transport.get_extra_info("sockname")
         # no address if a worker holds the socket and reads for the supervisor
         address = place[0] if isinstance(place, tuple) else ""
-        return Site(self.listener.host, self.listener.allowed_origins, address)
+        return OriginPolicy(self.listener.host, self.listener.allowed_origins, address)
 
     @property
     def encrypted(self) -> bool:
@@ -187,10 +187,10 @@ class HttpConnection(asyncio.Protocol):
         head = octets[: end + len(END)]
         if end < 0 or not head.startswith(_GET):
             self._inner.data_received(octets)
-        elif not asks(head):
+        elif not requests_websocket(head):
             self._pass_on(head, octets)
         elif not self.listener.websockets:
-            self._refuse(answer(head, self.site, enabled=False).octets)
+            self._refuse(answer_upgrade(head, self.site, enabled=False).octets)
         elif not self._upgrade(self._transport, octets):
             self._refuse(_FULL)
 

@@ -12,7 +12,7 @@ from router.tls.context import default_ciphers
 
 from router.config.entities import ListenerConfig
 from router.control.ops import Credentials
-from router.log import ERROR, Log
+from router.log import ERROR, ProcessLog
 from supervisor.tls.profiles import TlsProfiles
 
 _VERSIONS: Final = {
@@ -95,7 +95,7 @@ _Context.sslobject_class = _Connection
 class HttpsContexts:
     """SSL contexts by profile, made from the credentials in use. Owner: the HTTP service."""
 
-    def __init__(self, profiles: TlsProfiles, log: Log) -> None:
+    def __init__(self, profiles: TlsProfiles, log: ProcessLog) -> None:
         self._profiles: Final = profiles
         self._log: Final = log
         self._made: dict[tuple[str, bool], tuple[Credentials, ssl.SSLContext | None]] = {}

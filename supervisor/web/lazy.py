@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final, Protocol
 
 from router.config.entities import ListenerConfig
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.listeners.acceptor import Listener
 from supervisor.processes.worker import WorkerProcess
@@ -48,7 +48,7 @@ class HttpListeners(Protocol):
 class LazyHttp(Subsystem):
     """Creator of the HTTP service for the first HTTP listener. Owner: supervisor."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], HttpListeners], log: Log) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], HttpListeners], log: ProcessLog) -> None:
         """make(): loads the modules, unless they are loaded, and creates the service."""
         self._loop: Final = loop
         self._threads: Final = Threads(loop, "HTTP", 1)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from router.config.entities import ListenerConfig
-from router.log import WARNING, Log
+from router.log import WARNING, ProcessLog
 from supervisor.telemetry.collect import MetricsCollector
 from supervisor.telemetry.families import MetricsBuilder
 from supervisor.telemetry.health import Health, HealthCheckResult
@@ -120,7 +120,9 @@ class MetricsPage:
 class Pages:
     """Answers to HTTP requests. Owner: the HTTP service."""
 
-    def __init__(self, metrics: MetricsPage, health: Health, files: Files, tokens: MetricsTokens, log: Log) -> None:
+    def __init__(
+        self, metrics: MetricsPage, health: Health, files: Files, tokens: MetricsTokens, log: ProcessLog
+    ) -> None:
         self._metrics = metrics
         self._health = health
         self._files = files

@@ -17,7 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from router.config.entities import ListenerConfig, RouterConfig
 from router.interworker.region import Region
-from router.log import DEBUG, WARNING, Log, place
+from router.log import DEBUG, WARNING, ProcessLog, place
 from router.stats.sums import AddressCounters
 from supervisor.composition import RouterCore
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
@@ -59,7 +59,7 @@ class HttpService:
     """All HTTP listeners. Owner: the supervisor."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, log: Log, pages: Pages, metrics: MetricsPage, tls: HttpsContexts,
+        self, loop: asyncio.AbstractEventLoop, log: ProcessLog, pages: Pages, metrics: MetricsPage, tls: HttpsContexts,
         acceptor: Acceptor,
     ) -> None:  # fmt: skip
         self._loop = loop
@@ -325,7 +325,7 @@ def _response(answer: HttpAnswer) -> web.Response:
 class _LogHandler(logging.Handler):
     """Forwards the library's log records to the router's log: bad requests at debug, all others as warnings."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ProcessLog) -> None:
         super().__init__()
         self._log = log
 
@@ -338,7 +338,7 @@ class _LogHandler(logging.Handler):
             self._log.repeated(WARNING, "HTTP", "" if error is None else place(error), text)
 
 
-def _logger(log: Log) -> logging.Logger:
+def _logger(log: ProcessLog) -> logging.Logger:
     """Return a logger outside the library's logger tree."""
     logger = logging.Logger("supervisor.http", logging.INFO)
     logger.addHandler(_LogHandler(log))
@@ -346,8 +346,8 @@ def _logger(log: Log) -> logging.Logger:
 
 
 def make(
-    loop: asyncio.AbstractEventLoop, log: Log, router: RouterConfig, version: str, core: RouterCore, region: Region,
-    counters: AddressCounters, health: Health, acceptor: Acceptor,
+    loop: asyncio.AbstractEventLoop, log: ProcessLog, router: RouterConfig, version: str, core: RouterCore,
+    region: Region, counters: AddressCounters, health: Health, acceptor: Acceptor,
 ) -> HttpService:  # fmt: skip
     """Create the service with all its parts."""
     metrics = MetricsPage()

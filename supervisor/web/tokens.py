@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 from router.config.entities import ListenerConfig
-from router.config.password import find, in_file, is_elsewhere
-from router.log import WARNING, Log
+from router.config.password import find, in_file, is_password_reference
+from router.log import WARNING, ProcessLog
 from supervisor.runtime.threads import Threads
 
 READ_SECONDS: Final = 5.0  # timeout for the file of a token
@@ -19,7 +19,7 @@ SCHEME: Final = "bearer"
 class MetricsTokens:
     """Check of clients' tokens. Owner: the pages of the HTTP service."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, log: Log) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: ProcessLog) -> None:
         self._threads: Final = Threads(loop, "metrics tokens", MOST_READERS)
         self._log: Final = log
 
@@ -48,7 +48,7 @@ class MetricsTokens:
             text = error.strerror or "it takes too long"
             self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name}: {text}")
             return ""
-        if found.text == written and is_elsewhere(written):
+        if found.text == written and is_password_reference(written):
             self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name} cannot be read")
             return ""
         return found.text

@@ -16,7 +16,7 @@ from router.amqp.codec import described_list, encode_map, encode_string, encode_
 
 from router.amqp.errors import AmqpError
 from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
-from router.sasl.mechanism import Challenge, Failure, ServerExchange, Success, refused
+from router.sasl.mechanism import Challenge, Failure, ServerExchange, Success, wrong_credentials
 from router.sasl.scram import ScramClient, ScramServer
 from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
 from router.sasl.users import Users, UsersError
@@ -42,7 +42,7 @@ HEADERS: Final = [
 
 
 def _check(user: str, token: str) -> Success | Failure:
-    return Success("bearer") if token == "good" else refused("no")
+    return Success("bearer") if token == "good" else wrong_credentials("no")
 
 
 def server(name: str) -> ServerExchange:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from router.config.entities import Configuration, GroupConfig, VhostConfig
 from router.config.errors import ConfigError
 from router.config.load import load_text
-from router.policy.question import Question, QuestionError
+from router.policy.question import PolicyQuestion, QuestionError
 from tests.fuzz.mutate import spoil
 from tests.unit.router.policy.naive import listed, matched
 
@@ -106,11 +106,11 @@ def run_rules(case: Case) -> None:
 
 def _ask(configuration: Configuration, given: Mapping[str, Any]) -> None:
     try:
-        question = Question.of(given)
+        question = PolicyQuestion.of(given)
         found = list(question.answer(configuration))
     except QuestionError:
         return
-    assert Question.of(json.loads(json.dumps(question.as_map()))) == question
+    assert PolicyQuestion.of(json.loads(json.dumps(question.as_map()))) == question
     assert json.dumps([each.as_map() for each in found])
     group = _admitted(configuration, question)
     assert found[0].allowed == (group is not None), found[0]
@@ -130,7 +130,7 @@ def _ask(configuration: Configuration, given: Mapping[str, Any]) -> None:
     assert [each.allowed for each in found[1:]] == expected, (question, found)
 
 
-def _admitted(configuration: Configuration, question: Question) -> GroupConfig | None:
+def _admitted(configuration: Configuration, question: PolicyQuestion) -> GroupConfig | None:
     """Return the connection's group (security.md P-11 to P-14), or None if it is refused."""
     by_name = {each.hostname: each for each in configuration.vhosts}
     by_alias = {alias: each for each in configuration.vhosts for alias in each.aliases}
@@ -139,7 +139,7 @@ def _admitted(configuration: Configuration, question: Question) -> GroupConfig |
     return group if group is not None and any(_is_from(each, question.host) for each in group.remote_hosts) else None
 
 
-def _group_of(vhost: VhostConfig, question: Question) -> GroupConfig | None:
+def _group_of(vhost: VhostConfig, question: PolicyQuestion) -> GroupConfig | None:
     groups = {each.name: each for each in vhost.groups}
     for each in vhost.groups:
         if question.user is not None and question.user in each.users:

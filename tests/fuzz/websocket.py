@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from router.testing.websocket import Reader, frame
-from router.websocket.handshake import Upgrade, answer, asks, check
+from router.testing.websocket import WebSocketReader, frame
+from router.websocket.handshake import Upgrade, answer_upgrade, check_upgrade_response, requests_websocket
 from router.websocket.http import HeadError
-from router.websocket.site import Site
+from router.websocket.origins import OriginPolicy
 from tests.fuzz.mutate import spoil
 from tests.peer import websocket as peer
 from tests.unit.router.websocket.naive import NaiveFrameReader
@@ -40,14 +40,14 @@ def run_stream(case: Case) -> None:
     """The compiled reader agrees with the naive one for any split."""
     octets = bytes.fromhex(case["octets"])
     naive = NaiveFrameReader(octets, case["masked"])
-    reader = Reader(case["masked"])
+    reader = WebSocketReader(case["masked"])
     payload = b""
     for start, end in zip([0, *case["cuts"]], [*case["cuts"], len(octets)], strict=True):
         payload += reader.feed(octets[start:end])
     assert (payload, reader.fault, reader.closed) == (naive.payload, naive.fault, naive.closed)
     assert reader.take_ping() == naive.ping
     mask = b"mask" if case["masked"] else None
-    again = Reader(case["masked"])
+    again = WebSocketReader(case["masked"])
     assert again.feed(frame(peer.BINARY, payload, mask)) == payload
 
 
@@ -65,12 +65,12 @@ ANSWER = (
 
 def run_head(case: Case) -> None:
     octets = bytes.fromhex(case["octets"])
-    assert isinstance(asks(octets), bool)
-    found = answer(octets, Site("localhost", ("https://app.example",), "127.0.0.1"))
+    assert isinstance(requests_websocket(octets), bool)
+    found = answer_upgrade(octets, OriginPolicy("localhost", ("https://app.example",), "127.0.0.1"))
     assert isinstance(found, Upgrade)
     assert found.accepted == (found.octets.startswith(b"HTTP/1.1 101 ") and found.octets.endswith(b"\r\n\r\n"))
     try:
-        check(octets, peer.KEY)
+        check_upgrade_response(octets, peer.KEY)
     except HeadError:
         return
     assert peer.ACCEPT.encode() in octets

@@ -6,7 +6,7 @@ from typing import Any
 
 from router.telemetry.parquet import encode
 from router.telemetry.schema import TABLES
-from router.telemetry.writer import Writer
+from router.telemetry.writer import TelemetryWriter
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017
 INTERVAL = 600  # seconds; long, so that a day has few rows
@@ -22,7 +22,7 @@ class TelemetryDay:
 
     def __init__(self, path: Path, router: str, hours: int = 24, lines: bool = False) -> None:
         """Open the writer; with `lines` it writes lines of JSON, as without pyarrow."""
-        self._writer = Writer(
+        self._writer = TelemetryWriter(
             path, router, BOOT, max_megabytes=100, keep_hours=1 << 20, encode=None if lines else encode
         )
         self.router = router

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from router.process import BEHIND, CAP_DAC_OVERRIDE, KEPT, SHORT_SLICE_NS
+from router.process import BACKGROUND_NICE, CAP_DAC_OVERRIDE, KEPT_CAPABILITIES, SHORT_SLICE_NS
 from tests.other_user import program_for
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
@@ -24,9 +24,9 @@ from tests.system.router import FILES, ROOT, Router, Section, listener, poll
 #: can be opened.
 OPEN_MEMORY = """
 import sys
-from router.process import give_up_rights
+from router.process import drop_capabilities
 
-give_up_rights()
+drop_capabilities()
 for pid in sys.argv[1:]:
     try:
         open(f"/proc/{pid}/mem", "rb").close()
@@ -95,7 +95,7 @@ def test_processes_keep_only_needed_rights(start: Start, tmp_path: Path, options
             poll(lambda pid=pid: status(pid)["NoNewPrivs"] == "1", f"{kind} gains no rights")  # type: ignore[misc]
             if kind == "supervisor" and not options:
                 continue  # the supervisor opens ports and files whenever the configuration requires it
-            kept = 0 if options else own & KEPT
+            kept = 0 if options else own & KEPT_CAPABILITIES
             poll(lambda pid=pid, kept=kept: _capabilities(pid) == {kept}, f"{kind} has given up its rights")  # type: ignore[misc]
 
 
@@ -119,7 +119,7 @@ def test_authentication_process_has_lowest_priority(start: Start, tmp_path: Path
     """Password checks have the lowest CPU priority, so that they do not delay messages."""
     router = start([*users(tmp_path), listener()], 1)
     own = os.nice(0)
-    wanted = {"worker": own, "zygote": own, "supervisor": own, "authentication": min(own + BEHIND, 19)}
+    wanted = {"worker": own, "zygote": own, "supervisor": own, "authentication": min(own + BACKGROUND_NICE, 19)}
 
     def nice() -> dict[str, int]:
         return {kind: os.getpriority(os.PRIO_PROCESS, pid) for kind, (pid,) in processes_by_kind(router).items()}
@@ -157,7 +157,7 @@ def _capabilities(pid: int) -> set[int]:
 
 
 def test_kept_capability_is_dac_override() -> None:
-    assert KEPT == 1 << CAP_DAC_OVERRIDE == 2
+    assert KEPT_CAPABILITIES == 1 << CAP_DAC_OVERRIDE == 2
 
 
 def test_workers_with_keys_are_not_dumpable(start: Start, authority: Pki) -> None:

@@ -78,7 +78,7 @@ def test_top_once_prints_workers_and_addresses(router: Router, connect: Connect,
 def test_interrupt_lost_by_the_library_ends_the_tool(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interrupt takes effect even if every request is answered."""
     options = top.parser("top").parse_args(["-b", f"127.0.0.1:{router.port}"])
-    with client.Client(target(options)) as asking:
+    with client.ManagementClient(target(options)) as asking:
         assert asking.rows("router", ["id"])
         monkeypatch.setattr(client._interrupts, "came", True)
         with pytest.raises(KeyboardInterrupt):

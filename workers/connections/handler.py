@@ -20,7 +20,7 @@ from router.amqp.text.messages import components
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from router.control import edge_properties, login_messages
 from router.control import messages as control
-from router.control.handover import MOST_READ_BEFORE, Begun, Initiate, Moved
+from router.control.handover import MOST_READ_BEFORE, InitiateData, MovedConnection, OpeningState
 from router.control.ops import Profile
 from router.policy.messages import MessageRules
 from router.policy.quota import TenantQuota
@@ -92,8 +92,8 @@ class ConnectionHandler:
     )
 
     def __init__(
-        self, worker: "WorkerRuntime", number: int, profile: Profile, initiate: Initiate | None = None,
-        begun: Begun | None = None,
+        self, worker: "WorkerRuntime", number: int, profile: Profile, initiate: InitiateData | None = None,
+        begun: OpeningState | None = None,
     ) -> None:  # fmt: skip
         """Create the handler. number: the router's number of the connection. profile: attributes of its listener or
         connector. initiate: of a connection that the router opened, see Initiate. begun: state from the worker that
@@ -342,7 +342,7 @@ class ConnectionHandler:
         if octets is None:
             return False
         try:
-            message = Moved(self.number, octets, Begun(self.user, self.mechanism))
+            message = MovedConnection(self.number, octets, OpeningState(self.user, self.mechanism))
             self.worker.control.give_back(message, self.transport.fd)
         except OSError:
             return False  # no room to hand it over

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from router.amqp.sasl import DEFERRED, Anonymous, Deferred, External, Mechanism, SaslClient, SaslServer
 from router.control import login_messages
 from router.control import messages as control
-from router.control.handover import Initiate
+from router.control.handover import InitiateData
 from router.control.ops import Profile
-from router.sasl.client import ways_in
+from router.sasl.client import usable_exchanges
 from workers.background import Result
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Login:
 
     __slots__ = ("handler", "server")
 
-    def __init__(self, handler: "ConnectionHandler", tls: control.Tls | None) -> None:
+    def __init__(self, handler: "ConnectionHandler", tls: control.TlsFacts | None) -> None:
         self.handler = handler
         self.server = SaslServer(None)
         event = login_messages.SaslBegin(conn=handler.number)
@@ -84,7 +84,7 @@ class Login:
         return lambda: _SupervisorMechanism(self, name)
 
 
-def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
+def user_without_sasl(profile: Profile, tls: control.TlsFacts | None) -> str | None:
     """Return the user of a client that does not use SASL (security.md S-8)."""
     if tls is None:
         return ANONYMOUS_USER
@@ -92,7 +92,7 @@ def user_without_sasl(profile: Profile, tls: control.Tls | None) -> str | None:
     return tls.subject if wanted is None or "EXTERNAL" in wanted else None
 
 
-def make_local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
+def make_local_server(profile: Profile, tls: control.TlsFacts | None) -> SaslServer:
     """Return the SASL server of a listener without providers (security.md S-4)."""
     external = None if tls is None else tls.subject
     found: dict[str, Callable[[], Mechanism]] = {}
@@ -104,7 +104,7 @@ def make_local_server(profile: Profile, tls: control.Tls | None) -> SaslServer:
     return SaslServer({name: each for name, each in found.items() if wanted is None or name in wanted})
 
 
-def client(handler: "ConnectionHandler", initiate: Initiate) -> SaslClient:
+def client(handler: "ConnectionHandler", initiate: InitiateData) -> SaslClient:
     """Return the SASL client of a connection that the router opened (security.md S-10)."""
     wanted = handler.profile.sasl_mechanisms
 
@@ -118,7 +118,7 @@ def client(handler: "ConnectionHandler", initiate: Initiate) -> SaslClient:
             connection.end_by(result)
         transport.schedule()
 
-    mechanisms = ways_in(
+    mechanisms = usable_exchanges(
         lambda name: wanted is None or name in wanted,
         initiate.user,
         initiate.password,

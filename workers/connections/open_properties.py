@@ -9,7 +9,7 @@ from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, 
 
 from router.config.roles import INTER_EDGE
 from router.control import edge_properties
-from router.control.ops import FailoverServer
+from router.control.ops import ProfileFailoverServer
 from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
     return items
 
 
-def failover(server: FailoverServer) -> dict[Symbol, str]:
+def failover(server: ProfileFailoverServer) -> dict[Symbol, str]:
     """Return one map of failover-server-list (routing-semantics.md C-8)."""
     entry = {Symbol("network-host"): server.host, Symbol("port"): server.port or DEFAULT_PORT}
     if server.scheme:

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from router.tls.context cimport TlsContext
 from router.tls.openssl cimport *
-from router.tls.peer cimport channel_binding, expired, negotiated, revoked
+from router.tls.peer cimport channel_binding, is_certificate_expired, negotiated_tls, is_chain_revoked
 from workers.poller cimport READABLE, WRITABLE
 from workers.transport.base cimport (
     HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, TLS_HANDSHAKE_COST, HANDSHAKE_WAITS, Handshake, Transport,
@@ -126,8 +126,8 @@ cdef class TlsTransport(Transport):
         ERR_clear_error()
         result = SSL_do_handshake(self.ssl)
         if result == 1:
-            self.tls = negotiated(self.ssl)
-            if self.tls.resumed and expired(self.ssl):
+            self.tls = negotiated_tls(self.ssl)
+            if self.tls.resumed and is_certificate_expired(self.ssl):
                 self.failed = True
                 self.connection.transport_failed("certificate has expired")
                 return HANDSHAKE_FAILED
@@ -162,9 +162,9 @@ cdef class TlsTransport(Transport):
         """Return the channel binding; see Transport."""
         return None if self.ssl is NULL or self.failed else channel_binding(self.ssl)
 
-    def revoked(self, TlsContext context not None):
+    def is_chain_revoked(self, TlsContext context not None):
         """True if a certificate of the peer is revoked; see Transport."""
-        return self.ssl is not NULL and context.lists > 0 and revoked(self.ssl, context.context)
+        return self.ssl is not NULL and context.lists > 0 and is_chain_revoked(self.ssl, context.context)
 
     # -- octets -----------------------------------------------------------------------------------------------------
 

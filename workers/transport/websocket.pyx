@@ -19,7 +19,7 @@ from workers.transport.base cimport (
 
 import os
 
-from router.websocket.handshake import answer, asks, check, make_key, request
+from router.websocket.handshake import answer_upgrade, requests_websocket, check_upgrade_response, make_key, request
 from router.websocket.http import END, MAX_HEAD, HeadError
 
 cdef extern from "sys/socket.h" nogil:
@@ -183,12 +183,12 @@ cdef class WebSocketTransport(Transport):
         self.head = None
         if self.client:
             try:
-                check(head, side.key)
+                check_upgrade_response(head, side.key)
             except HeadError as error:
                 self.connection.transport_failed(str(error), "WebSocket")
                 return HANDSHAKE_FAILED
             return HANDSHAKE_DONE
-        if side.pages is not None and not asks(head):
+        if side.pages is not None and not requests_websocket(head):
             self.page = side.pages(head + (self.early or b""))
             if self.page < 0:
                 return HANDSHAKE_FAILED
@@ -196,7 +196,7 @@ cdef class WebSocketTransport(Transport):
             self.connection.limit_handshake(0)  # the connection never opens, and has the time limit of a page instead
             self.loop.add(self.page, self.page_ready)
             return HANDSHAKE_GOES_ON
-        answered = answer(head, side.site)
+        answered = answer_upgrade(head, side.site)
         octets = answered.octets
         if not answered.accepted:
             self.refused = True

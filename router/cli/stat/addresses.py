@@ -1,7 +1,7 @@
 """`qdstat -a`: show addresses, parsed from the keys of the address table (management.md 6.3)."""
 
 from router.cli.client import Row
-from router.cli.stat.context import Context, sorted_by
+from router.cli.stat.context import StatContext, sorted_by
 from router.cli.table import Cells, commas
 
 _CLASSES = {
@@ -41,7 +41,7 @@ def phase_of(key: str | None) -> str:
     return key[1:2] if key and key[0] == "M" else ""
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show all addresses."""
     heads = ["class", "addr", "phs", "distrib", "pri"]
     heads += ["in-proc"] if context.verbose else []

@@ -3,7 +3,7 @@
 from typing import Any
 
 from router.cli.client import Row
-from router.cli.stat.context import Context
+from router.cli.stat.context import StatContext
 from router.cli.table import Cells, long_time
 
 _MECHANISMS = {"GSSAPI": "Kerberos", "EXTERNAL": "x.509"}
@@ -13,7 +13,7 @@ _HEADS = [
 _EDGE_HEADS = ["id", "host", "container", "role", "dir", "security", "authentication", "tenant", "active"]
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show all connections."""
     rows: list[Cells] = [
         (
@@ -34,7 +34,7 @@ def show(context: Context) -> None:
     context.table("Connections", _HEADS, rows)
 
 
-def show_edge(context: Context) -> None:
+def show_edge(context: StatContext) -> None:
     """Show the connections from and to edge routers."""
     connections = context.rows("connection", limited=True)
     if not connections:

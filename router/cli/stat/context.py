@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from router.cli.client import Client, Properties, Row
+from router.cli.client import ManagementClient, Properties, Row
 from router.cli.table import Cells, Display
 
 
-class Context(Struct):
+class StatContext(Struct):
     """Router to show, options and output. `at` is its management node; None: that of the command line."""
 
-    client: Client
+    client: ManagementClient
     display: Display
     verbose: bool = False
     limit: int | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from router.cli.stat.context import Context
+from router.cli.stat.context import StatContext
 from router.cli.table import Cells, long_time, memory
 
 
@@ -48,7 +48,7 @@ _ROWS: list[tuple[str, str, Callable[[Any], Any]]] = [
 ]
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show the router's row, with one column per line."""
     router = context.router()
     rows: list[Cells] = []

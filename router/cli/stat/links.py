@@ -2,9 +2,9 @@
 
 from router.cli.client import Row
 from router.cli.stat.addresses import class_of, phase_of, text_of
-from router.cli.stat.context import Context
+from router.cli.stat.context import StatContext
 from router.cli.table import Cells, short_time
-from router.stalls.reason import Word
+from router.stalls.reason import StallWord
 
 # Headings of columns with their attributes; all other columns are computed.
 _PLAIN = [
@@ -23,7 +23,7 @@ _PLAIN = [
 _VERBOSE = [("admin", "adminStatus"), ("oper", "operStatus"), ("name", "linkName")]
 _STALL = ["stall", "stallSeconds"]  # columns unknown to Dispatch, which answers with values of other columns
 _STALL_HEADS = ["stall", "stalled for"]
-_WORDS = frozenset(Word)
+_WORDS = frozenset(StallWord)
 _FIRST = ["linkType", "linkDir", "connectionId", "identity", "peer"]
 _OTHERS = [
     "owningAddr", "deliveriesDelayed1Sec", "deliveriesDelayed10Sec", "settleRate", "deliveriesStuck",
@@ -35,7 +35,7 @@ _HEADS = [
 ]  # fmt: skip
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show all links."""
     more = _VERBOSE if context.verbose else []
     columns = [*_FIRST, *(column for _, column in (*_PLAIN, *_VERBOSE)), *_OTHERS, *(_STALL if more else ())]

@@ -3,11 +3,11 @@
 import time
 from typing import Any
 
-from router.cli.stat.context import Context
+from router.cli.stat.context import StatContext
 from router.log.text import CONTINUED
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show the log entries that the router keeps, with local times."""
     limit: dict[str, Any] = {} if context.limit is None else {"limit": context.limit}
     for module, level, text, _, _, seconds in context.node_call("GET-LOG", limit):

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from router.cli.client import Client, guarded
+from router.cli.client import ManagementClient, run_tool
 from router.cli.options import Parser, add_connection_options, add_target_options, target
 from router.cli.stat import addresses, connections, general, links, log, memory, network, policy
-from router.cli.stat.context import Context
-from router.cli.streams import checked
+from router.cli.stat.context import StatContext
+from router.cli.streams import run_command
 from router.cli.table import Display
 
-Show = Callable[[Context], None]
+Show = Callable[[StatContext], None]
 
 # Mutually exclusive options: letter, name, help, display.
 DISPLAYS: list[tuple[str | None, str, str, Show]] = [
@@ -48,7 +48,7 @@ _ALL_ENTITIES: list[Show] = [
 ]
 
 
-def show_all_entities(context: Context) -> None:
+def show_all_entities(context: StatContext) -> None:
     """Show several displays, for a report about a router."""
     for show in _ALL_ENTITIES:
         show(context)
@@ -57,12 +57,12 @@ def show_all_entities(context: Context) -> None:
 
 def main(words: Sequence[str] | None = None, program: str = "qdstat") -> int:
     """Run the command; return the exit code."""
-    return checked(lambda: _main(words, program))
+    return run_command(lambda: _main(words, program))
 
 
 def _main(words: Sequence[str] | None, program: str) -> int:
     options = parser(program).parse_args(words)
-    return guarded(lambda: _run(options))
+    return run_tool(lambda: _run(options))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -84,9 +84,9 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    with Client(target(options)) as client:
+    with ManagementClient(target(options)) as client:
         display = Display(sys.stdout, csv=options.csv)
-        context = Context(client, display, options.verbose, options.limit or None)
+        context = StatContext(client, display, options.verbose, options.limit or None)
         nodes = context.node_call("GET-MGMT-NODES")
         if options.all_routers and len(nodes) > 1:
             _show_routers(context, options.show, nodes)
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show_routers(context: Context, show: Show, nodes: list[str]) -> None:
+def _show_routers(context: StatContext, show: Show, nodes: list[str]) -> None:
     """Show one display for several routers; `nodes` are their management addresses."""
     context.time()
     for node in nodes:

@@ -1,6 +1,6 @@
 """`qdstat -m`: show memory pools and the memory of the process."""
 
-from router.cli.stat.context import Context, sorted_by
+from router.cli.stat.context import StatContext, sorted_by
 from router.cli.table import Cells, commas, memory
 
 _HEADS = ["type", "size", "batch", "thread-max", "total", "in-threads", "rebal-in", "rebal-out"]
@@ -11,7 +11,7 @@ _COLUMNS = [
 _BATCH = "transferBatchSize"
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show the pools with complete data."""
     pools = [
         pool for pool in context.rows("allocator", _COLUMNS) if all(pool.get(column) is not None for column in _COLUMNS)

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from router.cli.client import Row
-from router.cli.stat.context import Context, sorted_by
+from router.cli.stat.context import StatContext, sorted_by
 from router.cli.table import Cells
 
 _AUTO_LINK_HEADS = ["addr", "dir", "phs", "extAddr", "link", "status", "lastErr"]
@@ -15,7 +15,7 @@ _LINK_ROUTE_COLUMNS = [
 ]  # fmt: skip
 
 
-def show_nodes(context: Context) -> None:
+def show_nodes(context: StatContext) -> None:
     """Show the routers of the network, and the next hop to each."""
     nodes = context.rows("router.node", limited=True)
     if not nodes:
@@ -44,7 +44,7 @@ def _list(items: Any) -> str:
     return str([str(item) for item in items or []])
 
 
-def show_auto_links(context: Context) -> None:
+def show_auto_links(context: StatContext) -> None:
     """Show the auto links."""
     links = context.rows("router.config.autoLink", _AUTO_LINK_COLUMNS, limited=True)
     rows: list[Cells] = [[link[column] for column in _AUTO_LINK_COLUMNS] for link in links]
@@ -53,7 +53,7 @@ def show_auto_links(context: Context) -> None:
         context.display.line("No AutoLinks found")
 
 
-def show_link_routes(context: Context) -> None:
+def show_link_routes(context: StatContext) -> None:
     """Show the link routes."""
     routes = context.rows("router.config.linkRoute", _LINK_ROUTE_COLUMNS, limited=True)
     more = _EXTERNAL_PREFIXES if any(route[column] for route in routes for _, column in _EXTERNAL_PREFIXES) else []

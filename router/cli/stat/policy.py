@@ -4,7 +4,7 @@ from typing import Any
 
 from router.cli.client import Row
 from router.cli.stat.connections import tenant
-from router.cli.stat.context import Context
+from router.cli.stat.context import StatContext
 from router.cli.table import Cells
 
 _NIL = "(nil)"
@@ -43,7 +43,7 @@ _VHOST_STATS = [
 ]  # fmt: skip
 
 
-def show(context: Context) -> None:
+def show(context: StatContext) -> None:
     """Show the policy and its counters."""
     found = context.rows("policy")[0]
     rows: list[Cells] = [(title, found[column]) for title, column in _CONFIGURATION]
@@ -54,7 +54,7 @@ def show(context: Context) -> None:
     context.table("Policy Status", _ATTRIBUTES, status)
 
 
-def show_vhosts(context: Context) -> None:
+def show_vhosts(context: StatContext) -> None:
     """Show the vhosts, with the number of their groups."""
     vhosts = context.rows("vhost")
     if not vhosts:
@@ -67,7 +67,7 @@ def show_vhosts(context: Context) -> None:
     context.table("Vhosts", [*_VHOST, "groups"], rows)
 
 
-def show_vhost_groups(context: Context) -> None:
+def show_vhost_groups(context: StatContext) -> None:
     """Show the user groups of all vhosts: one table with numbers and booleans, then a table with lists for each."""
     vhosts = context.rows("vhost")
     if not vhosts:
@@ -101,7 +101,7 @@ def show_vhost_groups(context: Context) -> None:
         context.table(f"Vhost '{vhost}' UserGroup '{group}'", _ATTRIBUTES, lists)
 
 
-def show_vhost_stats(context: Context) -> None:
+def show_vhost_stats(context: StatContext) -> None:
     """Show the counters of each vhost, and its users with their hosts."""
     stats = context.rows("vhostStats")
     if not stats:

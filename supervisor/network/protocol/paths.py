@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from router.addressing.paths import Trees
+from router.addressing.paths import ShortestPathTrees
 
 # Topologies whose trees are kept, for links that are lost and return. Each takes 4 bytes for each pair of routers: 4
 # MiB in all for 512 routers.
@@ -27,9 +27,9 @@ class TreeCache:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._trees: OrderedDict[Topology, Trees] = OrderedDict()
+        self._trees: OrderedDict[Topology, ShortestPathTrees] = OrderedDict()
 
-    def trees(self, topology: Topology) -> Trees:
+    def trees(self, topology: Topology) -> ShortestPathTrees:
         """Return the trees of a topology. Nodes are numbered by their position in `topology`."""
         found = self._trees.get(topology)
         if found is not None:
@@ -37,7 +37,9 @@ class TreeCache:
             return found
         numbers = {entry[0]: number for number, entry in enumerate(topology)}
         # An unknown peer has no edges.
-        made = Trees([[(numbers[peer], cost) for peer, cost in peers if peer in numbers] for _, peers in topology])
+        made = ShortestPathTrees(
+            [[(numbers[peer], cost) for peer, cost in peers if peer in numbers] for _, peers in topology]
+        )
         self._trees[topology] = made
         if len(self._trees) > self._kept:
             self._trees.popitem(last=False)

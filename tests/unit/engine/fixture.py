@@ -10,7 +10,7 @@ from tests.unit.engine.network import InProcessNetwork
 @pytest.fixture
 def routers():
     """Return a factory of routers. At the end all peers disconnect and nothing may be left behind."""
-    before = engine.alive()
+    before = engine.live_objects()
     made = []
 
     def make(*arguments, **options):
@@ -25,7 +25,7 @@ def routers():
         one.settle()
         one.check_empty()
         one.close()
-    assert engine.alive() == before
+    assert engine.live_objects() == before
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ MEGABYTE = 1 << 20
 @contextmanager
 def one_router(listener: str = "", workers: int = 1, content_limit: int | None = None) -> Iterator[InProcessRouter]:
     """Yield a router. At the end nothing may be left behind."""
-    before = engine.alive()
+    before = engine.live_objects()
     router = InProcessRouter(workers, configuration(listener=listener), content_limit=content_limit)
     yield router
     router.check_quiet()
@@ -24,7 +24,7 @@ def one_router(listener: str = "", workers: int = 1, content_limit: int | None =
     router.settle()
     router.check_empty()
     router.close()
-    assert engine.alive() == before
+    assert engine.live_objects() == before
 
 
 def blocked_consumer(actor: AmqpActor, address: str, window: int = 2) -> ActorReceiver:

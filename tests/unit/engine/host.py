@@ -21,10 +21,10 @@ from router.config.load import load_text
 from router.config.roles import EDGE, INTER_EDGE
 from router.control import messages as control
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
-from router.control.handover import Handover, Initiate
+from router.control.handover import Handover, InitiateData
 from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import WorkerCorruptError, WorkerStage
 from supervisor.processes.worker import WorkerProcess as Known
@@ -285,7 +285,7 @@ class InProcessRouter:
         messages that this process may hold, where the configuration's unit is too coarse. slots: number of worker
         slots in shared memory. Slots beyond `workers` have no worker; the workers see them as live, quiet peers."""
         slots = slots or workers
-        self.log = Log(log)
+        self.log = ProcessLog(log)
         self.links = links
         self.test_hooks = test_hooks
         self.region = Region.create(slots, links, addresses, ring_octets)
@@ -346,7 +346,7 @@ class InProcessRouter:
         """Open a connection of a connector from a worker. watching: the observer of the connection."""
         offer, _ = self.core.profiles.add(config)
         self.settle()
-        to = Initiate(config.host, None)
+        to = InitiateData(config.host, None)
         if config.role in (EDGE, INTER_EDGE):  # as `Connectors` does
             to.mark = self.core.connections.mark
         number = self.core.connections.take_number()

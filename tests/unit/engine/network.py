@@ -157,7 +157,7 @@ class InProcessNetwork:
         self.on_octets: Callable[[InProcessRouter, bytes], None] | None = None
         monkeypatch.setattr(supervisor.network.adapter, "time", self.time)
         fields = {"listener": "", "between": "", "more": "", **options}
-        self.before = engine.alive()
+        self.before = engine.live_objects()
         self.routers = {
             one: InProcessRouter(workers, CONFIGURATION % {"id": one, **fields}, slots=slots) for one in ids
         }
@@ -229,7 +229,7 @@ class InProcessNetwork:
         for router in self.routers.values():
             router.check_empty()
             router.close()
-        assert engine.alive() == self.before
+        assert engine.live_objects() == self.before
 
 
 def protocol(router: InProcessRouter) -> Any:

@@ -41,7 +41,7 @@ class ConversationReplay:
     """Conversation being replayed."""
 
     def __init__(self, workers: int, ring_octets: int, network: bool = False, edge: bool = False) -> None:
-        self.before = engine.alive()
+        self.before = engine.live_objects()
         self.count = workers
         self.router = InProcessRouter(
             workers, INTERIOR if network else EDGE_TO_EDGE if edge else None, ring_octets, test_hooks=True
@@ -136,7 +136,7 @@ class ConversationReplay:
             peer.lose()
         self.router.settle()
         self.router.check_empty()
-        assert engine.alive() == self.before, f"alive at the end: {engine.alive()}, before: {self.before}"
+        assert engine.live_objects() == self.before, f"alive at the end: {engine.live_objects()}, before: {self.before}"
 
 
 def play(case: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ from router.environment import child_environment, is_needed
 
 ERASE = """
 import os
-from router.environment import find_area, reduce
+from router.environment import find_environment_memory, reduce
 
-area = find_area()
+area = find_environment_memory()
 del os.environ["TOKEN"]
 area.erase(["TOKEN"])
 if os.fork() == 0:

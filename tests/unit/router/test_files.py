@@ -6,14 +6,14 @@ import stat
 
 import pytest
 
-from router.files import create_new, open_own
+from router.files import create_new, open_trusted
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root has links of other users")
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def write(path, octets=b"line"):
-    descriptor = open_own(str(path), APPEND, 0o600)
+    descriptor = open_trusted(str(path), APPEND, 0o600)
     os.write(descriptor, octets)
     os.close(descriptor)
 

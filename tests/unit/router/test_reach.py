@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from router import reach
-from router.reach import find_obstacle
+from router import user_check
+from router.user_check import find_obstacle
 
 pytestmark = pytest.mark.starts
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -34,17 +34,17 @@ def test_inaccessible_folder_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(closed / "modules")])
     monkeypatch.setattr(sys, "executable", "/bin/true")
     monkeypatch.setattr(os, "__file__", "/bin/true")
-    monkeypatch.setattr(reach, "__file__", "/bin/true")
+    monkeypatch.setattr(user_check, "__file__", "/bin/true")
     told = find_obstacle(lambda: os.setuid(65534))
     assert told == f"{closed} may not be entered, on the way to {closed}/modules"
 
 
 def test_missing_module_is_reported(monkeypatch):
-    monkeypatch.setattr(reach, "TRIED", ("no_such_module",))
+    monkeypatch.setattr(user_check, "TRIED_MODULES", ("no_such_module",))
     assert find_obstacle(lambda: None) == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
 def test_program_that_does_not_end_is_reported(monkeypatch):
-    monkeypatch.setattr(reach, "SECONDS", 0.05)
-    monkeypatch.setattr(reach, "TRIED", ("time; time.sleep(60)",))
+    monkeypatch.setattr(user_check, "SECONDS", 0.05)
+    monkeypatch.setattr(user_check, "TRIED_MODULES", ("time; time.sleep(60)",))
     assert find_obstacle(lambda: None) == f"{sys.executable} does not start within 0.05 seconds"

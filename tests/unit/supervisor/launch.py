@@ -14,14 +14,14 @@ import supervisor.processes.pool
 import supervisor.processes.probes
 from router.config.load import load
 from router.control.messages import Attach
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
 from supervisor.main import run
 
 
 def main() -> int:
     configuration = load(sys.argv[1])
-    log = Log(configuration.log_settings())
+    log = ProcessLog(configuration.log_settings())
     if "DEADLINE" in os.environ:
         deadline = float(os.environ["DEADLINE"])
         supervisor.processes.pool.START_DEADLINE = supervisor.processes.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]

@@ -20,8 +20,8 @@ import msgspec
 import zmq
 
 from router.control.codec import decode_delta, decode_handover, decode_orders
-from router.control.framing import Frames, pack
-from router.control.message import Message
+from router.control.framing import FrameDecoder, pack
+from router.control.message import ControlMessage
 from router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
 from router.control.names import deltas_path, identity
 from router.control.ops import Op
@@ -43,12 +43,12 @@ class StandInWorker:
         self.epoch = -1  # no snapshot yet
         self.clients: dict[int, socket.socket] = {}
         self.received: dict[int, bytes] = {}
-        self.outbox: list[Message | dict[str, Any]] = []  # messages for the supervisor, including invalid ones
+        self.outbox: list[ControlMessage | dict[str, Any]] = []  # messages for the supervisor, including invalid ones
         self.ended = False
         self.context = zmq.Context()
         self.sub = self.bind(f"ipc://{deltas_path(setup.directory, self.name)}")
         self.ctl = socket.socket(fileno=setup.control_fd)
-        self.frames = Frames()
+        self.frames = FrameDecoder()
         self.handover = socket.socket(fileno=setup.handover_fd)
         self.poller = zmq.Poller()
         self.eventfd = setup.eventfds[setup.worker]
@@ -67,7 +67,7 @@ class StandInWorker:
         opened.bind(endpoint)
         return opened
 
-    def queue_message(self, message: Message | dict[str, Any]) -> None:
+    def queue_message(self, message: ControlMessage | dict[str, Any]) -> None:
         """Queue a message, which is sent at the end of this wake together with all others."""
         self.outbox.append(message)
 
@@ -152,7 +152,7 @@ class StandInWorker:
         client.sendall(msgspec.json.encode(message) + b"\n")
 
 
-def with_defaults(message: Message) -> dict[str, Any]:
+def with_defaults(message: ControlMessage) -> dict[str, Any]:
     """Return all fields of a message, including those omitted on the wire."""
     return {"t": message.kind_name, **msgspec.structs.asdict(message)}
 

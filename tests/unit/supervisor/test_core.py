@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from router.config.load import load_text
 from router.control import messages
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
 from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from tests.unit.engine.ops import wire
@@ -39,7 +39,7 @@ class CoreWithReplicas:
     def __init__(self, workers=3, text=None):
         self.reset: list[int] = []
         self.configuration = load_text("router.conf", text or configuration_text(workers))
-        self.core = RouterCore(self.configuration, Log(QUIET), 40, self.reset.append)
+        self.core = RouterCore(self.configuration, ProcessLog(QUIET), 40, self.reset.append)
         self.replicas = {}
         self.respawned = 0
         for index in range(workers):

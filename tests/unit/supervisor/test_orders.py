@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
-from router.control.ops import AddressGone, LaterOp, Op
+from router.control.ops import AddressGone, Op, UnawaitedOp
 from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.service import Supervisor
@@ -90,4 +90,4 @@ def test_unawaited_epoch_is_acknowledged_later() -> None:
     epochs.hold_for_all(2, "answer")
     Supervisor._publish(supervisor, 2, [AddressGone(1)])
     Supervisor._publish(supervisor, 3, [AddressGone(2)])
-    assert published == [(2, [AddressGone(1)]), (3, [AddressGone(2), LaterOp()])]
+    assert published == [(2, [AddressGone(1)]), (3, [AddressGone(2), UnawaitedOp()])]

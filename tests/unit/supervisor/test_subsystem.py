@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from router.config.entities import AddressConfig, Configuration, EntityConfig
-from router.control.handlers import Handlers
+from router.control.handlers import HandlerTable
 from router.control.messages import Attach, Local, Log, Opened
 from router.control.ops import Op, RadiusOp
 from supervisor.addresses.table import AddressTable
@@ -145,7 +145,7 @@ class Greeter(Subsystem):
     def __init__(self) -> None:
         self.received: list[tuple[int, str | bytes]] = []
 
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Log, lambda worker, message: self.received.append((worker.index, message.text)))
 
     def raw_messages(self) -> Mapping[type[Local], RawHandler]:
@@ -216,7 +216,7 @@ def test_management_shows_live_attributes_of_subsystem(router: CoreWithReplicas)
 
 
 class _MessageSubsystem(Subsystem):
-    def messages(self, handlers: Handlers[WorkerProcess]) -> None:
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Attach, lambda worker, message: None)
 
 

@@ -1,13 +1,13 @@
 """Time at which a worker acknowledges an epoch."""
 
 from router.control.messages import Ack
-from router.control.ops import DefaultOp, LaterOp
+from router.control.ops import DefaultOp, UnawaitedOp
 
 
 def test_acknowledgement_of_later_epoch_does_not_wake_supervisor(routers):
     (worker,) = routers(1).workers
     control, epoch = worker.control, worker.table.epoch
-    worker.on_delta(epoch + 1, [DefaultOp("closest"), LaterOp()])
+    worker.on_delta(epoch + 1, [DefaultOp("closest"), UnawaitedOp()])
     assert not control.dirty
     worker.on_delta(epoch + 2, [DefaultOp("balanced")])
     assert control.dirty

@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
-from router.control.framing import Frames, pack
-from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
+from router.control.framing import FrameDecoder, pack
+from router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
 from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
 from router.control.messages import Control as Order
 from router.control.names import deltas_path
@@ -99,7 +99,7 @@ def test_handed_over_connection_is_adopted(handover_pair):
 
 @pytest.mark.parametrize(
     "data",
-    [handover(initiate=Initiate("h", "u" * HANDOVER_OCTETS)), handover()[:-1], b'{"conn":7,"profile":1}'],
+    [handover(initiate=InitiateData("h", "u" * HANDOVER_OCTETS)), handover()[:-1], b'{"conn":7,"profile":1}'],
     ids=["too long", "cut", "incomplete"],
 )
 def test_unreadable_handover_closes_connection(handover_pair, data):
@@ -165,7 +165,7 @@ class ControlPair:
         self.context = zmq.Context()
         self.deltas = self.connect(directory, keys)
         self.channel, control = socket.socketpair()
-        self.frames = Frames()
+        self.frames = FrameDecoder()
         self.near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         setup = worker_setup(far, control, keys, directory)
         self.messages: list[Any] = []

@@ -113,12 +113,12 @@ def test_message_for_router_arrives_whole(two_workers, size, anonymous, settled)
 @pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
 def test_oversized_message_is_rejected_and_dropped(host, settled):
     sender = host.sender()
-    before = engine.alive()[2]
+    before = engine.live_objects()[2]
     octets = transfer(0, 0, message(b"x" * (2 * MOST)), settled=settled)
     part = without_last_frame(octets)
     sender.feed(part)
     host.router.settle()
-    assert engine.alive()[2] == before
+    assert engine.live_objects()[2] == before
     sender.feed(octets[len(part) :] + transfer(0, 1, message(b"next")))
     host.router.settle()
     received = frames(sender)
@@ -153,7 +153,7 @@ def test_incomplete_messages_are_bounded_together(host):
     for n in range(links):
         peer.feed(without_last_frame(transfer(n, n, message(b"x" * (MOST - 1000)))))
         host.router.settle()
-        assert engine.alive()[2] <= COLLECTING + 2 * MOST
+        assert engine.live_objects()[2] <= COLLECTING + 2 * MOST
     released = {frame.first for frame in of(frames(peer), "disposition") if frame.state == RELEASED}
     assert released
     assert host.taken == []
@@ -362,14 +362,14 @@ def test_link_without_credit_holds_bounded_octets(routers, size, workers):
     hearing = host.consumer("multicast.a")
     octets = message(b"x" * size)
     count = 12 * OWN_QUEUED // size if size > 100 else 2 * OWN_QUEUED // 612
-    before = engine.alive()[2]
+    before = engine.live_objects()[2]
     arrived = 0
     together = max(1, 20_000 // size)  # messages between two checks
     for sent in range(0, count, together):
         for _ in range(sent, min(sent + together, count)):
             assert host.inner.send("multicast.a", octets, 0)
         arrived += len(host.received(hearing))
-        assert engine.alive()[2] - before <= OWN_QUEUED + (workers - 1) * OWN_FLOWING + 3 * size + 2_000_000
+        assert engine.live_objects()[2] - before <= OWN_QUEUED + (workers - 1) * OWN_FLOWING + 3 * size + 2_000_000
     assert arrived == count
     deaf.feed(flow(0, 0x7FFFFFFF))
     late = host.received(deaf)

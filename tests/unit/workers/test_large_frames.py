@@ -5,7 +5,7 @@ import time
 import pytest
 
 from router.config.load import load_text
-from router.testing.engine import drop_pools, kept_blocks
+from router.testing.engine import cached_block_octets, drop_pools
 from tests.unit.engine.host import configuration
 from tests.unit.engine.talk import consumer, frames, message, messages, producer, start, transfer
 from tests.unit.workers.loops import SocketRouter
@@ -100,9 +100,9 @@ def test_large_block_is_kept_until_quiet(router):
             received += more
             router.settle()
         assert messages(frames(ReceivedOctets(received))) == [message(body)]
-        kept.append(kept_blocks())
+        kept.append(cached_block_octets())
     assert all(MIB < octets <= MOST_KEPT for octets in kept), kept
     assert kept[2] == kept[1], "the third frame used what the second one had left"
     router.workers[0].poller.time_ns += QUIET_NS
     router.settle()
-    assert kept_blocks() == 0
+    assert cached_block_octets() == 0

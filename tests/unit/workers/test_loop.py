@@ -446,7 +446,7 @@ def test_starved_link_is_checked_before_loop_sleeps(connections):
             loop.running = False
             return 0
 
-    engine.starve(loop.scheduler, StarvedLinkStub())
+    engine.add_starved_link(loop.scheduler, StarvedLinkStub())
     ran = threading.Thread(target=loop.run, daemon=True)
     ran.start()
     ran.join(PATIENCE)

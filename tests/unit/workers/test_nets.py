@@ -264,7 +264,7 @@ def test_fault_in_starvation_check_ends_its_connection(socket_router):
     socket_router.settle()
     frames(peer)
     (record,) = peer.client.links.values()
-    engine.starve(socket_router.workers[0].loop.scheduler, FailingStarvedLink(record.link))
+    engine.add_starved_link(socket_router.workers[0].loop.scheduler, FailingStarvedLink(record.link))
     socket_router.settle()
     assert take_fault_types(socket_router) == [NetInjectedError]
     assert close_condition(peer) == "amqp:internal-error"
@@ -375,8 +375,8 @@ def test_consumer_is_chosen_again_after_snapshot(routers):
 @pytest.fixture
 def two_workers(routers, monkeypatch):
     """Router with two workers, whose links fail on request."""
-    monkeypatch.setattr(workers.links.record, "ProducerLink", engine.FaultyIn)
-    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
+    monkeypatch.setattr(workers.links.record, "ProducerLink", engine.FaultyProducerLink)
+    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyConsumerLink)
     return routers(2)
 
 
@@ -521,7 +521,7 @@ def test_fault_in_run_of_outcomes_ends_one_connection(two_workers, consumer_at):
 
 
 def test_fault_outside_record_net_ends_worker(monkeypatch):
-    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyOut)
+    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyConsumerLink)
     two_workers = InProcessRouter(2)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))

@@ -115,7 +115,7 @@ def test_failed_allocation_ends_one_connection(scenario: Callable[[InProcessRout
     while failed:
         number += 1
         assert number < MOST
-        before = engine.alive()
+        before = engine.live_objects()
         router = InProcessRouter(workers)
         bystanders = UnaffectedClients(router, 0, workers - 1)
         first = len(router.peers)
@@ -143,7 +143,7 @@ def test_failed_allocation_ends_one_connection(scenario: Callable[[InProcessRout
         router.settle()
         router.check_empty()
         router.close()
-        assert engine.alive() == before, number
+        assert engine.live_objects() == before, number
     assert number > 5, "the scenario allocates something"
     assert ends == 0 or (workers > 1 and ends < number / 4)
 

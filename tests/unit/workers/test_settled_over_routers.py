@@ -101,7 +101,7 @@ def test_slow_consumer_of_presettled_messages_delays_no_other_client(
             sending = client(network, place, producer(0, "healthy"))
             network.pass_seconds(WAIT_SECONDS)
             frames(healthy)
-            before = engine.alive()[2]
+            before = engine.live_objects()[2]
             taken = 0
             for number in range(ROUNDS):
                 for sender in senders:
@@ -113,7 +113,7 @@ def test_slow_consumer_of_presettled_messages_delays_no_other_client(
                     network.settle()
                     assert messages(frames(healthy)) == [message(b"%d" % number)]
                 network.settle()
-                assert engine.alive()[2] - before <= bound
+                assert engine.live_objects()[2] - before <= bound
             assert all(sender.sent >= CAPACITY for sender in senders)
             if old:
                 assert sum(sender.sent for sender in senders) > 10 * EDGE_BOUND / OCTETS

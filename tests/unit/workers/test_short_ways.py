@@ -62,7 +62,7 @@ def play(
         return "broker" if number == 0 and kind in brokers else "main"
 
     router = InProcessRouter(workers, configuration(more=more))
-    engine.use_short_ways(fast)
+    engine.use_fast_paths(fast)
     try:
         last = workers - 1  # with two workers, the first consumer and the first producer are on different ones
         consuming = [
@@ -79,7 +79,7 @@ def play(
             scenario.act(*one)
         return [[*frames_by_delivery(octets)] for octets in scenario.heard], *all_counters(router)
     finally:
-        engine.use_short_ways(True)
+        engine.use_fast_paths(True)
         router.close()
 
 

@@ -108,12 +108,12 @@ def play(
 
     between: attributes of the connections between interior routers. All objects of the run must be freed afterwards.
     """
-    alive = engine.alive()
+    alive = engine.live_objects()
     with pytest.MonkeyPatch.context() as patch:
         network = InProcessNetwork(
             "ABC", monkeypatch=patch, listener="linkCapacity: 90", between=between, more=EDGE_LISTENER
         )
-        engine.use_short_ways(fast)
+        engine.use_fast_paths(fast)
         try:
             network.join("A", "B")
             network.join("B", "C")
@@ -144,10 +144,10 @@ def play(
                 *(all_counters(router, STORED) for router in routers),
             ]
         finally:
-            engine.use_short_ways(True)
+            engine.use_fast_paths(True)
             for router in network.routers.values():
                 router.close()
-    assert engine.alive() == alive
+    assert engine.live_objects() == alive
     return played
 
 

@@ -4,7 +4,7 @@ import pytest
 from router.links.pause import RouterPause
 from router.stalls.stall import Stall
 
-from router.stalls.reason import Reason, Word
+from router.stalls.reason import StallReason, StallWord
 from supervisor.management.stalls import find_stall
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import configuration
@@ -79,7 +79,7 @@ def send(router, peer, count, octets=b"x", begin=0):
 
 
 def test_stall_numbers_match_engine():
-    assert {f"STALL_{one.name}": one.value for one in Reason} | {"STALL_NONE": 0} == {
+    assert {f"STALL_{one.name}": one.value for one in StallReason} | {"STALL_NONE": 0} == {
         one.name: one.value for one in Stall
     }
 
@@ -91,7 +91,7 @@ def test_consumer_without_credit_stalls(routers, workers):
     send(router, sending, 2)
     pass_checks(router)
     found = stall_of(router, out)
-    assert (found.reason, found.text.split(" (")[0]) == (Word.CREDIT, "client 'test'")
+    assert (found.reason, found.text.split(" (")[0]) == (StallWord.CREDIT, "client 'test'")
     assert found.text.endswith("grants no credit")
     assert found.seconds == 2
     assert stall_of(router, into) is None  # has credit
@@ -105,7 +105,7 @@ def test_consumer_without_credit_stalls(routers, workers):
 def test_missing_credit_is_known_before_first_check(routers):
     router = routers()
     _, _, out, _ = connect_pair(router, credit=0)
-    assert stall_of(router, out).reason == Word.CREDIT
+    assert stall_of(router, out).reason == StallWord.CREDIT
 
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
@@ -115,11 +115,11 @@ def test_shut_window_stalls_link(routers, workers):
     send(router, sending, 40)
     pass_checks(router, 1)  # there was progress before
     pass_checks(router, 1)
-    assert router.region.link_counters(out.worker, out.slot)["stall"] == Reason.WINDOW | UNCONFIRMED
+    assert router.region.link_counters(out.worker, out.slot)["stall"] == StallReason.WINDOW | UNCONFIRMED
     assert stall_of(router, out) is None
     pass_checks(router, 10)
     found = stall_of(router, out)
-    assert (found.reason, found.seconds) == (Word.WINDOW, 10)
+    assert (found.reason, found.seconds) == (StallWord.WINDOW, 10)
     assert found.text.endswith("takes no transfers: the incoming window of its session is shut")
     consuming.feed(say("flow", next_incoming_id=5, incoming_window=100, next_outgoing_id=0, outgoing_window=100))
     router.settle()
@@ -131,7 +131,7 @@ def test_container_is_named_as_container(routers):
     router = routers()
     _, _, out, _ = connect_pair(router, credit=0, listeners=("broker", "main"))
     found = stall_of(router, out)
-    assert found.reason == Word.BROKER
+    assert found.reason == StallWord.BROKER
     assert found.text.startswith("container 'test'")
 
 
@@ -142,12 +142,12 @@ def test_unread_connection_stalls_link(routers):
     send(router, sending, 1)
     pass_checks(router)
     found = stall_of(router, out)
-    assert (found.reason, found.seconds) == (Word.UNREAD, 2)
+    assert (found.reason, found.seconds) == (StallWord.UNREAD, 2)
     assert found.text.endswith("does not read its connection")
     send(router, sending, 1, begin=1)  # goes into the write buffer, which is no progress
     pass_checks(router, 1)
     found = stall_of(router, out)
-    assert (found.reason, found.seconds) == (Word.UNREAD, 3)
+    assert (found.reason, found.seconds) == (StallWord.UNREAD, 3)
     consuming.blocked = False
     router.settle()
     pass_checks(router, 1)
@@ -167,7 +167,7 @@ def test_heartbeats_do_not_count_as_read(routers):
     send(router, sending, 1)
     pass_checks(router, 5)
     found = stall_of(router, out)
-    assert (found.reason, found.seconds) == (Word.UNREAD, 5)
+    assert (found.reason, found.seconds) == (StallWord.UNREAD, 5)
 
 
 def test_producer_without_consumer_stalls(routers):
@@ -177,7 +177,7 @@ def test_producer_without_consumer_stalls(routers):
     router.settle()
     pass_checks(router, 3)
     found = stall_of(router, links(router)[0])
-    assert (found.reason, found.seconds) == (Word.NO_CONSUMER, 3)
+    assert (found.reason, found.seconds) == (StallWord.NO_CONSUMER, 3)
 
 
 @pytest.mark.parametrize("workers", [(0, 0), (0, 1)])
@@ -188,7 +188,7 @@ def test_unsettled_deliveries_stall_producer(routers, workers):
     pass_checks(router, 3)
     assert stall_of(router, out) is None
     found = stall_of(router, into)
-    assert (found.reason, found.seconds) == (Word.UNSETTLED, 3)
+    assert (found.reason, found.seconds) == (StallWord.UNSETTLED, 3)
     assert found.text.startswith("250 deliveries of client 'test'")
     if workers == (0, 0):
         assert found.text.endswith(f"link {out.identity}")
@@ -203,7 +203,7 @@ def test_unsettled_deliveries_at_broker_stall_producer(routers):
     _, sending, _, into = connect_pair(router, credit=1000, listeners=("broker", "main"))
     send(router, sending, 250)
     pass_checks(router, 3)
-    assert stall_of(router, into).reason == Word.BROKER
+    assert stall_of(router, into).reason == StallWord.BROKER
 
 
 def test_stream_with_shut_window_stalls_producer(routers):
@@ -213,7 +213,7 @@ def test_stream_with_shut_window_stalls_producer(routers):
     sending.feed(whole[:2_000_000])
     router.settle()
     pass_checks(router, 4)
-    assert stall_of(router, into).reason == Word.UNSETTLED
+    assert stall_of(router, into).reason == StallWord.UNSETTLED
     sending.feed(whole[2_000_000:])
 
 
@@ -236,7 +236,7 @@ def test_memory_bound_stalls_producer(routers):
     fill(router, sending, b"x" * 15_000)
     pass_checks(router, 6)
     found = stall_of(router, into)
-    assert (found.reason, stall_of(router, out).reason) == (Word.MEMORY, Word.CREDIT)
+    assert (found.reason, stall_of(router, out).reason) == (StallWord.MEMORY, StallWord.CREDIT)
     assert "holds as many octets of messages as it may" in found.text
 
 
@@ -248,16 +248,16 @@ def test_vhost_quota_stalls_producer(routers):
     fill(router, sending, b"x" * 9_000)
     pass_checks(router, 6)
     found = stall_of(router, into)
-    assert found.reason == Word.QUOTA
+    assert found.reason == StallWord.QUOTA
     assert "a quota of the vhost of user 'anonymous' is used up" in found.text
 
 
 @pytest.mark.parametrize(
     ("pause", "reason"),
     [
-        (RouterPause.PAUSE_RING, Word.RING),
-        (RouterPause.PAUSE_LOCAL, Word.SUPERVISOR),
-        (RouterPause.PAUSE_CONTROL, Word.SUPERVISOR),
+        (RouterPause.PAUSE_RING, StallWord.RING),
+        (RouterPause.PAUSE_LOCAL, StallWord.SUPERVISOR),
+        (RouterPause.PAUSE_CONTROL, StallWord.SUPERVISOR),
     ],
 )
 def test_paused_connection_stalls_links(routers, pause, reason):
@@ -272,7 +272,7 @@ def test_paused_connection_stalls_links(routers, pause, reason):
         peer.connection.resume(pause)
     pass_checks(router, 1)
     assert stall_of(router, into) is None
-    assert stall_of(router, out).reason == Word.CREDIT
+    assert stall_of(router, out).reason == StallWord.CREDIT
 
 
 def test_pause_seen_by_one_check_is_no_stall(routers):
@@ -313,7 +313,7 @@ def test_link_route_without_credit_names_container(routers):
     pass_checks(router, 3)
     (ours,) = [link for link in links(router) if not link.consumer]
     found = stall_of(router, ours)
-    assert found.reason == Word.BROKER
+    assert found.reason == StallWord.BROKER
     assert "at the other end of its link route, grants no credit" in found.text
     container.feed(flow(0, 10, channel=1))
     router.settle()
@@ -334,7 +334,7 @@ def test_progress_between_checks_is_no_stall(routers):
         pass_checks(router, 1)
         assert router.region.link_counters(out.worker, out.slot)["stall"] == 0
     pass_checks(router, 1)
-    assert router.region.link_counters(out.worker, out.slot)["stall"] == Reason.CREDIT
+    assert router.region.link_counters(out.worker, out.slot)["stall"] == StallReason.CREDIT
 
 
 def test_reused_slot_begins_without_stall(routers):
@@ -342,7 +342,7 @@ def test_reused_slot_begins_without_stall(routers):
     consuming, sending, out, _into = connect_pair(router, credit=100, window=1)
     send(router, sending, 3)
     pass_checks(router, 4)
-    assert stall_of(router, out).reason == Word.WINDOW
+    assert stall_of(router, out).reason == StallWord.WINDOW
     consuming.feed(say("detach", handle=0, closed=True))
     router.settle()
     other = router.connect()
@@ -363,7 +363,7 @@ def test_stall_checks_cover_links_in_steps(routers, monkeypatch):
     router.settle()
     router.pass_time(CHECK_MS + 10)
     found = [router.region.link_counters(0, index)["stall"] for index in range(10)]
-    assert found == [Reason.CREDIT] * 10
+    assert found == [StallReason.CREDIT] * 10
 
 
 def test_stall_checks_without_links_do_not_run(routers):

@@ -68,7 +68,7 @@ def test_stream_across_workers_is_whole_and_bounded(routers):
     octets = message(bytes(range(256)) * 8000)
     sending.feed(transfer(0, 0, octets))
     router.settle()
-    assert engine.alive()[2] < 2 * len(octets)
+    assert engine.live_objects()[2] < 2 * len(octets)
     consuming.feed(flow(None))
     router.settle()
     assert messages(frames(consuming)) == [octets]

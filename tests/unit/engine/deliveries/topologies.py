@@ -48,7 +48,7 @@ class ConversationTopology:
 
 @contextmanager
 def single_router(workers: int, *, routed: bool = False) -> Iterator[ConversationTopology]:
-    before = engine.alive()
+    before = engine.live_objects()
     router = InProcessRouter(workers, configuration(LIMITS))
     yield ConversationTopology([router], router.settle, router.settle, routed)
     for peer in list(router.peers):
@@ -56,7 +56,7 @@ def single_router(workers: int, *, routed: bool = False) -> Iterator[Conversatio
     router.settle()
     router.check_empty()
     router.close()
-    assert engine.alive() == before
+    assert engine.live_objects() == before
 
 
 @contextmanager

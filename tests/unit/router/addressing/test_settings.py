@@ -3,33 +3,33 @@
 import pytest
 
 from router.addressing.pattern import DuplicatePatternError
-from router.addressing.settings import AddressSettings, Setting
+from router.addressing.settings import AddressSetting, AddressSettings
 
-FULL = Setting("closest", 1, 2, 7, True, "block")
+FULL = AddressSetting("closest", 1, 2, 7, True, "block")
 
 
 def test_lookup_returns_settings_of_best_pattern():
-    settings = AddressSettings([("a/#", FULL), ("b/*", Setting("multicast"))], "unavailable")
+    settings = AddressSettings([("a/#", FULL), ("b/*", AddressSetting("multicast"))], "unavailable")
     assert settings.lookup("a.x") == FULL
-    assert settings.lookup("b.x") == Setting("multicast", 0, 0, None, False, "throttle")
-    assert settings.lookup("c") == Setting("unavailable")
+    assert settings.lookup("b.x") == AddressSetting("multicast", 0, 0, None, False, "throttle")
+    assert settings.lookup("c") == AddressSetting("unavailable")
     assert settings.lookup("c") is settings.default
 
 
 def test_tenant_addresses_have_their_own_settings():
-    settings = AddressSettings([("multicast/#", Setting("multicast"))])
+    settings = AddressSettings([("multicast/#", AddressSetting("multicast"))])
     assert settings.lookup("acme.com/multicast/z") == settings.default
 
 
 def test_duplicate_setting_is_refused():
     with pytest.raises(DuplicatePatternError):
-        AddressSettings([("a/#", Setting()), ("a.#", Setting())])
+        AddressSettings([("a/#", AddressSetting()), ("a.#", AddressSetting())])
 
 
 def test_changes_apply_at_once():
-    settings = AddressSettings([("a/#", Setting("closest"))])
+    settings = AddressSettings([("a/#", AddressSetting("closest"))])
     assert settings.lookup("a/b").distribution == "closest"
-    settings.put("a/b", Setting("multicast"))
+    settings.put("a/b", AddressSetting("multicast"))
     assert settings.lookup("a/b").distribution == "multicast"
     settings.drop("a/b")
     assert settings.lookup("a/b").distribution == "closest"

@@ -26,7 +26,7 @@ def receiver_without_settling(actor: AmqpActor, address: str, credit: int = 1_00
 
 def in_flight() -> int:
     """Return the octets counted for the live deliveries of this process."""
-    incoming, outgoing = engine.alive()[:2]
+    incoming, outgoing = engine.live_objects()[:2]
     return (incoming + outgoing) * DELIVERY // 2
 
 

@@ -114,7 +114,7 @@ class FlowScenario:
 def test_random_scenario_comes_to_rest(workers: int, seed: int) -> None:
     random = Random(seed)
     frames = random.choice(("", "maxSessionFrames: 2", "maxSessionFrames: 5", "maxSessionFrames: 10"))
-    before = engine.alive()
+    before = engine.live_objects()
     with one_router(frames, workers) as router:
         scenario = FlowScenario(router, random)
         scenario.misbehave(40)
@@ -124,7 +124,7 @@ def test_random_scenario_comes_to_rest(workers: int, seed: int) -> None:
                 check_served(sender, scenario.by[address], everyone=address.startswith("multicast"))
                 if address != "routed.d":
                     assert sender.credit == CAPACITY, sender.name
-        assert engine.alive() == before
+        assert engine.live_objects() == before
 
 
 def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
@@ -397,7 +397,7 @@ def test_memory_is_bounded_without_stalls_at_bound(seed: int) -> None:
             step(router, actors, frames=random.choice((5, 64, 300)))
             unsent = sum(len(link.current[1]) for link in filling + served if link.current is not None)
             sent = sum(sum(map(len, link.sent)) for link in filling + served) + unsent
-            assert min(sent, engine.alive()[2] // 2) <= bound
+            assert min(sent, engine.live_objects()[2] // 2) <= bound
         run(router, actors, rounds=2000)
         pass_time(router, actors, 30)
         for link in served:
@@ -427,7 +427,7 @@ def test_stalled_message_is_freed_though_consumer_reads_nothing(routers):
     run(router, actors)
     pass_time(router, actors)
     assert filling.ended.error.value[0] == "amqp:resource-limit-exceeded"
-    assert engine.alive()[2] < 2 * 65536
+    assert engine.live_objects()[2] < 2 * 65536
     send(waiting, [3_000_000])
     run(router, actors)
     check_served(waiting, [receiver])

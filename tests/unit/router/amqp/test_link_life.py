@@ -18,7 +18,7 @@ from router.links.consumer_link import ConsumerLink
 from router.links.producer_link import ProducerLink
 
 from router.amqp.errors import LocalError, RemoteError
-from router.testing.turns import live
+from router.testing.write_lists import live
 from tests.conftest import FLAVOUR
 from tests.unit.engine.talk import frames, say, start
 from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items

@@ -82,7 +82,7 @@ class BystanderSession:
 
 def held() -> int:
     """Return the octets of messages and of deliveries in this process."""
-    incoming, outgoing, stored = engine.alive()[:3]
+    incoming, outgoing, stored = engine.live_objects()[:3]
     return stored + (incoming + outgoing) * 256
 
 
@@ -109,7 +109,7 @@ def test_link_that_fills_process_is_ended_and_waiting_link_kept(routers):
     ended = [condition(link) for link in filling if link.ended is not None]
     assert ended in ([EXCEEDED], [EXCEEDED] * 2)  # as many as make room
     assert counter_of(router, "given_up") == given_up + len(ended)
-    assert engine.alive()[2] < LIMIT
+    assert engine.live_objects()[2] < LIMIT
 
 
 def test_full_process_ends_no_link_while_none_waits(routers):
@@ -218,7 +218,7 @@ def test_process_memory_is_bounded_without_stalls(seed: int) -> None:
             step(router, actors, frames=random.choice((5, 64, 300)))
             unsent = sum(len(link.current[1]) for link in filling + served if link.current is not None)
             sent = sum(sum(map(len, link.sent)) for link in filling + served) + unsent
-            assert min(sent, engine.alive()[2] // 2) <= bound
+            assert min(sent, engine.live_objects()[2] // 2) <= bound
         run(router, actors, rounds=3000)
         pass_time(router, actors, 60)
         for link in served:
@@ -251,7 +251,7 @@ def most_held(router: InProcessRouter, actors: list[AmqpActor], frames: int = 64
     most = 0
     for _ in range(400):
         step(router, actors, frames=frames)
-        most = max(most, engine.alive()[2])
+        most = max(most, engine.live_objects()[2])
     return most * LENGTH // ROOM
 
 

@@ -1,7 +1,7 @@
 """`sluice explain` follows an address from router to router."""
 
 from router.cli.client import ManagementError
-from router.cli.explain import follow, taken
+from router.cli.explain import follow_paths, is_deliverable
 
 
 def explained(router, remotes=None, *, reachable=True, credit=0, further=None):
@@ -35,7 +35,7 @@ class ExplainedNetwork:
                 raise ManagementError("501 no such operation")
             return self.answers[router]
 
-        return {**self.answers[first], **follow(self.answers[first], query)}
+        return {**self.answers[first], **follow_paths(self.answers[first], query)}
 
 
 def test_routers_on_path_are_queried_once():
@@ -49,7 +49,7 @@ def test_routers_on_path_are_queried_once():
     assert answer["ways"] == [["A", "B", "C"], ["A", "B", "C", "D"]]
     assert network.queried == ["B", "C", "D"]
     assert set(answer["routers"]) == {"B", "C", "D"}
-    assert taken(answer)
+    assert is_deliverable(answer)
 
 
 def test_broken_or_looping_path_ends():
@@ -62,17 +62,17 @@ def test_unreachable_router_is_reported_and_counts_as_taking():
     answer = network.follow("A")
     assert answer["ways"] == [["A", "B"]]
     assert answer["routers"] == {"B": {"error": "501 no such operation"}}
-    assert taken(answer)
+    assert is_deliverable(answer)
 
 
 def test_address_without_taker_on_any_path_is_not_taken():
     network = ExplainedNetwork(explained("A", {"B": "B"}), explained("B", reachable=False))
-    assert not taken(network.follow("A"))
+    assert not is_deliverable(network.follow("A"))
 
 
 def test_address_taken_at_first_router_is_taken():
     network = ExplainedNetwork(explained("A", {"B": "B"}, credit=1), explained("B", reachable=False))
-    assert taken(network.follow("A"))
+    assert is_deliverable(network.follow("A"))
 
 
 def test_path_leads_from_edge_router_to_other_edge_router():
@@ -86,17 +86,17 @@ def test_path_leads_from_edge_router_to_other_edge_router():
     answer = network.follow("E")
     assert answer["ways"] == [["E", "A"], ["E", "A", "B"], ["E", "F"], ["E", "A", "B", "G"]]
     assert network.queried == ["A", "B", "edge F", "edge G"]
-    assert taken(answer)
+    assert is_deliverable(answer)
 
 
 def test_interior_router_decides_for_edge_router():
     nobody = ExplainedNetwork(explained("E", reachable=None, further={"A": False}), explained("A", reachable=False))
-    assert not taken(nobody.follow("E"))
+    assert not is_deliverable(nobody.follow("E"))
     silent = ExplainedNetwork(explained("E", reachable=None, further={"A": False}))
-    assert not taken(silent.follow("E"))
+    assert not is_deliverable(silent.follow("E"))
 
 
 def test_older_routers_give_no_further_routers():
     answer = explained("A")
     del answer["further"]
-    assert follow(answer, lambda router, edge: {})["ways"] == []
+    assert follow_paths(answer, lambda router, edge: {})["ways"] == []

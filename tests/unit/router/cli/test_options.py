@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from router.cli.options import Parser, Target, Url, add_connection_options, add_target_options, target
+from router.cli.options import ManagementUrl, Parser, QueryTarget, add_connection_options, add_target_options, target
 
 
-def parse(*words: str) -> Target:
+def parse(*words: str) -> QueryTarget:
     parser = Parser("tool", "A tool.")
     add_target_options(parser, all_routers=True)
     add_connection_options(parser)
@@ -29,14 +29,14 @@ def parse(*words: str) -> Target:
     ],
 )
 def test_url_is_parsed_with_defaults(text: str, shown: str, user: str | None, password: str | None, path: str) -> None:
-    url = Url.parse(text)
+    url = ManagementUrl.parse(text)
     assert (url.text, url.user, url.password, url.path) == (shown, user, password, path)
 
 
 @pytest.mark.parametrize("text", ["http://x", "host:x", "host:0", "host:65536", "[::1", "[::1]x"])
 def test_invalid_url_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="^Invalid URL"):
-        Url.parse(text)
+        ManagementUrl.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from router.amqp import codec
 from router.client import Accepted, Released
 from router.client.attach import Terminus
 from router.client.bulk import WINDOW
-from router.client.core import Core, Options
+from router.client.core import ClientCore, Options
 from tests.unit.router.amqp.stub import RecordingHandler
 
 NOW = 1.0
@@ -30,7 +30,7 @@ class BulkReceiveExchange:
 
     def __init__(self, cut=lambda octets: [octets], credit=100, most=MOST):
         self.cut = cut
-        self.core = Core(Options(container="c", max_frame=512))
+        self.core = ClientCore(Options(container="c", max_frame=512))
         self.state: Any = self.core.session(WINDOW).bulk_receiver(
             source=Terminus("r"), target=Terminus(), max_message_size=most, name="r"
         )

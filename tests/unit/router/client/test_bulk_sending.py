@@ -9,7 +9,7 @@ from router.amqp import codec
 from router.amqp.errors import LocalError
 from router.client.attach import Terminus
 from router.client.bulk import BulkSenderState
-from router.client.core import Core, Options
+from router.client.core import ClientCore, Options
 from tests.unit.router.amqp.stub import RecordingHandler
 
 NOW = 1.0
@@ -33,7 +33,7 @@ class BulkSendExchange:
     """Sender and its server, which grants the credit given to `grant`."""
 
     def __init__(self, **options: Any) -> None:
-        self.core = Core(Options(container="c", max_frame=512))
+        self.core = ClientCore(Options(container="c", max_frame=512))
         session = self.core.session()
         self.state = RecordingBulkSender(session, source=Terminus(), target=Terminus("r"), name="s", **options)
         session.add(self.state)

@@ -8,7 +8,7 @@ import pytest
 from router.amqp import codec
 from router.client import Accepted, ConnectionFailedError, Message, UnsettledError
 from router.client.attach import Terminus
-from router.client.core import Core, Options, Stage
+from router.client.core import ClientCore, ConnectionStage, Options
 from tests.unit.router.amqp.stub import RecordingHandler
 
 ACCEPTED = codec.encode_described(0x24, [])
@@ -36,7 +36,7 @@ class AcceptingServer(RecordingHandler):
 def exchange(cut=lambda octets: [octets]):
     """Run a session with a sender and a receiver to its end. Return (core, sender, receiver, sendings, server). cut:
     splits the server's octets."""
-    core, server = Core(Options(container="c", max_frame=512)), AcceptingServer(max_frame=512)
+    core, server = ClientCore(Options(container="c", max_frame=512)), AcceptingServer(max_frame=512)
     session = core.session()
     sender = session.sender(source=Terminus(), target=Terminus("q"))
     receiver = session.receiver(source=Terminus("r"), target=Terminus(), window=2)
@@ -57,7 +57,7 @@ def exchange(cut=lambda octets: [octets]):
 
 def test_links_are_attached_when_connection_opens():
     core, sender, receiver, (sending,), server = exchange()
-    assert core.stage is Stage.OPEN
+    assert core.stage is ConnectionStage.OPEN
     assert sending.result() == Accepted()
     assert [delivery.octets for delivery in server.deliveries] == [Message("m" * 600).encode()]
     delivery = receiver.take()
@@ -117,7 +117,7 @@ def test_damaged_octets_only_end_the_connection(seed):
 
 
 def test_lost_transport_reports_unsettled_messages():
-    core, server = Core(Options(max_frame=512)), AcceptingServer(max_frame=512)
+    core, server = ClientCore(Options(max_frame=512)), AcceptingServer(max_frame=512)
     sender = core.session().sender(source=Terminus(), target=Terminus("q"))
     core.start(NOW)
     for _ in range(5):

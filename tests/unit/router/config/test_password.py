@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from router.config.password import PLAIN_TEXT, fault, file_of, find, is_elsewhere, is_missing
+from router.config.password import PLAIN_TEXT, fault, file_of, find, is_missing, is_password_reference
 
 UNSAFE = ("CONN_MGR", "warning", PLAIN_TEXT)
 
@@ -125,4 +125,4 @@ def test_password_forms_without_check_are_accepted(written):
 
 @pytest.mark.parametrize(("written", "elsewhere"), [("fd:3", True), ("env:X", True), ("fd", False), ("pass:x", False)])
 def test_password_reference_is_distinguished_from_password(written, elsewhere):
-    assert is_elsewhere(written) is elsewhere
+    assert is_password_reference(written) is elsewhere

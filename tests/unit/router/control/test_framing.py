@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.control.framing import MOST_OCTETS, MOST_PARTS, FrameError, Frames, pack
+from router.control.framing import MOST_OCTETS, MOST_PARTS, FrameDecoder, FrameError, pack
 
 MESSAGES = st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=6)
 
@@ -14,7 +14,7 @@ MESSAGES = st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=6)
 @given(MESSAGES, st.lists(st.integers(1, 30)))
 def test_split_stream_yields_same_messages(messages: list[list[bytes]], cuts: list[int]) -> None:
     stream = b"".join(pack(parts) for parts in messages)
-    frames, taken = Frames(), []
+    frames, taken = FrameDecoder(), []
     while stream:
         size = cuts.pop() if cuts else len(stream)
         frames.feed(stream[:size])
@@ -37,7 +37,7 @@ def test_packed_frame_has_expected_octets() -> None:
     ids=["parts", "octets"],
 )
 def test_excessive_length_is_refused_before_its_octets_arrive(octets: bytes, text: str) -> None:
-    frames = Frames()
+    frames = FrameDecoder()
     frames.feed(octets)
     with pytest.raises(FrameError, match=text):
         frames.take()

@@ -11,13 +11,13 @@ from router.forwarding.table import OPS
 
 from router.control import codec, messages, names
 from router.control.codec import ControlError
-from router.control.handlers import Handlers
-from router.control.handover import ForkAnswer, ForkRequest, Handover, Initiate
-from router.control.message import Message
-from router.control.messages import Event, Order, Tls
+from router.control.handlers import HandlerTable
+from router.control.handover import ForkAnswer, ForkRequest, Handover, InitiateData
+from router.control.message import ControlMessage
+from router.control.messages import Event, Order, TlsFacts
 from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
 from router.control.setup import WorkerSetup
-from router.log import Entry
+from router.log import LogEntry
 from tests.unit.engine.host import facts
 
 TEXTS = st.sampled_from(["", "orders", "größe", "\u2028", "😀", '"\\\x00'])
@@ -28,7 +28,7 @@ st.register_type_strategy(int, NUMBERS)
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 NAMES = st.none() | TEXTS
 TLS = st.builds(
-    Tls,
+    TlsFacts,
     protocol=TEXTS,
     cipher=TEXTS,
     ssf=NUMBERS,
@@ -42,8 +42,8 @@ FIELDS = {"ops": st.just([]), "properties": st.dictionaries(TEXTS, VALUES), "tls
 EVENTS, ORDERS = get_args(Event), get_args(Order)
 
 
-def random_message(kinds: tuple[type[Message], ...]) -> st.SearchStrategy[Message]:
-    def build(kind: type[Message]) -> st.SearchStrategy[Message]:
+def random_message(kinds: tuple[type[ControlMessage], ...]) -> st.SearchStrategy[ControlMessage]:
+    def build(kind: type[ControlMessage]) -> st.SearchStrategy[ControlMessage]:
         fields = msgspec.structs.fields(kind)
         drawn = {each.name: FIELDS[each.name] if each.name in FIELDS else st.from_type(each.type) for each in fields}
         return st.builds(kind, **drawn)
@@ -52,17 +52,17 @@ def random_message(kinds: tuple[type[Message], ...]) -> st.SearchStrategy[Messag
 
 
 @given(st.lists(random_message(EVENTS)))
-def test_encoded_events_are_decoded_unchanged(batch: list[Message]) -> None:
+def test_encoded_events_are_decoded_unchanged(batch: list[ControlMessage]) -> None:
     assert codec.decode_events(codec.encode(batch)) == batch
 
 
 @given(st.lists(random_message(ORDERS)))
-def test_encoded_orders_are_decoded_unchanged(batch: list[Message]) -> None:
+def test_encoded_orders_are_decoded_unchanged(batch: list[ControlMessage]) -> None:
     assert codec.decode_orders(codec.encode(batch)) == batch
 
 
 @given(random_message(EVENTS), st.data())
-def test_message_without_required_field_is_refused(message: Message, data: st.DataObject) -> None:
+def test_message_without_required_field_is_refused(message: ControlMessage, data: st.DataObject) -> None:
     required = [field.encode_name for field in msgspec.structs.fields(type(message)) if field.required]
     plain = msgspec.to_builtins(message)
     if required:
@@ -74,7 +74,7 @@ def test_message_without_required_field_is_refused(message: Message, data: st.Da
 
 
 @given(random_message(ORDERS), st.data())
-def test_field_of_wrong_type_is_refused(message: Message, data: st.DataObject) -> None:
+def test_field_of_wrong_type_is_refused(message: ControlMessage, data: st.DataObject) -> None:
     plain = msgspec.to_builtins(message)
     if len(plain) > 1:
         wrong = data.draw(st.sampled_from(sorted(plain.keys() - {"t"})))
@@ -86,7 +86,7 @@ def test_field_of_wrong_type_is_refused(message: Message, data: st.DataObject) -
 
 
 def test_message_types_are_those_of_protocol() -> None:
-    def sent(kinds: tuple[type[Message], ...]) -> set[object]:
+    def sent(kinds: tuple[type[ControlMessage], ...]) -> set[object]:
         return {kind.__struct_config__.tag for kind in kinds}
 
     assert sent(EVENTS) == {
@@ -177,7 +177,7 @@ def test_half_of_surrogate_pair_is_encoded_as_escape() -> None:
 
 
 def test_log_lines_keep_their_fields() -> None:
-    line = Entry("SERVER", "info", "text", None, None, 7)
+    line = LogEntry("SERVER", "info", "text", None, None, 7)
     (decoded,) = codec.decode_events(codec.encode([messages.Logged({"SERVER": [1]}, [line])]))
     assert isinstance(decoded, messages.Logged)
     assert decoded.lines[0].seconds == 7
@@ -200,7 +200,7 @@ def test_delta_is_decoded_and_validated() -> None:
 
 
 def test_handover_and_fork_are_decoded_unchanged() -> None:
-    handover = Handover(1, "amqp", "127.0.0.1:5", Initiate("host", "me"))
+    handover = Handover(1, "amqp", "127.0.0.1:5", InitiateData("host", "me"))
     assert codec.decode_handover(codec.encode_handover(handover)) == handover
     assert codec.handover_number(codec.encode_handover(handover)[:12]) == 1
     request = ForkRequest(worker=1, generation=2)
@@ -214,12 +214,12 @@ def test_handover_and_fork_are_decoded_unchanged() -> None:
 
 
 def test_message_type_has_one_handler() -> None:
-    handled: list[tuple[str, Message]] = []
+    handled: list[tuple[str, ControlMessage]] = []
 
     def take(sender: str, message: messages.Ack) -> None:
         handled.append((sender, message))
 
-    handlers = Handlers[str](messages.Ack | messages.Ready | messages.Local, but=(messages.Local,))
+    handlers = HandlerTable[str](messages.Ack | messages.Ready | messages.Local, but=(messages.Local,))
     with pytest.raises(ValueError, match="no handler for Ack, Ready"):
         handlers.check_complete()
     handlers.on(messages.Ack, take)

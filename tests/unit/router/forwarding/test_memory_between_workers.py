@@ -21,7 +21,7 @@ MESSAGES = 100
 
 def held() -> int:
     """Return the octets of messages and of deliveries in this process."""
-    incoming, outgoing, stored = engine.alive()[:3]
+    incoming, outgoing, stored = engine.live_objects()[:3]
     return int(stored + (incoming + outgoing) * DELIVERY_OCTETS // 2)
 
 
@@ -52,7 +52,7 @@ def test_copies_from_other_worker_keep_to_share_of_memory(routers: Any, settled:
         router.settle()
         outcomes += of(frames(sending), "disposition")
     allowed = MEGABYTE // SHARE // COPY_OCTETS
-    assert allowed <= engine.alive()[1] <= allowed + LEAST * (DEAF + 2) + MESSAGES * (2 + 2)
+    assert allowed <= engine.live_objects()[1] <= allowed + LEAST * (DEAF + 2) + MESSAGES * (2 + 2)
     everything = [message(b"%d" % number) for number in range(MESSAGES)]
     assert messages(frames(reading)) == everything
     assert messages(frames(slow)) == everything
@@ -68,7 +68,7 @@ def test_unsettled_copies_from_other_worker_keep_to_share_of_memory(routers: Any
         sending.feed(transfer(0, number, message(b"%d" % number)))
         router.settle()
     allowed = MEGABYTE // SHARE // COPY_OCTETS
-    assert allowed <= engine.alive()[1] <= allowed + LEAST * (DEAF + 1) + MESSAGES * 2
+    assert allowed <= engine.live_objects()[1] <= allowed + LEAST * (DEAF + 1) + MESSAGES * 2
 
 
 @pytest.mark.parametrize("credit", [0, 1000], ids=["waiting", "sent"])

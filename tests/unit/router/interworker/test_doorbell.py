@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.interworker.region import Region
-from router.testing.interworker import Doorbell, RingEnd, Sleeper, drain, pour, set_worker
+from router.testing.interworker import (
+    Doorbell,
+    RingEnd,
+    Sleeper,
+    receive_numbered_records,
+    send_numbered_records,
+    set_worker,
+)
 
 READER = 0
 RING = 4096
@@ -171,7 +178,9 @@ def edges(eventfd: int) -> select.epoll:
 
 def write(region: Region, worker: int, eventfds: list[int]) -> None:
     poller = edges(eventfds[worker])
-    assert pour(region, worker, READER, poller.fileno(), eventfds[READER], ROUNDS, PATIENCE_MS) == ROUNDS
+    assert (
+        send_numbered_records(region, worker, READER, poller.fileno(), eventfds[READER], ROUNDS, PATIENCE_MS) == ROUNDS
+    )
 
 
 @pytest.mark.starts
@@ -183,7 +192,12 @@ def test_bells_between_processes_are_never_lost(region: Region) -> None:
     for writer in writers:
         writer.start()
     poller = edges(eventfds[READER])
-    assert drain(region, READER, poller.fileno(), eventfds, ROUNDS, PATIENCE_MS) == [0, ROUNDS, ROUNDS, ROUNDS]
+    assert receive_numbered_records(region, READER, poller.fileno(), eventfds, ROUNDS, PATIENCE_MS) == [
+        0,
+        ROUNDS,
+        ROUNDS,
+        ROUNDS,
+    ]
     for writer in writers:
         writer.join(PATIENCE_MS / 1000)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]

@@ -31,9 +31,9 @@ def pair(router: Any, workers: int) -> tuple[Any, Any]:
 
 @pytest.fixture(params=[True, False], ids=["fast-path", "slow-path"])
 def _fast_and_slow_path(request: pytest.FixtureRequest) -> Any:
-    engine.use_short_ways(request.param)
+    engine.use_fast_paths(request.param)
     yield
-    engine.use_short_ways(True)
+    engine.use_fast_paths(True)
 
 
 @pytest.mark.usefixtures("_fast_and_slow_path")

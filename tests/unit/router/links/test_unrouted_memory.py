@@ -78,13 +78,13 @@ def test_unfinished_messages_of_many_links_stay_within_limit_of_connection(worke
         pair.send()
         run(router, actors)
         pair.check()
-        assert engine.alive()[2] <= SLACK * (MEGABYTE + sessions * WINDOW)
+        assert engine.live_objects()[2] <= SLACK * (MEGABYTE + sessions * WINDOW)
         assert not ended_by(links)
         for _ in range(10):
             pair.send()
             pass_time(router, actors, 1)
             pair.check()
-            assert engine.alive()[2] <= SLACK * (MEGABYTE + sessions * WINDOW)
+            assert engine.live_objects()[2] <= SLACK * (MEGABYTE + sessions * WINDOW)
         ended = ended_by(links)
         assert 0 < len(ended) <= 10
         assert set(ended) == {EXCEEDED}
@@ -108,7 +108,7 @@ def test_unfinished_messages_at_limit_are_finished_by_remaining_links(workers):
         assert len(left) >= len(links) // 2
         assert all(link.idle and len(link.sent) == 1 for link in left)
         assert set(ended_by(links)) <= {EXCEEDED}
-        assert engine.alive()[2] == 0
+        assert engine.live_objects()[2] == 0
 
 
 def test_unfinished_messages_that_fill_process_end_and_stream_continues():
@@ -124,7 +124,7 @@ def test_unfinished_messages_that_fill_process_end_and_stream_continues():
         links = [link for session in opened for link in send_unfinished(session, 10)]
         actors = [*hostile, *pair.actors]
         run(router, actors)
-        assert engine.alive()[2] <= SLACK * (limit + len(hostile) * WINDOW)
+        assert engine.live_objects()[2] <= SLACK * (limit + len(hostile) * WINDOW)
         send(pair.large, [3_000_000])
         pair.send()
         run(router, actors)
@@ -173,7 +173,7 @@ def test_ended_unfinished_message_is_not_counted(end, settled):
         peer.feed(say("transfer", payload=b"\0\x53\x75\xb0\x00\x01\x00\x00", more=True, **fields))
         peer.feed(4 * say("transfer", payload=bytes(15_000), handle=0, more=True))
         router.settle()
-        assert engine.alive()[2] > 60_000
+        assert engine.live_objects()[2] > 60_000
         (record,) = peer.client.links.values()
         assert engine.held(record.link) == 60_008
         if end == "abort":
@@ -188,7 +188,7 @@ def test_ended_unfinished_message_is_not_counted(end, settled):
             peer.feed(say("transfer", payload=bytes(5_536), handle=0))
         router.settle()
         assert engine.held(record.link) == 0
-        assert engine.alive()[2] == 0
+        assert engine.live_objects()[2] == 0
 
 
 @pytest.mark.parametrize("settled", [False, True])
@@ -208,7 +208,7 @@ def test_dropped_unfinished_message_is_released_and_link_continues(settled):
         assert engine.held(record.link) > 0
         engine.release_unrouted(record.link)
         assert engine.held(record.link) == 0
-        assert engine.alive()[2] == 0
+        assert engine.live_objects()[2] == 0
         peer.feed(first[size:] + transfer(0, 1, message(b"next"), settled=True))
         router.settle()
         assert messages(frames(receiver)) == [message(b"next")]

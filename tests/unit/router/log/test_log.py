@@ -29,11 +29,11 @@ from router.log import (
     NOTICE,
     TRACE,
     WARNING,
-    Clock,
-    Log,
     LogError,
     LogSettings,
     ModuleSettings,
+    ProcessLog,
+    TimestampFormatter,
     open_outputs,
     parse_enable,
 )
@@ -47,12 +47,12 @@ INFO_AND_ABOVE = INFO | NOTICE | WARNING | ERROR | CRITICAL
 @pytest.fixture
 def make_log(tmp_path):
     """Return a function that opens a log to a file. It returns the log and a function that reads the file's lines."""
-    opened: list[Log] = []
+    opened: list[ProcessLog] = []
 
     def make(timestamp=False, **settings):
         path = tmp_path / f"{len(opened)}.log"
         default = ModuleSettings(timestamp=timestamp, output=str(path), **settings)
-        log = Log(LogSettings({"DEFAULT": default}))
+        log = ProcessLog(LogSettings({"DEFAULT": default}))
         opened.append(log)
         return log, lambda: path.read_text().splitlines()
 
@@ -144,7 +144,7 @@ def test_unknown_module_raises_error(make_log):
     ],
 )
 def test_timestamp_format_is_applied(pattern, stamp):
-    clock = Clock(pattern, utc=True)
+    clock = TimestampFormatter(pattern, utc=True)
     clock.stamp(999_999_999_999)
     assert clock.stamp(1000 * 10**9 + 789_999) == stamp
 
@@ -216,7 +216,7 @@ def test_modules_inherit_from_default(tmp_path):
         "AGENT": ModuleSettings(mask=ERROR),
         "SERVER": ModuleSettings(output=b),
     }
-    log = Log(LogSettings(modules))
+    log = ProcessLog(LogSettings(modules))
     for module in ("AGENT", "SERVER", "ROUTER", "MAIN"):
         log.debug(module, "d")
         log.error(module, "e")
@@ -228,7 +228,7 @@ def test_modules_inherit_from_default(tmp_path):
 def test_append_and_relative_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("x.log").write_text("before\n")
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output="x.log")}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output="x.log")}))
     log.info("SERVER", "after")
     log.close()
     assert Path("x.log").read_text() == "before\nSERVER (info) after\n"
@@ -299,20 +299,20 @@ def test_lines_and_counters_of_other_log_are_merged(make_log):
     told = []
     other.on_line = lambda: told.append(1)
     other.info("SERVER", "before")
-    mine.add_news(*other.take_news())
+    mine.add_log_changes(*other.take_log_changes())
     other.info("SERVER", "one")
     other.debug("AGENT", "not written")
     other.error("SERVER", "two")
     mine.info("SERVER", "own")
-    mine.add_news(*other.take_news())
+    mine.add_log_changes(*other.take_log_changes())
     assert len(told) == 3
     assert [entry.text for entry in mine.recent()] == ["before", "own", "one", "two"]
     assert mine.counters()["SERVER"]["info"] == 3
     assert mine.counters()["SERVER"]["error"] == 1
     assert mine.counters()["AGENT"]["debug"] == 1
-    assert other.take_news() == ({}, [])
+    assert other.take_log_changes() == ({}, [])
     with pytest.raises(KeyError):
-        mine.add_news({"NONE": [0] * 7}, [])
+        mine.add_log_changes({"NONE": [0] * 7}, [])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has links of other users")
@@ -321,13 +321,13 @@ def test_log_file_that_is_a_link_of_another_user_is_refused(tmp_path):
     os.lchown(tmp_path / "log", 65534, 65534)
     text = f"Failed to open log file '{tmp_path}/log': It is a symbolic link that root has not made"
     with pytest.raises(LogError, match=re.escape(text)):
-        Log(LogSettings({"DEFAULT": ModuleSettings(output=str(tmp_path / "log"))}))
+        ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=str(tmp_path / "log"))}))
     assert not (tmp_path / "victim").exists()
 
 
 def test_files_are_reopened_after_rotation(tmp_path):
     path = tmp_path / "router.log"
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
     log.info("SERVER", "before")
     path.rename(tmp_path / "old")
     log.info("SERVER", "between")
@@ -470,7 +470,7 @@ def test_recent_lines_are_kept(make_log):
 
 def test_unwritable_file_is_reported_on_stderr(capfd):
     full = "/dev/full"
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=full)}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=full)}))
     log.info("SERVER", "one")
     log.info("SERVER", "two")
     assert capfd.readouterr().err == "log file '/dev/full' cannot be written: No space left on device\n"
@@ -481,7 +481,7 @@ def test_lost_lines_are_reported_when_writing_works_again(tmp_path, capfd):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
     os.close(reader)
     log.info("SERVER", "lost")
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -495,7 +495,7 @@ def test_lost_lines_are_reported_when_writing_works_again(tmp_path, capfd):
 def test_held_lines_are_written_on_release(tmp_path):
     """Error lines flush all held lines first, and no more is held than a pipe takes in one write."""
     path = tmp_path / "log"
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
     log.hold()
     log.info("SERVER", "one")
     log.info("SERVER", "two")
@@ -523,7 +523,7 @@ def test_lost_held_lines_are_counted(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
     os.close(reader)
     log.hold()
     log.info("SERVER", "lost")
@@ -600,7 +600,7 @@ def test_kinds_of_repeated_messages_are_bounded(make_log):
 
 
 def test_syslog_line_has_no_timestamp(daemon):
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=ALL_LEVELS, timestamp=True, output="syslog")}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=ALL_LEVELS, timestamp=True, output="syslog")}))
     log.trace("SERVER", "a\0b")
     log.error("SERVER", "c")
     log.close()
@@ -641,9 +641,9 @@ def test_log_file_is_shared_by_two_processes(tmp_path):
 
 def test_half_of_surrogate_pair_is_logged_as_escape(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    log = Log(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
     log.info("SERVER", "a\ud800b")
     log.close()
     assert path.read_text().rstrip().endswith("a\\ud800b")
     assert [entry.text for entry in log.recent()] == ["a\\ud800b"]
-    assert encode([Logged(*log.take_news())])
+    assert encode([Logged(*log.take_log_changes())])

@@ -12,7 +12,7 @@ def test_unfinished_messages_of_few_octets_take_little_memory(routers):
     peer = router.connect()
     peer.feed(start())
     router.settle()
-    before = engine.alive()[2]
+    before = engine.live_objects()[2]
     for handle in range(20):
         peer.feed(producer(handle, "balanced.a"))
     router.settle()
@@ -26,4 +26,4 @@ def test_unfinished_messages_of_few_octets_take_little_memory(routers):
         peer.feed(say("transfer", payload=bytes(64), more=True, **fields))
         peer.feed(3 * say("transfer", payload=bytes(1), handle=handle, more=True))
     router.settle()
-    assert 20 * 67 < engine.alive()[2] - before <= 20 * 512
+    assert 20 * 67 < engine.live_objects()[2] - before <= 20 * 512

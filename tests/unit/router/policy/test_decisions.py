@@ -7,12 +7,12 @@ import pytest
 from router.policy.decisions import (
     RESOURCE_LIMIT,
     UNAUTHORIZED,
-    Counts,
+    ConnectionCounts,
     LinkDenied,
     LinkFacts,
+    LinkOwner,
     OpenAllowed,
     OpenDenied,
-    Who,
     decide_connector,
     decide_link,
     decide_open,
@@ -20,7 +20,7 @@ from router.policy.decisions import (
 from router.policy.rules import LinkRules
 from tests.unit.router.policy.configurations import vhost
 
-WHO = Who("u", "10.0.0.1", "h")
+WHO = LinkOwner("u", "10.0.0.1", "h")
 FOR = "for user 'u', rhost '10.0.0.1', vhost 'h'"
 
 
@@ -33,12 +33,12 @@ def open_denied(decision: OpenAllowed | OpenDenied) -> OpenDenied:
 
 
 def test_open_without_vhost_is_denied():
-    denied = open_denied(decide_open(None, "u", "10.0.0.1", Counts()))
+    denied = open_denied(decide_open(None, "u", "10.0.0.1", ConnectionCounts()))
     assert (denied.reason, denied.texts) == ("no_vhost", ("No policy defined for vhost",))
 
 
 def test_open_of_unknown_user_is_denied():
-    denied = open_denied(decide_open(vhost({}), "u", "10.0.0.1", Counts()))
+    denied = open_denied(decide_open(vhost({}), "u", "10.0.0.1", ConnectionCounts()))
     assert denied.texts == ("User is not in a user group and unknown users are denied",)
 
 
@@ -48,7 +48,7 @@ def test_open_of_unknown_user_is_denied():
      ({"remoteHosts": "10.0.0.2, ::1"}, False)],
 )  # fmt: skip
 def test_open_from_disallowed_host_is_denied(hosts, allowed):
-    decision = decide_open(vhost({"g": {"users": "u", **hosts}}), "u", "10.0.0.1", Counts())
+    decision = decide_open(vhost({"g": {"users": "u", **hosts}}), "u", "10.0.0.1", ConnectionCounts())
     if allowed:
         assert isinstance(decision, OpenAllowed)
         assert decision.group.config.name == "g"
@@ -59,12 +59,15 @@ def test_open_from_disallowed_host_is_denied(hosts, allowed):
 @pytest.mark.parametrize(
     ("counts", "texts"),
     [
-        (Counts(2, 1, 1), ()),
-        (Counts(3, 1, 1), ("Connection denied by application connection limit",)),
-        (Counts(2, 2, 1), ("Connection denied by per user limit",)),
-        (Counts(2, 1, 2), ("Connection denied by per host limit",)),
-        (Counts(3, 2, 2), ("Connection denied by application connection limit", "Connection denied by per user limit",
-                           "Connection denied by per host limit")),
+        (ConnectionCounts(2, 1, 1), ()),
+        (ConnectionCounts(3, 1, 1), ("Connection denied by application connection limit",)),
+        (ConnectionCounts(2, 2, 1), ("Connection denied by per user limit",)),
+        (ConnectionCounts(2, 1, 2), ("Connection denied by per host limit",)),
+        (
+            ConnectionCounts(3, 2, 2),
+            ("Connection denied by application connection limit", "Connection denied by per user limit",
+             "Connection denied by per host limit"),
+        ),
     ],
 )  # fmt: skip
 def test_open_beyond_connection_limits_is_denied(counts, texts):
@@ -77,7 +80,7 @@ def test_open_beyond_connection_limits_is_denied(counts, texts):
 
 def test_open_with_limit_zero_is_denied():
     group = {"users": "u", "remoteHosts": "*"}
-    denied = open_denied(decide_open(vhost({"g": group}, maxConnections=0), "u", "10.0.0.1", Counts()))
+    denied = open_denied(decide_open(vhost({"g": group}, maxConnections=0), "u", "10.0.0.1", ConnectionCounts()))
     assert denied.reason == "connections"
 
 
@@ -169,6 +172,6 @@ def test_link_count_is_checked_first():
 
 
 def test_denial_without_user_is_logged_as_null():
-    decision = decide_link(rules(), receiver("a"), Who(None, "::1", None))
+    decision = decide_link(rules(), receiver("a"), LinkOwner(None, "::1", None))
     assert decision is not None
     assert decision.text == "receiver link 'a' for user '(null)', rhost '::1', vhost '' based on link source name"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.policy.hosts import HostError, HostRules, ask, known, names
+from router.policy.hosts import HostError, HostRules, known, names, resolve_host
 
 
 def rules(*specifications: str, **addresses: str) -> HostRules:
@@ -61,9 +61,9 @@ def test_host_name_with_several_addresses_is_refused(monkeypatch):
     answer = [(socket.AF_INET, 1, 6, "", ("10.0.0.1", 0)), (socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer)
     with pytest.raises(HostError, match="'x' resolves to multiple IP addresses"):
-        ask("x")
+        resolve_host("x")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer[:1] * 3)
-    assert ask("x") == "10.0.0.1"
+    assert resolve_host("x") == "10.0.0.1"
 
 
 NUMBERS = st.integers(0, 300)

@@ -4,7 +4,7 @@ import pytest
 
 from router.policy.management import (
     ALL,
-    CARRIED,
+    CARRIED_RIGHTS,
     LINK_ROUTES,
     NONE,
     OPERATE,
@@ -12,9 +12,9 @@ from router.policy.management import (
     UNLIMITED,
     ManagementRights,
     address_for,
-    by_name,
-    forbids,
+    forbids_management,
     is_of_another_router,
+    rights_by_name,
 )
 
 READER = ManagementRights(READ)
@@ -34,7 +34,7 @@ ELSE = ("$managements", "orders/$management", "a.$management", "_topo/0/B/temp.x
 def test_address_of_this_router_is_unchanged(text):
     for rights in (READER, OPERATOR, UNLIMITED):
         assert address_for(text, rights, "A") == text
-    assert forbids(NOBODY, text)
+    assert forbids_management(NOBODY, text)
     assert address_for(text, NOBODY, "A") is None
     assert not is_of_another_router(text, "A")
 
@@ -55,7 +55,7 @@ def test_address_of_other_router_carries_rights(text):
 def test_unrelated_addresses_are_unchanged(text):
     for rights in (READER, NOBODY, UNLIMITED):
         assert address_for(text, rights, "A") == text
-        assert not forbids(rights, text)
+        assert not forbids_management(rights, text)
 
 
 def test_rights_only_decrease_between_routers():
@@ -75,19 +75,19 @@ def test_internal_agent_of_dispatch_is_unreachable_with_limited_rights():
 def test_edge_router_without_role_reaches_only_its_neighbour():
     rights = ManagementRights(LINK_ROUTES)
     assert address_for("$management", rights, "A") == "$management"
-    assert not forbids(rights, "$management")
+    assert not forbids_management(rights, "$management")
     assert address_for("_topo/0/B/$management", rights, "A") is None
 
 
-@pytest.mark.parametrize("rights", [*CARRIED.values(), NOBODY, ManagementRights(LINK_ROUTES)], ids=str)
+@pytest.mark.parametrize("rights", [*CARRIED_RIGHTS.values(), NOBODY, ManagementRights(LINK_ROUTES)], ids=str)
 def test_name_of_rights_is_parsed_back(rights):
-    found = by_name(rights.name)
+    found = rights_by_name(rights.name)
     assert found.role == rights.role
     assert found.closes == (rights.closes and rights.role in (OPERATE, ALL))
 
 
 def test_missing_name_gives_all_rights():
-    assert by_name(None).unlimited
+    assert rights_by_name(None).unlimited
 
 
 def test_limited_rights_are_lesser_of_both():

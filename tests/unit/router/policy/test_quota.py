@@ -3,7 +3,7 @@
 import pytest
 
 from router.interworker.region import MAX_QUOTAS, Region
-from router.testing.quota import Worker
+from router.testing.quota import QuotaWorker
 
 SECOND = 1_000_000_000
 START = 100 * SECOND
@@ -17,7 +17,7 @@ def region():
 
 
 def workers(region, *scopes, count=1):
-    return [Worker(region, index, scopes, START) for index in range(count)]
+    return [QuotaWorker(region, index, scopes, START) for index in range(count)]
 
 
 def test_rate_leaves_allowance_of_a_second(region):

@@ -1,6 +1,6 @@
 """Rules of vhosts and groups (security.md 6.3 to 6.7)."""
 
-from router.policy.rules import LinkRules, Vhosts, with_service
+from router.policy.rules import LinkRules, Vhosts, with_service_addresses
 from tests.unit.router.policy.configurations import configuration, vhost, vhosts
 
 
@@ -141,14 +141,14 @@ def _group(rules: Vhosts):
 
 def test_addresses_of_authentication_service_are_combined():
     """See security.md A-8, A-10."""
-    alone = with_service(None, ["a", "b-${user}"], ["c*"])
+    alone = with_service_addresses(None, ["a", "b-${user}"], ["c*"])
     assert alone.targets.allows("b-u", "u")
     assert alone.sources.allows("cc", "u")
     assert not alone.sources.allows("a", "u")
     assert (alone.dynamic_source, alone.anonymous_sender, alone.user_id_proxy) == (True, True, True)
     group = vhost({"g": {"sources": "x", "targetPattern": "t.*", "maxSenders": 4}}).group("g")
     assert group is not None
-    both = with_service(group.links, ["a"], ["c"])
+    both = with_service_addresses(group.links, ["a"], ["c"])
     assert isinstance(both, LinkRules)
     assert (both.sources.items, both.targets.items, both.targets.patterns) == (("c",), ("t.*",), True)
     assert (both.max_senders, both.dynamic_source, both.anonymous_sender, both.user_id_proxy) == (4, True, True, False)
@@ -157,4 +157,4 @@ def test_addresses_of_authentication_service_are_combined():
 def test_item_that_allows_address_is_reported():
     group = vhost({"g": {"sources": "a, b*, bc"}}).group("g")
     assert group is not None
-    assert [group.links.sources.allowing(address, None) for address in ("a", "bc", "c")] == ["a", "b*", None]
+    assert [group.links.sources.first_allowing_item(address, None) for address in ("a", "bc", "c")] == ["a", "b*", None]

@@ -4,11 +4,15 @@ import pytest
 
 from router.amqp.sasl import ExchangeError
 from router.sasl.bearer import OAuthBearerClient, OAuthBearerServer, XOAuth2Server
-from router.sasl.mechanism import Challenge, Failure, Success, refused
+from router.sasl.mechanism import Challenge, Failure, Success, wrong_credentials
 
 
 def check(user, token):
-    return Success(user or "subject", facts={"token": token}) if token == "good" else refused("the token is expired")
+    return (
+        Success(user or "subject", facts={"token": token})
+        if token == "good"
+        else wrong_credentials("the token is expired")
+    )
 
 
 def bearer(response):
@@ -37,7 +41,7 @@ def test_refusal_is_explained_before_failure(server, response, reason):
     """RFC 7628, 3.2.3: the client answers the reason with anything, and then the exchange fails."""
     exchange = server(check)
     assert exchange.step(response) == Challenge(reason)
-    assert exchange.step(b"\x01") == refused("the token is expired")
+    assert exchange.step(b"\x01") == wrong_credentials("the token is expired")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from router.amqp.sasl import ExchangeError
 from router.sasl.mechanism import Challenge, Failure, Success
 from router.sasl.scram import ScramClient, ScramServer, attributes, quoted, saslname
 from router.sasl.users import Users
-from router.sasl.verifiers import BOUND, HASHES, PLUS, make
+from router.sasl.verifiers import BOUND_MECHANISMS, HASHES, PLUS, make
 
 # Mechanism, client's nonce, server's nonce part, salt, proof and server's signature for user `user`, password
 # `pencil`.
@@ -262,12 +262,12 @@ def bound_server(binding=BINDING, name="SCRAM-SHA-256-PLUS"):
     return ScramServer(name, store(name.removesuffix(PLUS)), binding=binding, offers_bound=True)
 
 
-def bound_client(binding=BINDING, name="SCRAM-SHA-256-PLUS", offered=BOUND):
+def bound_client(binding=BINDING, name="SCRAM-SHA-256-PLUS", offered=BOUND_MECHANISMS):
     client = ScramClient(name, "user", "pencil", find_binding=lambda: binding)
     return client, client.choose(offered)
 
 
-@pytest.mark.parametrize("name", BOUND)
+@pytest.mark.parametrize("name", BOUND_MECHANISMS)
 def test_exchange_with_binding_of_both_sides_succeeds(name):
     client, chosen = bound_client(name=name)
     assert chosen
@@ -295,7 +295,7 @@ def test_client_without_binding_chooses_no_bound_mechanism():
 
 @pytest.mark.parametrize(
     ("offered", "flag"),
-    [(["SCRAM-SHA-256"], b"y,,"), (["SCRAM-SHA-256", "SCRAM-SHA-1-PLUS"], b"n,,"), (BOUND, b"n,,")],
+    [(["SCRAM-SHA-256"], b"y,,"), (["SCRAM-SHA-256", "SCRAM-SHA-1-PLUS"], b"n,,"), (BOUND_MECHANISMS, b"n,,")],
 )
 def test_client_with_binding_reports_missing_offer(offered, flag):
     client, _ = bound_client(name="SCRAM-SHA-256", offered=offered)

@@ -3,11 +3,11 @@
 import pytest
 
 from router.amqp.sasl import ExchangeError
-from router.sasl.client import CLIENT_MECHANISMS, ways_in
+from router.sasl.client import CLIENT_MECHANISMS, usable_exchanges
 from router.sasl.mechanism import BAD_PASSWORD, Challenge, Failure, Success
 from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer, anonymous_client, plain_client
 from router.sasl.users import Users
-from router.sasl.verifiers import BOUND, make
+from router.sasl.verifiers import BOUND_MECHANISMS, make
 
 USERS = Users({"guest": {"SCRAM-SHA-1": make("SCRAM-SHA-1", "s3cret", 4096)}})
 
@@ -82,15 +82,15 @@ def test_client_of_one_step_refuses_second_challenge():
 
 
 def names(allowed, user=None, password=None):
-    return [each.name for each in ways_in(lambda name: name in allowed, user, password, "here")]
+    return [each.name for each in usable_exchanges(lambda name: name in allowed, user, password, "here")]
 
 
 def test_client_prefers_strongest_usable_mechanism():
     """See security.md S-10."""
     scram = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
     assert names(CLIENT_MECHANISMS, "u", "p") == ["EXTERNAL", *scram, "PLAIN", "ANONYMOUS"]
-    found = ways_in(lambda name: True, "u", "p", "here", find_binding=lambda: b"b")
-    assert [each.name for each in found] == ["EXTERNAL", *BOUND, *scram, "PLAIN", "ANONYMOUS"]
+    found = usable_exchanges(lambda name: True, "u", "p", "here", find_binding=lambda: b"b")
+    assert [each.name for each in found] == ["EXTERNAL", *BOUND_MECHANISMS, *scram, "PLAIN", "ANONYMOUS"]
     assert names(CLIENT_MECHANISMS) == ["EXTERNAL", "ANONYMOUS"]
     assert names(CLIENT_MECHANISMS, "u") == ["EXTERNAL", "ANONYMOUS"]
     assert names(["PLAIN", "ANONYMOUS"], "u", "p") == ["PLAIN", "ANONYMOUS"]

@@ -55,11 +55,11 @@ def test_counts_of_reset_address_are_kept(region: Region) -> None:
         count(region, 3, worker, 1)
     before = counters.of(3)
     counters.reset(3)
-    assert counters.of_gone() == before
+    assert counters.removed_totals() == before
     assert counters.of(3) == [0] * len(ADDRESS_SUMS)
     count(region, 3, 0, 5)
     counters.reset(3)
-    assert counters.of_gone() == [old + 5 + number for number, old in enumerate(before)]
+    assert counters.removed_totals() == [old + 5 + number for number, old in enumerate(before)]
 
 
 @pytest.mark.parametrize("address", [-1, ADDRESSES])

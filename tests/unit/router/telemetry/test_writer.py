@@ -5,7 +5,7 @@ import json
 import pytest
 
 from router.telemetry.schema import TABLES, time_column
-from router.telemetry.writer import Writer
+from router.telemetry.writer import TelemetryWriter
 
 US = 1_000_000
 HOUR = 3600
@@ -26,7 +26,7 @@ def clock():
 
 def writer(path, clock, **more):
     given = {"max_megabytes": 1, "keep_hours": 1, "encode": None, "clock": clock, **more}
-    return Writer(path, "a/b", "boot", **given)
+    return TelemetryWriter(path, "a/b", "boot", **given)
 
 
 def row(clock, ingress=1):

@@ -8,12 +8,12 @@ import pytest
 from router.tls.context import SERVER_CIPHERS, default_ciphers
 
 from router.config.load import load_text
-from router.tls.profile import Use, files_of, read_profile, uses_of
+from router.tls.profile import CredentialUse, credential_uses_of, files_of, read_profile
 from tests.peer.pki import KEY_PASSWORD, pki
 
-SERVER = Use(server=True, verify_peer=False)
-STRICT = Use(server=True, verify_peer=True)
-CLIENT = Use(server=False, verify_peer=True)
+SERVER = CredentialUse(server=True, verify_peer=False)
+STRICT = CredentialUse(server=True, verify_peer=True)
+CLIENT = CredentialUse(server=False, verify_peer=True)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_uses_of_profile_are_collected():
         "sslProfile {\nname: p\n}\nlistener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
         "listener {\nport: 2\nsslProfile: p\n}\nlistener {\nport: 3\n}\nconnector {\nsslProfile: q\n}\n"
     )
-    assert uses_of(load_text("x.conf", text)) == {"p": {SERVER, STRICT}, "q": {CLIENT}}
+    assert credential_uses_of(load_text("x.conf", text)) == {"p": {SERVER, STRICT}, "q": {CLIENT}}
 
 
 def test_password_variable_that_is_unset_is_refused(monkeypatch):
@@ -230,10 +230,10 @@ def test_certificate_outside_its_validity_is_untimely(authority):
     found = read_profile(server(authority), [SERVER])
     assert found.valid is not None
     start, end = found.valid
-    assert found.untimely(start) is None
-    assert re.fullmatch(r"the certificate is not valid before \d{4}-.* UTC", found.untimely(start - 1) or "")
-    assert re.fullmatch(r"the certificate has expired on \d{4}-.* UTC", found.untimely(end) or "")
-    assert read_profile(profile(caCertFile=authority.trusted), [CLIENT]).untimely(end) is None, "there is none"
+    assert found.validity_fault(start) is None
+    assert re.fullmatch(r"the certificate is not valid before \d{4}-.* UTC", found.validity_fault(start - 1) or "")
+    assert re.fullmatch(r"the certificate has expired on \d{4}-.* UTC", found.validity_fault(end) or "")
+    assert read_profile(profile(caCertFile=authority.trusted), [CLIENT]).validity_fault(end) is None, "there is none"
 
 
 def test_revocation_list_past_next_update_is_stale(authority, revoked, tmp_path):

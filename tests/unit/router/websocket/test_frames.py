@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.testing.websocket import Reader, frame
+from router.testing.websocket import WebSocketReader, frame
 from tests.peer import websocket as peer
 from tests.peer.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, closing
 
@@ -51,19 +51,19 @@ def length(octets):
 def test_invalid_frame_is_refused_with_code(octets, fault):
     """The AMQP frame before the fault is read, the one behind it is not. Input is whole, or octet by octet."""
     before, behind = client_frame(BINARY, b"AMQP"), client_frame(BINARY, b"more")
-    whole = Reader(True)
+    whole = WebSocketReader(True)
     found = whole.feed(before + octets + behind)
     assert found[:4] == b"AMQP"
     assert b"more" not in found
     assert (whole.fault, whole.closed) == (fault, 0)
-    single = Reader(True)
+    single = WebSocketReader(True)
     assert b"".join(single.feed(bytes((octet,))) for octet in before + octets + behind) == found
     assert single.fault == fault
     assert single.feed(behind) == b""
 
 
 def test_server_frames_are_not_masked():
-    reader = Reader(False)
+    reader = WebSocketReader(False)
     assert reader.feed(client_frame(BINARY, b"plain", mask=None)) == b"plain"
     reader.feed(client_frame(BINARY, b"masked"))
     assert reader.fault == 1002
@@ -74,13 +74,13 @@ def test_server_frames_are_not_masked():
 def test_payload_of_any_length_is_read(size, piece):
     payload = bytes(at % 251 for at in range(size))
     octets = client_frame(BINARY, payload) + client_frame(BINARY, b"next")
-    reader = Reader(True)
+    reader = WebSocketReader(True)
     assert b"".join(reader.feed(octets[at : at + piece]) for at in range(0, len(octets), piece)) == payload + b"next"
     assert reader.fault == 0
 
 
 def test_control_frames_may_interrupt_fragments():
-    reader = Reader(True)
+    reader = WebSocketReader(True)
     octets = (
         client_frame(BINARY, b"one", final=False)
         + client_frame(PING, b"first")
@@ -99,7 +99,7 @@ def test_control_frames_may_interrupt_fragments():
 
 @pytest.mark.parametrize(("payload", "code"), [(b"", 1005), (closing(1000), 1000), (closing(4999, b"bye"), 4999)])
 def test_close_frame_ends_payload(payload, code):
-    reader = Reader(True)
+    reader = WebSocketReader(True)
     assert (
         reader.feed(client_frame(BINARY, b"last") + client_frame(CLOSE, payload) + client_frame(BINARY, b"lost"))
         == b"last"

@@ -2,13 +2,20 @@
 
 import pytest
 
-from router.websocket.handshake import accept_of, answer, asks, check, make_key, request
+from router.websocket.handshake import (
+    accept_of,
+    answer_upgrade,
+    check_upgrade_response,
+    make_key,
+    request,
+    requests_websocket,
+)
 from router.websocket.http import HeadError, parse, parse_request
-from router.websocket.site import Site
+from router.websocket.origins import OriginPolicy
 from tests.peer import websocket as peer
 from tests.peer.websocket import ACCEPT, KEY
 
-HERE = Site("")
+HERE = OriginPolicy("")
 GOOD = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n"
     b"Sec-WebSocket-Protocol: amqp\r\nSec-WebSocket-Accept: " + ACCEPT.encode() + b"\r\n\r\n"
@@ -23,14 +30,14 @@ def test_accept_key_equals_example_of_rfc():
     ("asked", "taken"), [("amqp", "amqp"), ("binary", "binary"), ("mqtt, binary, amqp", "binary"), ("x,amqp", "amqp")]
 )
 def test_subprotocol_is_chosen(asked, taken):
-    found = answer(peer.request(protocol=asked), HERE)
+    found = answer_upgrade(peer.request(protocol=asked), HERE)
     assert found.accepted
     assert parse(found.octets).one("sec-websocket-protocol") == taken
-    assert b"Extensions" not in answer(peer.request(Sec_WebSocket_Extensions="permessage-deflate"), HERE).octets
+    assert b"Extensions" not in answer_upgrade(peer.request(Sec_WebSocket_Extensions="permessage-deflate"), HERE).octets
 
 
 def test_page_of_other_site_is_refused():
-    found = answer(peer.request(Host="localhost:8672", Origin="https://evil.example"), HERE)
+    found = answer_upgrade(peer.request(Host="localhost:8672", Origin="https://evil.example"), HERE)
     assert not found.accepted
     assert found.octets.startswith(b"HTTP/1.1 403 ")
 
@@ -60,17 +67,17 @@ def test_repeated_header_is_refused(name):
     octets = peer.request(Content_Length="0").replace(
         b"Upgrade: websocket", f"{name}: 0\r\nUpgrade: websocket".encode()
     )
-    assert asks(octets)
-    assert answer(octets, HERE).octets.startswith(b"HTTP/1.1 400 ")
+    assert requests_websocket(octets)
+    assert answer_upgrade(octets, HERE).octets.startswith(b"HTTP/1.1 400 ")
 
 
 def test_client_request_is_answered():
     key = make_key()
     octets = request("::1", "443", "/amqp?x", key)
     assert octets.startswith(b"GET /amqp?x HTTP/1.1\r\nHost: [::1]:443\r\n")
-    found = answer(octets, HERE)
+    found = answer_upgrade(octets, HERE)
     assert found.accepted
-    check(found.octets, key)
+    check_upgrade_response(found.octets, key)
     assert make_key() != key
 
 
@@ -87,6 +94,6 @@ def test_client_request_is_answered():
     ],
 )
 def test_client_refuses_invalid_answer(octets, reason):
-    check(GOOD, KEY)
+    check_upgrade_response(GOOD, KEY)
     with pytest.raises(HeadError, match=reason):
-        check(octets, KEY)
+        check_upgrade_response(octets, KEY)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from router.websocket.site import Site, is_local, origin_fault
+from router.websocket.origins import OriginPolicy, is_local, origin_fault
 
-LOOPBACK = Site("localhost", (), "127.0.0.1")
-EVERYWHERE = Site("0.0.0.0", (), "127.0.0.1")
-OUTSIDE = Site("", (), "192.0.2.7")
+LOOPBACK = OriginPolicy("localhost", (), "127.0.0.1")
+EVERYWHERE = OriginPolicy("0.0.0.0", (), "127.0.0.1")
+OUTSIDE = OriginPolicy("", (), "192.0.2.7")
 EVIL = "https://evil.example"
 
 
-@pytest.mark.parametrize("site", [LOOPBACK, EVERYWHERE, OUTSIDE, Site("router.example", (), "192.0.2.7")])
+@pytest.mark.parametrize("site", [LOOPBACK, EVERYWHERE, OUTSIDE, OriginPolicy("router.example", (), "192.0.2.7")])
 @pytest.mark.parametrize(
     "host",
     [
@@ -37,7 +37,7 @@ def test_page_of_other_site_is_refused(site, host, origin):
         (LOOPBACK, "LocalHost:5673", "http://localhost:5673"),
         (LOOPBACK, "[::1]:5673", "http://[::1]:5673"),
         (LOOPBACK, "localhost", "https://localhost"),
-        (Site("::1", (), "::1"), "[::1]:5673", "http://[::1]:5673"),
+        (OriginPolicy("::1", (), "::1"), "[::1]:5673", "http://[::1]:5673"),
         (EVERYWHERE, "localhost:5673", "http://localhost:5673"),
         (OUTSIDE, "router.example:8080", "http://router.example:8080"),
         (OUTSIDE, "router.example", "https://router.example"),
@@ -60,8 +60,8 @@ def test_loopback_listener_has_only_local_names(host):
     """DNS rebinding: a name of the page's own site that resolves to this machine makes Origin and Host equal."""
     assert "no such name" in (LOOPBACK.refusal(host, None) or "")
     assert LOOPBACK.refusal(host, f"http://{host}") is not None
-    assert Site("127.0.0.2", (), "").refusal(host, None) is not None
-    assert Site("", (), "::ffff:127.0.0.1").refusal(host, f"http://{host}") is not None
+    assert OriginPolicy("127.0.0.2", (), "").refusal(host, None) is not None
+    assert OriginPolicy("", (), "::ffff:127.0.0.1").refusal(host, f"http://{host}") is not None
 
 
 def test_programs_may_use_any_name_of_wildcard_listener():
@@ -71,19 +71,19 @@ def test_programs_may_use_any_name_of_wildcard_listener():
 
 
 def test_configured_host_of_listener_is_its_own_name():
-    site = Site("router.internal", (), "127.0.0.1")
+    site = OriginPolicy("router.internal", (), "127.0.0.1")
     assert site.refusal("router.internal:5673", "http://router.internal:5673") is None
     assert site.refusal("evil.example:5673", "http://evil.example:5673") is not None
 
 
 def test_allowed_origins_are_accepted():
-    site = Site("localhost", ("https://app.example", "http://localhost:3000"), "127.0.0.1")
+    site = OriginPolicy("localhost", ("https://app.example", "http://localhost:3000"), "127.0.0.1")
     assert site.refusal("localhost:5673", "http://localhost:3000") is None
     assert site.refusal("localhost:5673", "https://app.example") is None
     assert site.refusal("app.example", "https://app.example") is None  # a proxy that keeps the Host header
     assert site.refusal("localhost:5673", "https://app.example:8443") is not None
     assert site.refusal("localhost:5673", "http://app.example") is not None
-    assert Site("", ("*",), "127.0.0.1").refusal("whatever", EVIL) is None
+    assert OriginPolicy("", ("*",), "127.0.0.1").refusal("whatever", EVIL) is None
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 import pytest
 
-from router.addressing.settings import AddressSettings, Setting
+from router.addressing.settings import AddressSetting, AddressSettings
 from router.config.entities import BindingConfig, ExchangeConfig
 from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges
 from supervisor.addresses.table import AddressTable
 from tests.unit.engine.ops import wire
 
-SETTINGS = AddressSettings([("unavailable/#", Setting("unavailable")), ("m/#", Setting("multicast"))])
+SETTINGS = AddressSettings([("unavailable/#", AddressSetting("unavailable")), ("m/#", AddressSetting("multicast"))])
 
 
 class ExchangeConfigurator:

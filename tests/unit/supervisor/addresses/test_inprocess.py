@@ -4,7 +4,7 @@ import pytest
 
 from router.control.messages import Local, Send, Taken
 from router.control.ops import AddressOp
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.addresses.inprocess import (
     LOCAL_MESSAGES_PER_WAKE,
     MAX_UNCONFIRMED_OCTETS,
@@ -30,7 +30,9 @@ class InProcessWithWorkers:
         for worker in self.workers.values():
             worker.stage = WorkerStage.SERVING
         self.changes = 0
-        self.process = InProcessAddresses(self.table, self.workers, self.table.records.get, Log(QUIET), self.change)
+        self.process = InProcessAddresses(
+            self.table, self.workers, self.table.records.get, ProcessLog(QUIET), self.change
+        )
         self.taken: list[LocalMessage] = []
         self.process.serve(KEY, self.taken.append)
 

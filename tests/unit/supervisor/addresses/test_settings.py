@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.addressing.address import MOBILE, key
-from router.addressing.settings import AddressSettings, Setting
+from router.addressing.settings import AddressSetting, AddressSettings
 from supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.processes.epochs import Epochs
@@ -53,7 +53,7 @@ class SettingsWithWorker:
 
 
 def to(distribution, **more):
-    return Setting(distribution, **more)
+    return AddressSetting(distribution, **more)
 
 
 def treatments(ops):
@@ -252,7 +252,7 @@ def test_changed_settings_equal_those_of_restart(steps, in_between):
         if op[0] == "setting" and op[2] is None:
             worker.drop(op[1])
         elif op[0] == "setting":
-            worker.put(op[1], Setting(*op[2]))
+            worker.put(op[1], AddressSetting(*op[2]))
         elif op[0] == "addr":
             received[op[2]] = op[3]["treatment"]
     fresh = AddressSettings([(pattern, to(distribution)) for pattern, distribution in steps[-1].items()])

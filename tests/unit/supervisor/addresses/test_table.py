@@ -2,13 +2,13 @@
 
 import pytest
 
-from router.addressing.settings import Setting
+from router.addressing.settings import AddressSetting
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp
 from supervisor.addresses.table import AddressTable, TableFullError
 from tests.unit.engine.ops import wire
 
-PLAIN = Setting("multicast", priority=3, overflow="block")
-FALLBACK = Setting("closest", fallback=True)
+PLAIN = AddressSetting("multicast", priority=3, overflow="block")
+FALLBACK = AddressSetting("closest", fallback=True)
 
 
 def ops(table):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.sasl.mechanism import Success, refused
+from router.sasl.mechanism import Success, wrong_credentials
 from router.sasl.scram import ScramClient
 from router.sasl.users import Users
 from router.sasl.verifiers import make
@@ -43,7 +43,11 @@ def context(**options):
 
 
 def check_token(names, token):
-    return Success("alice", facts={"facts": Facts(groups=list(names))}) if token == "good" else refused("expired")
+    return (
+        Success("alice", facts={"facts": Facts(groups=list(names))})
+        if token == "good"
+        else wrong_credentials("expired")
+    )
 
 
 ACCOUNT = ("u", "guest")

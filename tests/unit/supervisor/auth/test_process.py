@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from router.sasl.scram import ScramClient
 from router.sasl.users import Users
 from router.sasl.verifiers import make
@@ -60,7 +60,7 @@ class AuthenticationRequester:
     """Supervisor's end of the authentication process, reduced to what the tests need."""
 
     def __init__(self, configuration, command=None):
-        self.log = Log(QUIET)
+        self.log = ProcessLog(QUIET)
         self.configured: list[Any] = []
         loop = asyncio.get_running_loop()
         self.users: list[Any] = []

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from router.config.load import load_text
-from router.control.handover import Initiate
+from router.control.handover import InitiateData
 from supervisor.connectors.dial import is_connected_to_itself
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers, until
@@ -63,7 +63,7 @@ def test_connection_is_handed_over_with_credentials():
         setup.connectors.replace([setup.config])
         message, given = await setup.receive(0)
         given.close()
-        assert message.initiate == Initiate("127.0.0.1", "u", "p")
+        assert message.initiate == InitiateData("127.0.0.1", "u", "p")
 
     run(scenario)
 

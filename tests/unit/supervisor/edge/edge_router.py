@@ -8,8 +8,8 @@ from typing import Any
 from router.config.entities import ConnectorConfig
 from router.config.load import load_text
 from router.control import messages
-from router.control.handover import Initiate
-from router.log import Log, LogSettings, ModuleSettings
+from router.control.handover import InitiateData
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.addresses.record import AddressRecord
 from supervisor.composition import RouterCore
@@ -76,7 +76,7 @@ def open_interior(
     """Open a connection to an interior router."""
     profile, _ = core.profiles.add(config)
     number = core.connections.take_number()
-    made = core.connections.initiate(number, config, profile, _SilentInitiator(), Initiate("", None))
+    made = core.connections.initiate(number, config, profile, _SilentInitiator(), InitiateData("", None))
     core.connections.move(made, worker)
     fields: dict[str, Any] = {"container": name, "hostname": None, "user": None, "mechanism": None, "tls": None}
     core.receive(worker, messages.Opened(conn=number, properties=properties, **fields))
@@ -94,7 +94,7 @@ class EdgeRouter:
         self._lookups: dict[int, list[Lookup]] = {}  # messages that ask about these addresses
         self._found: dict[int, list[int]] = {}  # answers collected for the first of these messages
         self.answered: list[int] = []  # links whose attach has been answered, by number
-        self.core = RouterCore(self.configuration, Log(QUIET), 4000, lambda number: None)
+        self.core = RouterCore(self.configuration, ProcessLog(QUIET), 4000, lambda number: None)
         self.worker = WorkerProcess(0, 1)
         self.worker.stage = WorkerStage.STARTING
         self.core.workers[0] = self.worker

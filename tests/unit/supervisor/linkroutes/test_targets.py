@@ -6,7 +6,7 @@ import pytest
 
 from router.addressing.settings import AddressSettings
 from router.config.entities import LinkRouteConfig
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.containers import Containers
 from supervisor.linkroutes.local import LocalLinkRoutes
@@ -61,7 +61,7 @@ class FakeTargetNetwork:
 class RoutedLinkRouter:
     def __init__(self) -> None:
         self.network = FakeTargetNetwork()
-        self.local = LocalLinkRoutes(Containers(), Log())
+        self.local = LocalLinkRoutes(Containers(), ProcessLog())
         targets: Any = LinkTargets("A", self.local, self.network, self.network.end)
         self.attaching = AttachDecider("A", "interior", AddressSettings([], "balanced"), AddressTable(100), targets)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from router.addressing.settings import AddressSettings, Setting
+from router.addressing.settings import AddressSetting, AddressSettings
 from supervisor.addresses.record import ConsumerEdge
 from supervisor.addresses.table import AddressTable
 from supervisor.links.attach import (
@@ -23,13 +23,13 @@ from supervisor.links.attach import (
 from tests.unit.supervisor.harness import attach
 
 SETTINGS = [
-    ("closest/#", Setting("closest")),
-    ("multicast/#", Setting("multicast")),
-    ("unavailable/#", Setting("unavailable")),
-    ("way/#", Setting(ingress_phase=0, egress_phase=1)),
-    ("back/#", Setting(fallback=True, priority=7)),
-    ("acme.com/closest/#", Setting("closest")),
-    ("near/#", Setting(scope="local")),
+    ("closest/#", AddressSetting("closest")),
+    ("multicast/#", AddressSetting("multicast")),
+    ("unavailable/#", AddressSetting("unavailable")),
+    ("way/#", AddressSetting(ingress_phase=0, egress_phase=1)),
+    ("back/#", AddressSetting(fallback=True, priority=7)),
+    ("acme.com/closest/#", AddressSetting("closest")),
+    ("near/#", AddressSetting(scope="local")),
 ]
 
 

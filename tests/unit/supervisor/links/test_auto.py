@@ -6,7 +6,7 @@ import pytest
 
 from router.config.load import load_text
 from router.control import messages
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
 from supervisor.links.auto import FIRST_RETRY, RETRY, AutoLinkStatus
 from supervisor.processes.worker import WorkerProcess, WorkerStage
@@ -63,7 +63,7 @@ class AutoLinkRouter:
 
     def __init__(self, text):
         self.configuration = load_text("router.conf", HEAD + text)
-        self.core = RouterCore(self.configuration, Log(QUIET), 40, lambda number: None)
+        self.core = RouterCore(self.configuration, ProcessLog(QUIET), 40, lambda number: None)
         self.worker = WorkerProcess(0, 1)
         self.worker.stage = WorkerStage.STARTING
         self.core.workers[0] = self.worker

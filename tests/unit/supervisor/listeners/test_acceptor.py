@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from router.config.load import load_text
 from router.control import messages
 from router.control.codec import decode_handover
-from router.control.handover import MOST_READ_BEFORE, Handover, Initiate
-from router.log import Log, LogSettings, ModuleSettings
+from router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore, add_services
 from supervisor.connections.connections import ConnectionEnd
 from supervisor.listeners.acceptor import Listener, ListenError
@@ -36,7 +36,7 @@ class AcceptorWithWorkers:
 
     def __init__(self, workers=2, configuration=CONFIGURATION, active=False):
         self.loop = asyncio.get_running_loop()
-        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=0, output=os.devnull)}))
+        self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=0, output=os.devnull)}))
         self.core = RouterCore(configuration, self.log, 1000, lambda number: None)
         self.far = {}
         self.clients = []
@@ -209,7 +209,9 @@ def test_connection_without_handover_ends():
         for number, user in ((10, "u" * 4_000_000), (11, "v" * 4_000_000)):
             opened, peer = socket.socketpair()
             with peer:
-                connection = setup.core.connections.initiate(number, connector, profile, opener, Initiate("h", user))
+                connection = setup.core.connections.initiate(
+                    number, connector, profile, opener, InitiateData("h", user)
+                )
                 setup.acceptor.give(connection, opened)
                 assert peer.recv(1) == b""
         assert [(number, ending) for number, ending, _ in opener.endings] == [

@@ -12,7 +12,7 @@ from router.config.load import load_text
 from router.control import messages
 from router.control.ops import Op
 from router.interworker.region import Region
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from router.testing.interworker import claim_link, set_worker
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.composition import RouterCore, add_services
@@ -83,7 +83,7 @@ class ManagedRouter:
 
     def __init__(self, links: int = 64, log: LogSettings = QUIET, text: str = CONFIGURATION) -> None:
         self.region = Region.create(WORKERS, links, 64, 4096)
-        self.log = Log(log)
+        self.log = ProcessLog(log)
         self.configuration = load_text("router.conf", text)
         self.core = RouterCore(self.configuration, self.log, 64, self.region.reset_address)
         self.workers = [WorkerProcess(index, 1) for index in range(WORKERS)]

@@ -155,7 +155,7 @@ def test_address_row_shows_counters(router):
 
 
 def test_connection_row_shows_properties(router):
-    tls = messages.Tls(protocol="TLSv1.3", cipher="AES", ssf=256)
+    tls = messages.TlsFacts(protocol="TLSv1.3", cipher="AES", ssf=256)
     router.connection(properties={"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}, tls=tls)
     router.connection(1, 1, hostname="acme", mechanism=None, user=None)
     one, two = router.query("connection")

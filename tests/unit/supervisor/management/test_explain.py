@@ -5,7 +5,7 @@ import time
 import pytest
 
 from router.control import messages
-from router.stalls.reason import Reason
+from router.stalls.reason import StallReason
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 
@@ -96,7 +96,7 @@ def test_consumers_without_credit_are_named(router):
 def test_stalled_consumers_are_named(router):
     """Consumers with credit are stalled: the address is not reachable, and each consumer is named."""
     here, broker = router.connection(), router.connection(listener=1)
-    router.link(here, "out", "q", credit=95, undelivered=35, stall=Reason.WINDOW, stall_since=ago(12))
+    router.link(here, "out", "q", credit=95, undelivered=35, stall=StallReason.WINDOW, stall_since=ago(12))
     body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "stalled: 1 consumer, none takes messages (window)")
     client = f"Client '{here.container}' ({here.peer}, connection {here.number})"
@@ -106,7 +106,7 @@ def test_stalled_consumers_are_named(router):
     (link,) = found["consumers"]
     assert (link["stall"], link["stallText"].split(")")[0] + ")") == ("window", client.replace("C", "c", 1))
     assert 12 <= link["stallSeconds"] < 42
-    router.link(broker, "out", "q", credit=1, stall=Reason.UNREAD, stall_since=ago(3))
+    router.link(broker, "out", "q", credit=1, stall=StallReason.UNREAD, stall_since=ago(3))
     body = explain(router, "q")
     assert body["verdict"] == "stalled: 2 consumers, none takes messages (broker, window)"
     assert "Container 'c2'" in body["findings"][1]
@@ -117,15 +117,15 @@ def test_stalled_consumers_are_named(router):
 
 
 def test_unconfirmed_stall_is_ignored(router):
-    router.link(router.connection(), "out", "q", credit=5, stall=Reason.WINDOW | 256, stall_since=ago(1))
+    router.link(router.connection(), "out", "q", credit=5, stall=StallReason.WINDOW | 256, stall_since=ago(1))
     assert explain(router, "q")["reachable"]
 
 
 def test_stalled_producers_are_named(router):
     here = router.connection()
     out = router.link(here, "out", "q", credit=5)
-    router.link(here, "in", "q", stall=Reason.UNSETTLED, stall_since=ago(9), stall_detail=out, unsettled=250)
-    router.link(here, "in", "q", stall=Reason.RING, stall_since=ago(5))
+    router.link(here, "in", "q", stall=StallReason.UNSETTLED, stall_since=ago(9), stall_detail=out, unsettled=250)
+    router.link(here, "in", "q", stall=StallReason.RING, stall_since=ago(5))
     body = explain(router, "q")
     assert (body["reachable"], body["findings"][0]) == (True, "1 consumer with credit")
     assert body["findings"][1].startswith("250 deliveries of client 'c1'")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from router.addressing.settings import Setting
+from router.addressing.settings import AddressSetting
 from router.config.load import load_text
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
@@ -70,7 +70,7 @@ class RoutersOnTable:
         self.table = AddressTable(limit)
         self.epochs: Epochs[Any] = Epochs()
         self.settings = Settings(self.table, self.epochs, settings or {}, default)
-        self.log = Log()
+        self.log = ProcessLog()
         router = load_text("x.conf", CONFIGURATION).router
         self.sent: list[tuple[int, bytes]] = []
         self.routers = Routers(router, self.table, self.epochs, self.settings, self, self.log)
@@ -206,16 +206,16 @@ def test_unconfigured_address_takes_hinted_treatment(hint, default, treatment):
 
 
 def test_local_setting_overrides_hint():
-    network = RoutersOnTable(settings={"a/#": Setting("multicast")})
+    network = RoutersOnTable(settings={"a/#": AddressSetting("multicast")})
     network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M0a.b": 2, "M0c": 2}, ()))
     assert network.table.records["M0a.b"].treatment == "multicast"
     assert network.table.records["M0c"].treatment == "closest"
 
 
 def test_hinted_treatment_outlives_other_changes():
-    network = RoutersOnTable(settings={"a/#": Setting("multicast")})
+    network = RoutersOnTable(settings={"a/#": AddressSetting("multicast")})
     network.apply_changes(RouterAdded(1, "B"), KeysChanged(1, {"M0c": 2}, ()))
-    network.settings.put("b/#", Setting("multicast"))
+    network.settings.put("b/#", AddressSetting("multicast"))
     while not network.settings.settled:
         network.settings.step()
         network.step()

@@ -8,8 +8,8 @@ import pytest
 
 from router.config.load import load_text
 from router.control import messages
-from router.control.handover import Initiate
-from router.control.message import Message
+from router.control.handover import InitiateData
+from router.control.message import ControlMessage
 from router.log import LogSettings, ModuleSettings
 from router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, UNAUTHORIZED
 from router.policy.rules import Vhosts
@@ -80,7 +80,9 @@ class PolicyRouter:
                 return message.condition, message.description
         return None
 
-    def attach(self, connection: RegisteredConnection, direction: str, address: str | None, **more: Any) -> Message:
+    def attach(
+        self, connection: RegisteredConnection, direction: str, address: str | None, **more: Any
+    ) -> ControlMessage:
         """Return the answer to an attach."""
         self._links += 1
         attach_message = attach(self._links, direction, address, conn=connection.number, **more)
@@ -88,7 +90,7 @@ class PolicyRouter:
         self.router.core.receive(self.router.workers[0], attach_message)
         self.router._answers()
         (answer,) = list(self.router.workers[0].outbox)[before:]
-        assert isinstance(answer, Message)
+        assert isinstance(answer, ControlMessage)
         return answer
 
     def detach(self, connection: RegisteredConnection, link: int) -> None:
@@ -301,9 +303,11 @@ def test_rules_are_sent_to_workers_once_per_group():
     sent for the connection that they apply to."""
     policy_router = PolicyRouter(vhost({"g": {**OPEN, "targets": "a, b", "allowUserIdProxy": True}}, onChange="close"))
 
-    def sent_messages() -> list[Message]:
+    def sent_messages() -> list[ControlMessage]:
         kinds = (messages.Rules, messages.RulesGone, messages.Permit)
-        found: list[Message] = [each for each in policy_router.router.workers[0].outbox if isinstance(each, kinds)]
+        found: list[ControlMessage] = [
+            each for each in policy_router.router.workers[0].outbox if isinstance(each, kinds)
+        ]
         policy_router.router.workers[0].outbox.clear()
         return found
 
@@ -344,7 +348,7 @@ def open_by_connector(policy_router: PolicyRouter) -> RegisteredConnection:
     profile, _ = core.profiles.add(policy_router.router.configuration.connectors[0])
     number = core.connections.take_number()
     connection = core.connections.initiate(
-        number, policy_router.router.configuration.connectors[0], profile, NullInitiator(), Initiate("h", None)
+        number, policy_router.router.configuration.connectors[0], profile, NullInitiator(), InitiateData("h", None)
     )
     core.connections.move(connection, policy_router.router.workers[0])
     core.receive(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.control.codec import decode_orders, encode
-from router.control.framing import Frames, pack
+from router.control.framing import FrameDecoder, pack
 from router.control.messages import Ack, Gone, Order
 from supervisor.processes.channels import MESSAGES_A_WAKE, WorkerChannels, make_keys
 from supervisor.processes.private_directory import PrivateDirectory
@@ -100,7 +100,7 @@ def test_orders_beyond_socket_buffer_are_sent_later(run: Callable[[Scenario], No
         worker, other = setup.worker(b"w0"), setup.worker(b"w1")
         setup.to_send = [(b"w0", ORDERS)] * 1000 + [(b"w1", 1)]
         setup.channels.wake()
-        frames = Frames()
+        frames = FrameDecoder()
         taken: list[Order] = []
         frames.feed(other.recv(65536))
         assert frames.take() is not None, "other workers do not wait"

@@ -12,7 +12,7 @@ from router.config.load import load_text
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer, ForkRequest
 from router.interworker.region import Region
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.worker import WorkerStage
@@ -25,7 +25,7 @@ class PoolWithFakeZygote:
     """Pool with the zygote's end of its channel."""
 
     def __init__(self):
-        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
+        self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
         self.core = RouterCore(load_text("router.conf", configuration_text()), self.log, 100, lambda number: None)
         self.region = Region.create(2, 4, 4, 4096)
         ours, self.zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

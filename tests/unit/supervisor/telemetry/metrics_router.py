@@ -12,7 +12,7 @@ from router.addressing.address import MOBILE, key
 from router.config.load import load_text
 from router.control import messages
 from router.interworker.region import Region
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from router.stats.sums import AddressCounters
 from router.testing.interworker import claim_link, set_address
 from supervisor.addresses.record import AddressRecord
@@ -37,7 +37,7 @@ class MetricsRouter:
         self.configuration = load_text("router.conf", configuration_text(workers))
         self.region = Region.create(workers, links, addresses, 4096)
         self.counters = AddressCounters(self.region)
-        self.core = RouterCore(self.configuration, Log(QUIET), addresses, self.counters.reset)
+        self.core = RouterCore(self.configuration, ProcessLog(QUIET), addresses, self.counters.reset)
         self.lag = Lag()
         self.states = [ListenerState("main", "127.0.0.1:1", "normal", http=False, up=True)]
         self.draining = False

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.control.messages import Tls
+from router.control.messages import TlsFacts
 from router.tls.profile import unknown_letter
 from supervisor.tls.identity import user_of
 
@@ -15,7 +15,7 @@ NAMES = {"d": "host.example", "i": "spiffe://net.example/shop", "e": "shop@examp
 
 
 def tls(subject=DN, attributes=ATTRIBUTES, names=NAMES):
-    return Tls(
+    return TlsFacts(
         protocol="TLSv1.3",
         cipher="x",
         ssf=256,

@@ -7,7 +7,7 @@ import pytest
 
 from router.config.errors import ConfigError
 from router.config.load import load_text
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.tls import list_cache
 from supervisor.tls.list_cache import ListCache
 from supervisor.tls.lists import ListError, RevocationList
@@ -32,7 +32,7 @@ class ListCacheWithServer:
         self.answers = {}
         self.requests = []
         self.renewed: list[str] = []
-        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
+        self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
         self.cache = ListCache(asyncio.get_running_loop(), self.log, self.renewed.append, self.fetch)
 
     async def fetch(self, url, trusted_file, threads):

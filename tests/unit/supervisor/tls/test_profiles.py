@@ -8,9 +8,9 @@ import pytest
 
 from router.config.diff import Change
 from router.config.load import load_text
-from router.control.messages import Opened, Tls
+from router.control.messages import Opened, TlsFacts
 from router.control.ops import CredentialsGone, CredentialsOp
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
@@ -37,7 +37,7 @@ class TlsProfilesOnTable:
         self.configuration = load_text("x.conf", text)
         self.table = AddressTable(16)
         self.epochs = Epochs[Any]()
-        self.log = Log(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
+        self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
         self.waker = Waker()
         self.tls = TlsProfiles(self.table, self.epochs, self.waker, self.log)
         self.replaced: list[str] = []
@@ -253,7 +253,7 @@ def test_connection_user_follows_name_mapping(authority, tmp_path):
     names.write_text('{"Client": "alice"}')
     listener = "listener {\nport: 1\nsslProfile: p\nsaslMechanisms: EXTERNAL ANONYMOUS\n}\n"
     fields = [("O", "Client"), ("CN", "host")]
-    tls = Tls(protocol="TLSv1.3", cipher="x", ssf=256, subject="CN=host,O=Client", attributes=fields)
+    tls = TlsFacts(protocol="TLSv1.3", cipher="x", ssf=256, subject="CN=host,O=Client", attributes=fields)
 
     def user(setup):
         connection = RegisteredConnection(7, setup.configuration.listeners[0], "", "", "")

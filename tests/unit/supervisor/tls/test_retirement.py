@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from router.config.load import load_text
-from router.control.messages import Opened, Tls
-from router.log import Log, LogSettings, ModuleSettings
+from router.control.messages import Opened, TlsFacts
+from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.tls.retirement import FORCED, Retirement
 
@@ -43,7 +43,7 @@ class RetirementOnClock:
         self.replaced: Any = None
         waker: Any = SimpleNamespace(later=self.later, wake=lambda: None)
         profiles: Any = SimpleNamespace(on_credentials_replaced=lambda call: setattr(self, "replaced", call))
-        log = Log(LogSettings({"DEFAULT": ModuleSettings(mask=0)}))
+        log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=0)}))
         workers: Any = {0: self.worker}
         self.retirement = Retirement(profiles, connections, workers, waker, log)
 
@@ -59,7 +59,7 @@ class RetirementOnClock:
     def connection(self, number, listener=0, tls=True, opened=True, epoch=EPOCH - 1):
         made = RegisteredConnection(number, self.configuration.listeners[listener], "", "", "")
         made.epoch = epoch
-        made.opened, made.tls = opened, Tls(protocol="TLSv1.3", cipher="x", ssf=1) if tls else None
+        made.opened, made.tls = opened, TlsFacts(protocol="TLSv1.3", cipher="x", ssf=1) if tls else None
         self.worker.connections[number] = made
         if opened:
             self.opened[number] = made

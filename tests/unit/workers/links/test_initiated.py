@@ -405,7 +405,7 @@ def test_initiated_connection_opens_with_octets_cut_anywhere(initiating_router, 
 @given(data=st.data())
 def test_malformed_answers_leave_worker_unharmed(data):
     """Whatever a peer answers at any point, the connection ends or makes progress, and the worker survives."""
-    before = engine.alive()
+    before = engine.live_objects()
     initiating_router = InProcessRouter(1, configuration(more=CONNECTOR))
     initiator = RecordingInitiator()
     peer = initiate_connection(initiating_router, initiator)
@@ -421,7 +421,7 @@ def test_malformed_answers_leave_worker_unharmed(data):
     initiating_router.check_quiet()
     initiating_router.check_empty()
     initiating_router.close()
-    assert engine.alive() == before
+    assert engine.live_objects() == before
 
 
 # -- handle-max -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.testing.turns import check_turns
+from router.testing.write_lists import check_turns
 from tests.peer.frames import Frame
 from tests.unit.engine.fixture import routers
 from tests.unit.engine.host import InProcessPeer, InProcessRouter

@@ -8,7 +8,7 @@ import pytest
 from workers.transport.tcp import TcpTransport
 from workers.transport.websocket import ServerSide, WebSocketTransport
 
-from router.websocket.site import Site
+from router.websocket.origins import OriginPolicy
 from tests.unit.workers.loops import SocketPeer, SocketRouter
 
 HANDSHAKE_MS = 10_000
@@ -29,7 +29,7 @@ class WebRouter(SocketRouter):
 
     def make(self, loop: Any, descriptor: int, connection: Any) -> Any:
         below = TcpTransport(loop, descriptor, connection)
-        return WebSocketTransport(loop, descriptor, connection, below, ServerSide(Site(""), False, self.answer))
+        return WebSocketTransport(loop, descriptor, connection, below, ServerSide(OriginPolicy(""), False, self.answer))
 
     def answer(self, request: bytes) -> int:
         """Return the descriptor from which the answer to a page request is read."""

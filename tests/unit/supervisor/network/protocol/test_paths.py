@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.addressing.paths import Trees
+from router.addressing.paths import ShortestPathTrees
 from supervisor.network.protocol.outputs import indexes
 from supervisor.network.protocol.paths import TreeCache, compute
 
@@ -133,11 +133,11 @@ def test_tree_cache_keeps_recent_topologies() -> None:
 @pytest.mark.parametrize("edges", [[[(1, 1)]], [[(0, 0)]], [[(-1, 1)]], [[(0, 2**31)]]])
 def test_invalid_edges_are_refused(edges: list[list[tuple[int, int]]]) -> None:
     with pytest.raises(ValueError, match="edge from 0"):
-        Trees(edges)
+        ShortestPathTrees(edges)
 
 
 def test_invalid_tree_arguments_are_refused() -> None:
-    trees = Trees([[], []])
+    trees = ShortestPathTrees([[], []])
     with pytest.raises(IndexError):
         trees.paths(2)
     with pytest.raises(IndexError):
@@ -145,4 +145,4 @@ def test_invalid_tree_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="bit"):
         trees.valid_origins(0, [1, -1])
     with pytest.raises(ValueError, match="nodes"):
-        Trees([[] for _ in range(20000)])
+        ShortestPathTrees([[] for _ in range(20000)])

@@ -17,7 +17,7 @@ from router.environment import child_environment
 SECONDS: Final = 60.0  # time limit of the whole check; a file system may hang
 MOST_OUTPUT: Final = 65536  # octets kept of the tested program's output
 #: Modules that no router has loaded when it changes its user. Given as names, since this package must not import them.
-TRIED: Final = ("encodings.ascii", "encodings.idna", "supervisor.auth.process", "supervisor.telemetry.process")
+TRIED_MODULES: Final = ("encodings.ascii", "encodings.idna", "supervisor.auth.process", "supervisor.telemetry.process")
 _EXIT_FAILED: Final = 1
 
 
@@ -48,14 +48,14 @@ def find_obstacle(become: Callable[[], None]) -> str | None:
 
 
 def _try(become: Callable[[], None], output: int) -> NoReturn:
-    """Print the obstacle, or execute the interpreter to import the modules of TRIED. Runs in the forked process."""
+    """Print the obstacle, or execute the interpreter to import the modules of TRIED_MODULES. Runs in the forked process."""
     try:
         become()
         blocked = next(_blocked(), None)
         if blocked is None:
             os.dup2(output, 1)
             os.dup2(output, 2)
-            words = [sys.executable, "-P", "-c", f"import {', '.join(TRIED)}"]
+            words = [sys.executable, "-P", "-c", f"import {', '.join(TRIED_MODULES)}"]
             os.execve(sys.executable, words, child_environment())
         os.write(output, blocked.encode("utf-8", "backslashreplace"))
     except OSError as error:

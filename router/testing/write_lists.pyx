@@ -7,7 +7,7 @@ from router.amqp.node_list cimport ListNode, NodeList, list_append, list_clear
 from router.amqp.session cimport Session
 
 
-cdef object strangers(Session session, NodeList* waiting):
+cdef object _list_fault(Session session, NodeList* waiting):
     """Return the violated invariant of one list of the session as text, or None.
 
     Only pointers are compared, since a link that does not belong to the session may be freed.
@@ -33,8 +33,8 @@ def check_turns(Connection connection not None):
     """Raise AssertionError if the lists of links that wait to write do not fit the sessions' links."""
     cdef Session session
     for session in connection.local_channels.values():
-        for wrong in (strangers(session, &session.ready), strangers(session, &session.waiting),
-                      strangers(session, &session.served)):
+        for wrong in (_list_fault(session, &session.ready), _list_fault(session, &session.waiting),
+                      _list_fault(session, &session.served)):
             assert wrong is None, f"session {session.local_channel}: {wrong}"
 
 

@@ -21,7 +21,7 @@ _LOOPBACK: Final = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 _Authority = tuple[str, int | None]
 
 
-class Site(Struct, frozen=True):
+class OriginPolicy(Struct, frozen=True):
     """Listener that received a request.
 
     `host` is its configured host, `origins` are its `allowedOrigins`. `address` is the local address of the connection
