@@ -48,7 +48,7 @@ def find_obstacle(become: Callable[[], None]) -> str | None:
 
 
 def _try(become: Callable[[], None], output: int) -> NoReturn:
-    """Print the obstacle, or execute the interpreter to import the modules of TRIED_MODULES. Runs in the forked process."""
+    """Print the obstacle, or execute the interpreter, which imports TRIED_MODULES. Runs in the forked process."""
     try:
         become()
         blocked = next(_blocked(), None)

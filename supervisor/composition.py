@@ -31,7 +31,7 @@ from supervisor.connections.watches import Watches
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
 from supervisor.edge.interior import Edges
-from supervisor.edge.peers import Peers
+from supervisor.edge.peers import EdgePeers
 from supervisor.edge.uplink import Uplink
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.linkroutes.pairs import LinkPairs
@@ -151,13 +151,13 @@ class RouterCore(Core):
         targets = LinkTargets(router.id, self.link_routes, self.routers, router_of)
         self.edges: Edges | None = None  # only at an interior router
         self.uplink: Uplink | None = None  # only at an edge router
-        self.peers: Peers | None = None  # only at an edge router
+        self.peers: EdgePeers | None = None  # only at an edge router
         if router.mode == INTERIOR_MODE:
             self.edges = Edges(table, epochs, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
             parts = (self.settings, self.initiated_links, self.link_routes, self.in_process)
             self.uplink = Uplink(router, table, epochs, *parts, self.waker, log)
-            self.peers = Peers(
+            self.peers = EdgePeers(
                 router.id, table, epochs, self.settings, self.initiated_links, self.connections.close_link,
                 self.waker, log,
             )  # fmt: skip

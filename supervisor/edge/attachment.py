@@ -18,10 +18,10 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge import messages
-from supervisor.edge.bundles import shares
+from supervisor.edge.bundles import supports_several_uplinks
 from supervisor.edge.lookups import Lookups
 from supervisor.edge.messages import Precedence
-from supervisor.edge.proxies import Proxies, Use
+from supervisor.edge.proxies import Proxies, UplinkUse
 from supervisor.edge.route_proxies import RouteProxies
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import (
@@ -49,7 +49,7 @@ TRACKING_SERVICE: Final = "edge tracking"
 ANSWER_SERVICE: Final = "edge answer"
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class AttachmentParts(Struct, frozen=True, kw_only=True):
     """Collaborators that all attachments of an edge router share."""
 
     router_id: str
@@ -67,12 +67,12 @@ class Parts(Struct, frozen=True, kw_only=True):
     heard: Callable[[AddressRecord], None]  # called when it is known whether an address has destinations beyond
 
 
-class OwnLink:
+class RouterLinkState:
     """A link that serves the two routers themselves. Owner: the active connection."""
 
     __slots__ = ("_answered", "address", "link", "up")
 
-    def __init__(self, answered: Callable[["OwnLink"], None]) -> None:
+    def __init__(self, answered: Callable[["RouterLinkState"], None]) -> None:
         self._answered = answered
         self.link: RegisteredLink | None = None
         self.up = False
@@ -99,7 +99,7 @@ class OwnLink:
         self.up = False
 
 
-class Active:
+class ActiveConnection:
     """Active connection to an interior router, with the links between the two routers. Owner: the attachment."""
 
     def __init__(self, owner: "Attachment", connection: RegisteredConnection) -> None:
@@ -123,30 +123,30 @@ class Active:
         self.lookup = attach(True, InitiatedLinkOptions(address=LOOKUP, use="messages", second=True), ready)
         self.lookup_answers = attach(False, _answers(LOOKUP_CREDIT), ready)
         self.heartbeat = attach(True, InitiatedLinkOptions(address=HEARTBEAT, use="heartbeat", second=True))
-        self.uplinks: OwnLink | None = None
+        self.uplinks: RouterLinkState | None = None
         if owner.shares:
             self.uplinks = attach(True, InitiatedLinkOptions(address=UPLINKS, use="messages", second=True), ready)
 
     def _attach(
-        self, outgoing: bool, wanted: InitiatedLinkOptions, answered: Callable[[OwnLink], None] | None = None
-    ) -> OwnLink:
-        own = OwnLink(answered or _nothing)
+        self, outgoing: bool, wanted: InitiatedLinkOptions, answered: Callable[[RouterLinkState], None] | None = None
+    ) -> RouterLinkState:
+        own = RouterLinkState(answered or _nothing)
         self._owner.parts.initiated_links.attach_with_options(self.connection, outgoing, wanted, own)
         return own
 
-    def send(self, own: OwnLink, octets: bytes) -> bool:
+    def send(self, own: RouterLinkState, octets: bytes) -> bool:
         """Send a message on one of these links; return False if the link is down or full."""
         link = own.link
         if link is None or not own.up:
             return False
         return self._owner.parts.in_process.send_control(link.worker, self.connection.number, octets, link.number)
 
-    def send_all(self, use: Use) -> None:
+    def send_all(self, use: UplinkUse) -> None:
         """Route messages to unknown addresses to the anonymous link if `use` is ALL; otherwise stop."""
         link, parts = self.anonymous.link, self._owner.parts
         if link is None or not self.anonymous.up or link.closed:
             return
-        wanted = use is Use.ALL
+        wanted = use is UplinkUse.ALL
         if wanted == (link.record is not None):
             return
         place = (link.worker, link.slot, link.generation)
@@ -165,28 +165,30 @@ def _answers(credit: int) -> InitiatedLinkOptions:
     )
 
 
-def _nothing(own: OwnLink) -> None:
+def _nothing(own: RouterLinkState) -> None:
     del own
 
 
 class Attachment:
     """Interior router at which this edge router has its links. Owner: the uplink."""
 
-    def __init__(self, parts: Parts, connection: RegisteredConnection) -> None:
+    def __init__(self, parts: AttachmentParts, connection: RegisteredConnection) -> None:
         self.parts: Final = parts
         self.container: Final = connection.container or ""
         self.place: Final = _place(connection)
-        self.shares: Final = parts.several and shares(connection)  # can be one of several uplinks in use
-        self.use = Use.NOTHING
+        self.shares: Final = parts.several and supports_several_uplinks(
+            connection
+        )  # can be one of several uplinks in use
+        self.use = UplinkUse.NOTHING
         self.proxies: Final = Proxies(
             parts.table, parts.epochs, parts.settings, parts.initiated_links, parts.waker, parts.announces,
             heard=parts.heard, after_answers=parts.lookups.after_answers, unanswered=parts.lookups.__len__,
         )  # fmt: skip
         self.route_proxies: Final = RouteProxies(parts.router_id, parts.link_routes, parts.waker)
-        self.active: Active | None = None
+        self.active: ActiveConnection | None = None
         self._since = 0.0  # monotonic time of the last activation
         self.said: Precedence | None = None  # last precedence sent on the active connection
-        self.taken: messages.Taken | None = None  # interior router's last answer to a precedence
+        self.taken: messages.PrecedenceAnswer | None = None  # interior router's last answer to a precedence
 
     def __repr__(self) -> str:
         return f"<Attachment {self.container}>"
@@ -195,7 +197,7 @@ class Attachment:
         """Attach the links between the two routers on a connection, which becomes the active one."""
         self.said = None
         self._since = time.monotonic()
-        self.active = Active(self, connection)
+        self.active = ActiveConnection(self, connection)
 
     def lost(self) -> None:
         """Forget the active connection after its loss."""
@@ -238,23 +240,23 @@ class Attachment:
         if active.send(active.uplinks, messages.precedence(precedence)):
             self.said = precedence
 
-    def send(self, use: Use) -> None:
+    def send(self, use: UplinkUse) -> None:
         """Set which messages of local producers go to this interior router."""
         self.use = use
         if self.active is not None:
             self.active.send_all(use)
         self.proxies.send(use)
-        self.route_proxies.serve(use is not Use.NOTHING)
+        self.route_proxies.serve(use is not UplinkUse.NOTHING)
         self.services_ready()
 
-    def services_ready(self, own: OwnLink | None = None) -> None:
+    def services_ready(self, own: RouterLinkState | None = None) -> None:
         """Hand the links for requests and answers to the look-ups and route proxies, where both links are up."""
         del own
         active = self.active
         if active is None:
             return
         answers = active.lookup_answers
-        if self.use is not Use.NOTHING and active.lookup.up and answers.up and answers.address is not None:
+        if self.use is not UplinkUse.NOTHING and active.lookup.up and answers.up and answers.address is not None:
             self.parts.lookups.use(
                 active.connection,
                 answers.address,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from supervisor.addresses.table import AddressTable
 from supervisor.edge.attachment import Attachment
 from supervisor.edge.messages import Precedence
-from supervisor.edge.proxies import Use
+from supervisor.edge.proxies import UplinkUse
 from supervisor.processes.epochs import Epochs
 
 _LAST_NUMBER: Final = 0x7FFFFFFF
@@ -79,7 +79,7 @@ class Bearer:
             self._ready = tuple(sorted((*self._ready, best), key=lambda each: each.place))
         self.now = best
         self._changed(best)
-        best.send(Use.ALL)
+        best.send(UplinkUse.ALL)
 
     def _move(self, target: Attachment) -> None:
         """Move anycast traffic to the new bearer. Multicast messages do not go up until the old bearer has released
@@ -89,8 +89,8 @@ class Bearer:
         self._before = before
         self._since = time.monotonic()
         self._changed(target)
-        target.send(Use.ANYCAST)
-        before.send(Use.NOTHING)
+        target.send(UplinkUse.ANYCAST)
+        before.send(UplinkUse.NOTHING)
         self._drained = False
         self._moves += 1
         move = self._moves
@@ -106,7 +106,7 @@ class Bearer:
         """End the move: the old bearer has released its consumers, or PATIENCE has passed."""
         self._before = None
         if self.now is not None:
-            self.now.send(Use.ALL)
+            self.now.send(UplinkUse.ALL)
 
     # Precedences
 

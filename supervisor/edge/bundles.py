@@ -89,33 +89,33 @@ def _key(connection: RegisteredConnection) -> Any:
     return (connection.container, text) if isinstance(text, str) else connection.number
 
 
-def takes_bundles(connection: RegisteredConnection) -> bool:
+def supports_bundles(connection: RegisteredConnection) -> bool:
     """Return whether the peer is a Sluice interior router that supports bundles."""
     return _version(connection) >= _BUNDLES
 
 
-def shares(connection: RegisteredConnection) -> bool:
+def supports_several_uplinks(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end can be one of several uplinks in use."""
     return _version(connection) >= _UPLINKS
 
 
-def takes_early(connection: RegisteredConnection) -> bool:
+def supports_early_senders(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end supports the capability NO_LINK_ROUTE."""
     return _version(connection) >= _EARLY
 
 
-def tells(connection: RegisteredConnection) -> bool:
+def reports_all_addresses(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end reports each address that has a producer here, also one
     without destinations beyond."""
     return _version(connection) >= _TELLS
 
 
-def takes_several(connection: RegisteredConnection) -> bool:
+def supports_lookup_batches(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end accepts several look-ups in one message."""
     return _version(connection) >= _TELLS
 
 
-def shared(connection: RegisteredConnection) -> bool:
+def has_several_uplinks(connection: RegisteredConnection) -> bool:
     """Return whether the edge router at the other end uses several uplinks at once."""
     return connection.initiator is None and (connection.properties or {}).get(edge_properties.UPLINKS) is True
 

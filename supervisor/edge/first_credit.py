@@ -12,13 +12,13 @@ from typing import Final
 from msgspec import Struct
 
 from supervisor.addresses.record import AddressRecord
-from supervisor.edge.proxies import choosy
+from supervisor.edge.proxies import needs_all_destinations
 
 TIMEOUT: Final = 3.0  # seconds; the same as for a look-up
 NEVER: Final = math.inf
 
 
-class Waiting(Struct):
+class WaitingProducer(Struct):
     """Producer that waits for its first credit. Owner: the list of its address."""
 
     record: AddressRecord
@@ -32,22 +32,22 @@ class FirstCredit:
     def __init__(self, known: Callable[[AddressRecord], bool]) -> None:
         """known(record): returns whether the destinations of an address beyond are known, or nobody can report them."""
         self._known = known
-        self._waiting: dict[str, list[Waiting]] = {}  # by key of the address, in order of the first one's time
+        self._waiting: dict[str, list[WaitingProducer]] = {}  # by key of the address, in order of the first one's time
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def wait(self, record: AddressRecord, go_on: Callable[[], None]) -> bool:
         """Call `go_on` once a producer of an address may have credit; return False if it may have credit now."""
-        if not choosy(record) or self._is_known(record):
+        if not needs_all_destinations(record) or self._is_known(record):
             return False
-        self._waiting.setdefault(record.key, []).append(Waiting(record, time.monotonic() + TIMEOUT, go_on))
+        self._waiting.setdefault(record.key, []).append(WaitingProducer(record, time.monotonic() + TIMEOUT, go_on))
         return True
 
     @staticmethod
     def epoch(record: AddressRecord) -> int:
         """Return the epoch in which a worker knows all consumers of an address that the supervisor knows."""
-        if not choosy(record):
+        if not needs_all_destinations(record):
             return record.epoch
         fallback = 0 if record.fallback is None else record.fallback.users_epoch
         return max(record.epoch, record.users_epoch, fallback)
@@ -68,7 +68,7 @@ class FirstCredit:
             self._release(each)
 
     @staticmethod
-    def _release(waiting: list[Waiting]) -> None:
+    def _release(waiting: list[WaitingProducer]) -> None:
         for each in waiting:
             each.go_on()
 

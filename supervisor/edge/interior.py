@@ -20,7 +20,7 @@ from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge import messages
 from supervisor.edge.bundles import mark_of
-from supervisor.edge.standby import Standby, Ways
+from supervisor.edge.standby import RouterPaths, Standby
 from supervisor.linkroutes.targets import LinkRouteMatch
 from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
 from supervisor.processes.epochs import Epochs
@@ -38,14 +38,14 @@ class EdgeRow(NamedTuple):
     missed: int  # missed heartbeats
 
 
-class LinkRoutes(Protocol):
+class LinkRouteMatcher(Protocol):
     """Link routes of this router and of others."""
 
     def match(self, direction: str, name: str) -> LinkRouteMatch | None:
         """Return the link routes that match a normalised address."""
 
 
-class _Edge:
+class _TrackedEdge:
     """State of one edge router: a bundle of edge connections, most often of a single one. Owner: the edges."""
 
     __slots__ = ("number", "ours", "told", "tracking")
@@ -69,10 +69,10 @@ class Edges(Subsystem):
         table: AddressTable,
         epochs: Epochs[Any],
         in_process: InProcessAddresses,
-        link_routes: LinkRoutes,
+        link_routes: LinkRouteMatcher,
         log: ProcessLog,
         router_id: str = "",
-        ways: Ways | None = None,
+        ways: RouterPaths | None = None,
     ) -> None:
         self._log = log
         self.standby: Final = Standby(router_id, table, ways)
@@ -80,8 +80,10 @@ class Edges(Subsystem):
         self._epochs = epochs
         self._in_process = in_process
         self._link_routes = link_routes
-        self._edges: dict[int, _Edge] = {}  # by number of the bundle
-        self._producing: dict[str, dict[int, _Edge]] = {}  # edge routers with producers, by key and bundle number
+        self._edges: dict[int, _TrackedEdge] = {}  # by number of the bundle
+        self._producing: dict[
+            str, dict[int, _TrackedEdge]
+        ] = {}  # edge routers with producers, by key and bundle number
         self._changed: dict[str, None] = {}  # keys of addresses with producers whose consumers have changed
         self._open: dict[int, RegisteredConnection] = {}  # connections of role edge, by number
         self._latest: dict[str, RegisteredConnection] = {}  # last opened connection of role edge, by container id
@@ -157,10 +159,10 @@ class Edges(Subsystem):
         else:
             self._changed[record.key] = None
 
-    def _edge(self, connection: RegisteredConnection) -> _Edge:
+    def _edge(self, connection: RegisteredConnection) -> _TrackedEdge:
         edge = self._edges.get(connection.edge)
         if edge is None:
-            edge = self._edges[connection.edge] = _Edge(connection.edge, mark_of(connection) != "")
+            edge = self._edges[connection.edge] = _TrackedEdge(connection.edge, mark_of(connection) != "")
         return edge
 
     def _user_changed(self, record: AddressRecord) -> None:
@@ -180,7 +182,7 @@ class Edges(Subsystem):
             for edge in self._producing.get(key, {}).values():
                 self._tell_if_changed(edge, key, record)
 
-    def _tell_if_changed(self, edge: _Edge, key: str, record: AddressRecord | None) -> None:
+    def _tell_if_changed(self, edge: _TrackedEdge, key: str, record: AddressRecord | None) -> None:
         told, links = edge.told[key]
         reachable = record is not None and record.beyond(edge.number)
         if edge.tracking is None or reachable == told:
@@ -189,10 +191,10 @@ class Edges(Subsystem):
         if reachable or told or edge.ours:
             self._tell(edge, key, reachable)
 
-    def _tell(self, edge: _Edge, key: str, reachable: bool) -> None:
+    def _tell(self, edge: _TrackedEdge, key: str, reachable: bool) -> None:
         link = edge.tracking
         assert link is not None
-        octets = messages.tracking(key, reachable)
+        octets = messages.tracking_report(key, reachable)
         self._in_process.send_control(link.worker, link.connection.number, octets, link.number)
 
     @property
@@ -216,7 +218,7 @@ class Edges(Subsystem):
         edge = self._edges.get(number)
         if edge is not None and edge.tracking is not None:
             link = edge.tracking
-            octets = messages.taken(said, bears)
+            octets = messages.precedence_answer(said, bears)
             self._in_process.send_control(link.worker, link.connection.number, octets, link.number)
 
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
@@ -261,7 +263,7 @@ class Edges(Subsystem):
         answer = messages.lookup_answer(question.reply_to, question, status, found)
         self._in_process.send(question.reply_to, answer, message.worker_index)
 
-    def _kind(self, asked: messages.Asked) -> int:
+    def _kind(self, asked: messages.LookupAddress) -> int:
         """Return whether the address of a look-up belongs to a link route, as one octet of the answer."""
         direction: Direction = "in" if asked.sender else "out"
         match = self._link_routes.match(direction, normalise(asked.address))

@@ -21,8 +21,8 @@ from router.config.roles import EDGE, INTER_EDGE
 from router.control.messages import Attach
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
-from supervisor.edge.bundles import takes_several
-from supervisor.edge.messages import Asked, LookupAnswer
+from supervisor.edge.bundles import supports_lookup_batches
+from supervisor.edge.messages import LookupAddress, LookupAnswer
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import COORDINATOR
 from supervisor.processes.worker import WorkerProcess
@@ -41,7 +41,7 @@ NEVER: Final = math.inf
 Expect = Callable[[str], Callable[[], None] | None]
 
 
-class Beyond:
+class RemoteLinkRoute:
     """Link route at the interior router. served: it has a container."""
 
     def __init__(self, connection: RegisteredConnection, served: bool) -> None:
@@ -49,7 +49,7 @@ class Beyond:
         self.served = served
 
 
-class Question(Struct):
+class PendingLookup(Struct):
     """Unanswered question: about an attach, or to learn that everything sent before it has been processed. Owner: the
     look-ups."""
 
@@ -57,11 +57,11 @@ class Question(Struct):
     text: str  # the address
     sends: bool  # the client's link sends to the router
     due: float  # monotonic time at which the question expires
-    decide: Callable[[Beyond | None], None]
+    decide: Callable[[RemoteLinkRoute | None], None]
     key: str | None  # key of the address for an early proxy; None: no early proxy
     over: Callable[[], None] | None = None  # releases the early proxy, see Expect
 
-    def end(self, beyond: Beyond | None) -> None:
+    def end(self, beyond: RemoteLinkRoute | None) -> None:
         """Decide, then release the early proxy: a proxy that the decision needs is in use by then."""
         try:
             self.decide(beyond)
@@ -96,8 +96,10 @@ class Lookups:
         self._numbers = itertools.count(1)
         self.unanswered = 0  # count of questions without a usable answer
         self._several = False  # the interior router accepts several questions in one message
-        self._asked: OrderedDict[str, list[Question]] = OrderedDict()  # sent questions by correlation-id, oldest first
-        self._places: dict[int, dict[int, Question]] = {}  # sent questions by connection and link
+        self._asked: OrderedDict[str, list[PendingLookup]] = (
+            OrderedDict()
+        )  # sent questions by correlation-id, oldest first
+        self._places: dict[int, dict[int, PendingLookup]] = {}  # sent questions by connection and link
         self._waiting = WaitingQuestions()
 
     def __len__(self) -> int:
@@ -114,7 +116,7 @@ class Lookups:
         if connection is not self._connection:
             self._routed.clear()
         self._connection, self._reply_to, self._send, self._expect = connection, reply_to, send, expect
-        self._several = takes_several(connection)
+        self._several = supports_lookup_batches(connection)
 
     def lost(self) -> None:
         """Decide all questions without an answer: the uplink is lost."""
@@ -134,7 +136,7 @@ class Lookups:
         worker: WorkerProcess,
         connection: RegisteredConnection,
         attach: Attach,
-        decide: Callable[[WorkerProcess, Attach, Beyond | None], None],
+        decide: Callable[[WorkerProcess, Attach, RemoteLinkRoute | None], None],
         mobile_key_of_sender: Callable[[Attach], str | None],
     ) -> bool:
         """Ask about the address of an attach; `decide` is called with the answer. Return False if no look-up is needed
@@ -173,10 +175,10 @@ class Lookups:
         place: tuple[int, int],
         text: str,
         sends: bool,
-        decide: Callable[[Beyond | None], None],
+        decide: Callable[[RemoteLinkRoute | None], None],
         early: str | None,
     ) -> None:
-        self._waiting.add(Question(place, text, sends, time.monotonic() + TIMEOUT, decide, early))
+        self._waiting.add(PendingLookup(place, text, sends, time.monotonic() + TIMEOUT, decide, early))
         if not self._several:
             self._send_some()  # otherwise `step` sends all questions of this wake together
 
@@ -185,7 +187,7 @@ class Lookups:
         in_flight = SEVERAL_IN_FLIGHT if self._several else IN_FLIGHT
         while len(self._asked) < in_flight and self._send is not None and (questions := self._waiting.take(*most)):
             correlation_id = f"client-{int(time.time()):016x}{next(self._numbers) & 0xFFFFFFFF:08x}"
-            asked = [Asked(each.text, each.sends) for each in questions]
+            asked = [LookupAddress(each.text, each.sends) for each in questions]
             if not self._send(messages.lookup(asked, self._several, self._reply_to, correlation_id)):
                 for question in questions:
                     question.end(None)
@@ -210,7 +212,7 @@ class Lookups:
         for question, kind in zip(questions, found, strict=True):
             beyond = None
             if kind != messages.NO_LINK_ROUTE and self._connection is not None:
-                beyond = Beyond(self._connection, kind == messages.SERVED)
+                beyond = RemoteLinkRoute(self._connection, kind == messages.SERVED)
             if question.key is not None:
                 self._remember(question.text, beyond is not None)
             question.end(beyond)
@@ -223,7 +225,7 @@ class Lookups:
             if len(self._routed) > MOST_ROUTED:
                 self._routed.popitem(last=False)
 
-    def _take(self, correlation_id: str) -> list[Question]:
+    def _take(self, correlation_id: str) -> list[PendingLookup]:
         """Remove and return the questions of a message."""
         questions = self._asked.pop(correlation_id, [])
         for question in questions:
@@ -276,22 +278,22 @@ class WaitingQuestions:
     """Questions that wait to be sent, taken from the connections in rotation. Owner: the look-ups."""
 
     def __init__(self) -> None:
-        self._by_connection: OrderedDict[int, OrderedDict[int, Question]] = OrderedDict()  # by link, in order
+        self._by_connection: OrderedDict[int, OrderedDict[int, PendingLookup]] = OrderedDict()  # by link, in order
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, question: Question) -> None:
+    def add(self, question: PendingLookup) -> None:
         """Add a question."""
         connection, link = question.place
         self._by_connection.setdefault(connection, OrderedDict())[link] = question
         self._count += 1
 
-    def take(self, most: int, characters: float) -> list[Question]:
+    def take(self, most: int, characters: float) -> list[PendingLookup]:
         """Remove and return the next questions: at most `most`, with at most `characters` in their addresses, but at
         least one."""
-        taken: list[Question] = []
+        taken: list[PendingLookup] = []
         while self._by_connection and len(taken) < most:
             connection, questions = next(iter(self._by_connection.items()))
             question = next(iter(questions.values()))
@@ -325,7 +327,7 @@ class WaitingQuestions:
         """Monotonic time at which the first question expires."""
         return min((next(iter(each.values())).due for each in self._by_connection.values()), default=NEVER)
 
-    def take_due(self, now: float) -> list[Question]:
+    def take_due(self, now: float) -> list[PendingLookup]:
         """Remove and return the expired questions."""
         late = [each for questions in self._by_connection.values() for each in questions.values() if each.due <= now]
         for question in late:
@@ -333,7 +335,7 @@ class WaitingQuestions:
         return late
 
 
-def _nobody(beyond: Beyond | None) -> None:
+def _nobody(beyond: RemoteLinkRoute | None) -> None:
     """Ignore the answer to a withdrawn question."""
     del beyond
 

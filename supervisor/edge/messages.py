@@ -51,26 +51,26 @@ class Precedence(NamedTuple):
     complete: bool  # all former bearers have released the consumers of the edge router
 
 
-class Taken(NamedTuple):
+class PrecedenceAnswer(NamedTuple):
     """Confirmation of a precedence by an interior router."""
 
     number: int  # of the precedence
     bears: bool  # the interior router is the bearer
 
 
-class Asked(NamedTuple):
+class LookupAddress(NamedTuple):
     """Address in a look-up."""
 
     address: str
     sender: bool  # the client's link sends to the router
 
 
-class Lookup(NamedTuple):
+class LookupQuestion(NamedTuple):
     """Look-up message. fault: status of the answer if the message is malformed."""
 
     reply_to: str | None
     correlation_id: bytes | None  # encoded
-    asked: tuple[Asked, ...]
+    asked: tuple[LookupAddress, ...]
     several: bool  # has the opcode for several addresses
     fault: int | None
 
@@ -91,12 +91,12 @@ class ManagementAnswer(NamedTuple):
     identity: str | None
 
 
-def tracking(key: str, reachable: bool) -> bytes:
+def tracking_report(key: str, reachable: bool) -> bytes:
     """Encode a report to an edge router whether a key has destinations."""
     return _header() + _value(_list([codec.encode_string(key), _flag(reachable)]))
 
 
-def read_tracking(octets: bytes) -> Tracking | Taken | None:
+def read_tracking(octets: bytes) -> Tracking | PrecedenceAnswer | None:
     """Decode a message of the tracking link; None for an unknown message, which is ignored."""
     body = _sections(octets).get(_VALUE)
     if not isinstance(body, list) or len(body) != 2 or not isinstance(body[1], bool):
@@ -104,7 +104,7 @@ def read_tracking(octets: bytes) -> Tracking | Taken | None:
     subject, holds = body
     if isinstance(subject, str):
         return Tracking(str(subject), holds)
-    return Taken(subject, holds) if _is_number(subject) else None
+    return PrecedenceAnswer(subject, holds) if _is_number(subject) else None
 
 
 def precedence(said: Precedence) -> bytes:
@@ -126,7 +126,7 @@ def read_precedence(octets: bytes) -> Precedence | None:
     return Precedence(number, tuple(map(str, routers)), complete)
 
 
-def taken(number: int, bears: bool) -> bytes:
+def precedence_answer(number: int, bears: bool) -> bytes:
     """Encode the confirmation of a precedence for an edge router."""
     return _header() + _value(_list([codec.encode_uint(number), _flag(bears)]))
 
@@ -135,7 +135,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def lookup(asked: Sequence[Asked], several: bool, reply_to: str, correlation_id: str) -> bytes:
+def lookup(asked: Sequence[LookupAddress], several: bool, reply_to: str, correlation_id: str) -> bytes:
     """Encode a look-up about one address, or about several at once."""
     properties = _properties(None, reply_to, codec.encode_string(correlation_id))
     about = _map(_numbers({"version": VERSION, "opcode": LOOKUPS_OPCODE if several else LOOKUP_OPCODE}))
@@ -143,7 +143,7 @@ def lookup(asked: Sequence[Asked], several: bool, reply_to: str, correlation_id:
     return _header() + properties + about + _value(_list(items))
 
 
-def read_lookup(octets: bytes) -> Lookup:
+def read_lookup(octets: bytes) -> LookupQuestion:
     """Decode a look-up; a malformed one has a `fault`."""
     sections = _sections(octets)
     properties = sections.get(_PROPERTIES)
@@ -164,20 +164,20 @@ def read_lookup(octets: bytes) -> Lookup:
         fault = BAD_OPCODE
     elif asked is None or (not several and len(asked) != 1):
         fault = INVALID
-    return Lookup(None if reply_to is None else str(reply_to), correlation_id, asked or (), several, fault)
+    return LookupQuestion(None if reply_to is None else str(reply_to), correlation_id, asked or (), several, fault)
 
 
-def _read_asked(body: Any) -> tuple[Asked, ...] | None:
+def _read_asked(body: Any) -> tuple[LookupAddress, ...] | None:
     """Return the addresses in the body of a look-up; None if the body is malformed or has too many."""
     if not isinstance(body, list) or not 0 < len(body) <= 2 * MOST_QUESTIONS or len(body) % 2:
         return None
     pairs = list(zip(body[::2], body[1::2], strict=True))
     if not all(isinstance(address, str) and isinstance(sender, bool) for address, sender in pairs):
         return None
-    return tuple(Asked(str(address), sender) for address, sender in pairs)
+    return tuple(LookupAddress(str(address), sender) for address, sender in pairs)
 
 
-def lookup_answer(reply_to: str, question: Lookup, status: int, found: bytes) -> bytes:
+def lookup_answer(reply_to: str, question: LookupQuestion, status: int, found: bytes) -> bytes:
     """Encode the answer to a look-up. found: as in `LookupAnswer`; one octet even if the status is an error."""
     properties = _properties(reply_to, None, question.correlation_id or _NULL)
     opcode = LOOKUPS_OPCODE if question.several else LOOKUP_OPCODE

@@ -17,8 +17,8 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.attachment import OwnLink
-from supervisor.edge.proxies import Proxies, announced
+from supervisor.edge.attachment import RouterLinkState
+from supervisor.edge.proxies import Proxies, is_announceable
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.processes.epochs import Epochs
@@ -28,7 +28,7 @@ from supervisor.subsystem import NEVER, Subsystem
 CONFINED: Final = ("qd:no-route-to-dest", "The address is known at its edge router alone")
 
 
-class Peer:
+class EdgePeerRouter:
     """Edge router at the other end of an inter-edge connection. Owner: the peers."""
 
     def __init__(self, container: str, proxies: Proxies) -> None:
@@ -37,7 +37,7 @@ class Peer:
         self.bearer: RegisteredConnection | None = None  # connection with the link for messages to this router itself
 
 
-class Peers(Subsystem):
+class EdgePeers(Subsystem):
     """All edge routers with a connection of role inter-edge to this one. Owner: the core."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Peers(Subsystem):
         self._close_link = close_link
         self._waker = waker
         self._log = log
-        self._peers: dict[str, Peer] = {}  # by mark
+        self._peers: dict[str, EdgePeerRouter] = {}  # by mark
         self._confined: dict[
             str, AddressRecord
         ] = {}  # addresses by key that became local and still have consumers at peers
@@ -78,7 +78,7 @@ class Peers(Subsystem):
         for peer in self._peers.values():
             members = peer.proxies.members.values()
             links = (link for connection in members for link in connection.links.values() if link.consumer and link.up)
-            there = {link.record.key for link in links if link.record is not None and announced(link.record.key)}
+            there = {link.record.key for link in links if link.record is not None and is_announceable(link.record.key)}
             row = len(members), len(peer.proxies.receivers), len(there)
             before = found.get(peer.container, (0, 0, 0))
             found[peer.container] = (row[0] + before[0], row[1] + before[1], row[2] + before[2])
@@ -94,7 +94,7 @@ class Peers(Subsystem):
                 self._table, self._epochs, self._settings, self._initiated_links, self._waker, self._announces,
                 senders=False,
             )  # fmt: skip
-            peer = self._peers[mark] = Peer(container, proxies)
+            peer = self._peers[mark] = EdgePeerRouter(container, proxies)
             if isinstance(connection.origin, ConnectorConfig):
                 proxies.gather(connection.origin.parallel_connections)
         self._write(f"Edge connection (id={connection.number}) to edge router '{container}' established")
@@ -103,7 +103,7 @@ class Peers(Subsystem):
         if peer.bearer is None:
             self._bear(peer, connection)
 
-    def _bear(self, peer: Peer, connection: RegisteredConnection) -> None:
+    def _bear(self, peer: EdgePeerRouter, connection: RegisteredConnection) -> None:
         """Attach the link for messages to this router itself on a connection."""
         peer.bearer = connection
         own = InitiatedLinkOptions(
@@ -112,7 +112,7 @@ class Peers(Subsystem):
         self._attach(connection, False, own)
 
     def _attach(self, connection: RegisteredConnection, outgoing: bool, wanted: InitiatedLinkOptions) -> None:
-        self._initiated_links.attach_with_options(connection, outgoing, wanted, OwnLink(lambda own: None))
+        self._initiated_links.attach_with_options(connection, outgoing, wanted, RouterLinkState(lambda own: None))
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         mark = connection.way.peer
@@ -135,7 +135,7 @@ class Peers(Subsystem):
         """Return whether an address may be announced to peers. An exchange forwards only at the router where a message
         entered, so it is not announced."""
         record = self._table.records.get(key)
-        if not announced(key) or (record is not None and (record.inproc or record.exchange is not None)):
+        if not is_announceable(key) or (record is not None and (record.inproc or record.exchange is not None)):
             return False
         return self._settings.current.lookup(key[2:]).scope != LOCAL
 

@@ -18,7 +18,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.bundles import takes_early, tells
+from supervisor.edge.bundles import reports_all_addresses, supports_early_senders
 from supervisor.links.attach import (
     FALLBACK_CAPABILITY,
     NO_LINK_ROUTE,
@@ -44,7 +44,7 @@ _OWN: Final = ("$management",)
 _SERVICES: Final = "_$qd."
 
 
-class Use(Enum):
+class UplinkUse(Enum):
     """Messages of local producers that go to an interior router."""
 
     NOTHING = "nothing"
@@ -77,7 +77,7 @@ class Proxies:
         self.after_answers: Final = after_answers
         self._unanswered: Final = unanswered
         self._sends = senders
-        self._use = Use.NOTHING
+        self._use = UplinkUse.NOTHING
         self.table: Final = table
         self.epochs: Final = epochs
         self.settings: Final = settings
@@ -89,8 +89,10 @@ class Proxies:
         self._loads: dict[int, int] = {}  # number of links on each member
         self._gathering = NEVER  # monotonic time at which the wait for further members ends
         self._expected = 1  # number of members that the connector makes
-        self.receivers: dict[str, _Proxy] = {}  # links on which the interior router sends, by key of the address
-        self.senders: dict[str, _Sender] = {}
+        self.receivers: dict[
+            str, _ReceiverProxy
+        ] = {}  # links on which the interior router sends, by key of the address
+        self.senders: dict[str, _SenderProxy] = {}
         self._changed: dict[str, None] = {}  # keys of addresses whose users have changed
         self._later: dict[str, None] = {}  # keys of addresses without producers, handled A_WAKE at a time
         self._hold_ends = NEVER  # end of HOLD in the present burst; NEVER outside a burst
@@ -141,7 +143,7 @@ class Proxies:
         if sender is not None:
             sender.track(reachable)
 
-    def send(self, use: Use) -> None:
+    def send(self, use: UplinkUse) -> None:
         """Set which messages of local producers go to this interior router."""
         if use is not self._use:
             self._use = use
@@ -150,7 +152,7 @@ class Proxies:
 
     def sends(self, record: AddressRecord) -> bool:
         """Return whether messages to an address go to this interior router."""
-        return self._use is Use.ALL or (self._use is Use.ANYCAST and record.treatment != MULTICAST)
+        return self._use is UplinkUse.ALL or (self._use is UplinkUse.ANYCAST and record.treatment != MULTICAST)
 
     @property
     def settled(self) -> bool:
@@ -204,7 +206,7 @@ class Proxies:
     def _may_be_early(self, key: str, connection: RegisteredConnection) -> bool:
         """Return whether a sender can be attached early: the capability NO_LINK_ROUTE must be free to use."""
         setting = self.settings.current.lookup(key[2:])
-        return takes_early(connection) and capability_of(key[1], setting, outgoing=True) is None
+        return supports_early_senders(connection) and capability_of(key[1], setting, outgoing=True) is None
 
     def _not_expected(self, key: str, record: AddressRecord) -> None:
         """Release an expected producer, which has attached or will not."""
@@ -278,7 +280,7 @@ class Proxies:
         there = self.receivers.get(key)
         if wanted and there is None:
             assert record is not None
-            self.receivers[key] = _Proxy(self, record, self._least(), outgoing=False)
+            self.receivers[key] = _ReceiverProxy(self, record, self._least(), outgoing=False)
         elif not wanted and there is not None:
             del self.receivers[key]
             there.close()
@@ -291,13 +293,13 @@ class Proxies:
             assert record is not None
             connection = self._least()
             if produced or self._may_be_early(key, connection):
-                self.senders[key] = _Sender(self, record, connection, outgoing=True, early=not produced)
+                self.senders[key] = _SenderProxy(self, record, connection, outgoing=True, early=not produced)
         elif not wanted and there is not None:
             del self.senders[key]
             there.close()
 
 
-class _Proxy:
+class _ReceiverProxy:
     """Receiver at the interior router for messages to local consumers. Owner: the proxies."""
 
     def __init__(
@@ -372,7 +374,7 @@ class _Proxy:
             self.owner.initiated_links.detach(self.connection, self._identity)
 
 
-class _Sender(_Proxy):
+class _SenderProxy(_ReceiverProxy):
     """Sender at the interior router for messages of local producers. Owner: the proxies."""
 
     reachable = False  # the interior router has reported destinations beyond
@@ -410,9 +412,9 @@ class _Sender(_Proxy):
         self.apply()
         if active and self._told:
             self._hear()
-        elif active and not tells(self.connection):
+        elif active and not reports_all_addresses(self.connection):
             # A 1.19 interior router reports destinations before its next answer, and never reports their absence.
-            if choosy(self.record) and self.owner.after_answers is not None:
+            if needs_all_destinations(self.record) and self.owner.after_answers is not None:
                 self.owner.after_answers(self.key[2:], self._tell)
             else:
                 self._tell()
@@ -425,7 +427,7 @@ class _Sender(_Proxy):
         self._tell()
 
     def apply(self) -> None:
-        """Make the link a consumer of its address while there are destinations beyond and `Use` allows it."""
+        """Make the link a consumer of its address while there are destinations beyond and `UplinkUse` allows it."""
         reachable = self.reachable and self.owner.sends(self.record)
         link, table = self.link, self.owner.table
         if link is None or not self._up or link.closed or not self._open:
@@ -465,13 +467,13 @@ def capability_of(phase: str, setting: AddressSetting, *, outgoing: bool) -> str
     return f"{WAYPOINT_CAPABILITY}.{number if outgoing else number + 1}"
 
 
-def choosy(record: AddressRecord) -> bool:
+def needs_all_destinations(record: AddressRecord) -> bool:
     """Return whether a message to an address could miss destinations that are not known yet: each of them gets a copy
     (multicast), or consumers are preferred to a fallback."""
     return record.treatment == MULTICAST or record.fallback is not None or record.primary is not None
 
 
-def announced(key: str) -> bool:
+def is_announceable(key: str) -> bool:
     """Return whether an address may be announced to other routers."""
     name = key[2:]
     return key[0] == MOBILE and name not in _OWN and not name.startswith(_SERVICES)

@@ -23,13 +23,13 @@ _CREATE: Final = "create"
 _DELETE: Final = "delete"
 
 
-class _State(Enum):
+class _RouteProxyState(Enum):
     ABSENT = "absent"  # unknown to the interior router
     ASKED = "asked"  # a request about it is unanswered
     PRESENT = "present"
 
 
-class _Proxy:
+class _RouteProxy:
     """Link route at the interior router. Owner: the route proxies."""
 
     __slots__ = ("direction", "due", "identity", "key", "name", "pattern", "request", "state", "wanted")
@@ -40,7 +40,7 @@ class _Proxy:
         self.pattern = f"{address.key[1:]}/#" if address.key[0] in _PREFIXES else address.key[1:]
         self.direction = address.direction
         self.wanted = True
-        self.state = _State.ABSENT
+        self.state = _RouteProxyState.ABSENT
         self.identity = ""  # management identity at the interior router
         self.request = ("", "")  # correlation-id and operation of the last request
         self.due = 0.0  # monotonic time at which the request has failed, or the next one may be sent
@@ -52,8 +52,8 @@ class RouteProxies:
     def __init__(self, router_id: str, link_routes: LocalLinkRoutes, waker: Waker) -> None:
         self._router_id = router_id
         self._waker = waker
-        self._proxies: dict[str, _Proxy] = {}  # by key of the address
-        self._requests: dict[str, _Proxy] = {}  # by correlation-id
+        self._proxies: dict[str, _RouteProxy] = {}  # by key of the address
+        self._requests: dict[str, _RouteProxy] = {}  # by correlation-id
         self._numbers = itertools.count(1)
         self._reply_to = ""
         self._send: Callable[[bytes], bool] | None = None
@@ -69,7 +69,7 @@ class RouteProxies:
         self._send = None
         self._requests.clear()
         for key, proxy in list(self._proxies.items()):
-            proxy.state, proxy.due = _State.ABSENT, 0.0
+            proxy.state, proxy.due = _RouteProxyState.ABSENT, 0.0
             if not proxy.wanted:
                 del self._proxies[key]
 
@@ -91,7 +91,7 @@ class RouteProxies:
         proxy = self._proxies.get(address.key)
         if address.connections:
             if proxy is None:
-                proxy = self._proxies[address.key] = _Proxy(address, self._router_id)
+                proxy = self._proxies[address.key] = _RouteProxy(address, self._router_id)
             proxy.wanted = True
         elif proxy is not None:
             proxy.wanted = False
@@ -103,19 +103,19 @@ class RouteProxies:
             return
         now = time.monotonic()
         for key, proxy in list(self._proxies.items()):
-            if proxy.state is _State.ASKED and proxy.due <= now:
+            if proxy.state is _RouteProxyState.ASKED and proxy.due <= now:
                 self._requests.pop(proxy.request[0], None)
-                proxy.state = _State.ABSENT if proxy.request[1] == _CREATE else _State.PRESENT
-            if proxy.state is _State.ASKED or proxy.due > now:
+                proxy.state = _RouteProxyState.ABSENT if proxy.request[1] == _CREATE else _RouteProxyState.PRESENT
+            if proxy.state is _RouteProxyState.ASKED or proxy.due > now:
                 continue
-            if proxy.wanted and proxy.state is _State.ABSENT:
+            if proxy.wanted and proxy.state is _RouteProxyState.ABSENT:
                 self._ask(proxy, _CREATE, now)
-            elif not proxy.wanted and proxy.state is _State.PRESENT:
+            elif not proxy.wanted and proxy.state is _RouteProxyState.PRESENT:
                 self._ask(proxy, _DELETE, now)
             elif not proxy.wanted:
                 del self._proxies[key]
 
-    def _ask(self, proxy: _Proxy, what: str, now: float) -> None:
+    def _ask(self, proxy: _RouteProxy, what: str, now: float) -> None:
         assert self._send is not None
         correlation_id = f"client-{int(time.time()):016x}{next(self._numbers) & 0xFFFFFFFF:08x}"
         if what == _CREATE:
@@ -128,7 +128,7 @@ class RouteProxies:
             proxy.due = now + RETRY
             return
         proxy.request = (correlation_id, what)
-        proxy.state, proxy.due = _State.ASKED, now + TIMEOUT
+        proxy.state, proxy.due = _RouteProxyState.ASKED, now + TIMEOUT
         self._requests[correlation_id] = proxy
 
     def answered(self, answer: ManagementAnswer) -> None:
@@ -140,10 +140,10 @@ class RouteProxies:
         done = answer.status == _CREATED and answer.identity is not None if created else answer.status in _GONE
         proxy.due = 0.0 if done else time.monotonic() + RETRY
         if created == done:
-            proxy.state = _State.PRESENT
+            proxy.state = _RouteProxyState.PRESENT
             proxy.identity = answer.identity or proxy.identity
         else:
-            proxy.state = _State.ABSENT
+            proxy.state = _RouteProxyState.ABSENT
         self._waker.wake()
 
     @property
@@ -154,6 +154,6 @@ class RouteProxies:
         waiting = (
             proxy.due
             for proxy in self._proxies.values()
-            if proxy.state is _State.ASKED or proxy.wanted != (proxy.state is _State.PRESENT)
+            if proxy.state is _RouteProxyState.ASKED or proxy.wanted != (proxy.state is _RouteProxyState.PRESENT)
         )
         return min(waiting, default=NEVER)

@@ -13,7 +13,7 @@ from router.addressing.settings import MULTICAST
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.bundles import shared
+from supervisor.edge.bundles import has_several_uplinks
 from supervisor.edge.messages import Precedence
 
 NEVER: Final = math.inf
@@ -21,7 +21,7 @@ PATIENCE: Final = 3.0  # seconds for an interior router to become reachable afte
 _CLASSES: Final = (MOBILE, EDGE)  # address classes that are known in the whole network
 
 
-class Ways(Protocol):
+class RouterPaths(Protocol):
     """Paths to other interior routers."""
 
     @property
@@ -32,7 +32,7 @@ class Ways(Protocol):
         """Return the connections to the next hop towards a router; empty if it is unreachable."""
 
 
-class _Edge:
+class _StandbyEdge:
     """Edge router with several uplinks. Owner: the standby."""
 
     __slots__ = ("bears", "connections", "links", "said", "since")
@@ -48,18 +48,18 @@ class _Edge:
 class Standby:
     """All edge routers with several uplinks. Owner: the edges."""
 
-    def __init__(self, router_id: str, table: AddressTable, ways: Ways | None) -> None:
+    def __init__(self, router_id: str, table: AddressTable, ways: RouterPaths | None) -> None:
         self._router_id = router_id
         self._table = table
         self._ways = ways
-        self._edges: dict[int, _Edge] = {}  # by number of the bundle
-        self._path_changes = 0  # value of `Ways.path_changes` at the last check
+        self._edges: dict[int, _StandbyEdge] = {}  # by number of the bundle
+        self._path_changes = 0  # value of `RouterPaths.path_changes` at the last check
         self.deadline = NEVER  # monotonic time at which PATIENCE ends for an unreachable router
 
     def opened(self, connection: RegisteredConnection) -> None:
         """Count an opened edge connection."""
-        if shared(connection):
-            self._edges.setdefault(connection.edge, _Edge()).connections += 1
+        if has_several_uplinks(connection):
+            self._edges.setdefault(connection.edge, _StandbyEdge()).connections += 1
 
     def closed(self, connection: RegisteredConnection) -> None:
         """Forget a closed edge connection."""
@@ -118,7 +118,7 @@ class Standby:
         waiting = (edge.since + PATIENCE for edge in self._edges.values() if edge.since and not edge.bears)
         self.deadline = min(waiting, default=NEVER)
 
-    def _apply(self, edge: _Edge) -> None:
+    def _apply(self, edge: _StandbyEdge) -> None:
         """Bind the consumers that belong here and unbind the others."""
         edge.bears = self._bears(edge)
         for link in edge.links.values():
@@ -126,7 +126,7 @@ class Standby:
             if record is not None and link.waits == _counts(edge, record):
                 self._move(link, record)
 
-    def _bears(self, edge: _Edge) -> bool:
+    def _bears(self, edge: _StandbyEdge) -> bool:
         """Return whether this router is the first reachable one in the precedence of an edge router."""
         if edge.said is None or self._router_id not in edge.said.routers:
             edge.since = 0.0
@@ -156,7 +156,7 @@ class Standby:
             self._table.remove_consumer(record, *place)
 
 
-def _counts(edge: _Edge, record: AddressRecord) -> bool:
+def _counts(edge: _StandbyEdge, record: AddressRecord) -> bool:
     """Return whether consumers of an address are bound here. A multicast message must not reach them through two
     routers, so it waits for a complete precedence. An anycast message goes through one router only and
     need not wait."""

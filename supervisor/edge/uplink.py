@@ -19,12 +19,12 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
-from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, Parts
+from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, AttachmentParts
 from supervisor.edge.bearer import Bearer
-from supervisor.edge.bundles import shares, takes_bundles
+from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
 from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
-from supervisor.edge.proxies import announced
+from supervisor.edge.proxies import is_announceable
 from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.links.attach import HEARTBEAT_KEY
 from supervisor.links.initiated import InitiatedLinks
@@ -67,7 +67,7 @@ class Uplink(Subsystem):
         in_process.handle(ANSWER_SERVICE, self._answer)
         self.lookups: Final = Lookups(link_routes, waker, self.scope)
         self.first_credit: Final = FirstCredit(self._hears)
-        self._parts: Final = Parts(
+        self._parts: Final = AttachmentParts(
             router_id=router.id,
             several=router.all_uplinks,
             record=record,
@@ -114,7 +114,7 @@ class Uplink(Subsystem):
     def announces(self, key: str) -> bool:
         """Return whether an address may be announced to the interior router."""
         record = self._table.records.get(key)
-        if not announced(key) or (record is not None and record.inproc):
+        if not is_announceable(key) or (record is not None and record.inproc):
             return False
         return self.scope(key[2:]) == NETWORK
 
@@ -150,12 +150,12 @@ class Uplink(Subsystem):
         """Return whether an interior router becomes an uplink: as the first one, or as one of several."""
         if not self._attachments:
             return True
-        return self._several and shares(connection) and all(each.shares for each in self._attachments)
+        return self._several and supports_several_uplinks(connection) and all(each.shares for each in self._attachments)
 
     def _attach(self, connection: RegisteredConnection, *, gather: bool = False) -> None:
         attachment = Attachment(self._parts, connection)
         self._attachments.append(attachment)
-        if gather and isinstance(connection.origin, ConnectorConfig) and takes_bundles(connection):
+        if gather and isinstance(connection.origin, ConnectorConfig) and supports_bundles(connection):
             attachment.proxies.gather(connection.origin.parallel_connections)
         self._activate(attachment, connection)
         self._bearer.step(self._attachments)
@@ -208,7 +208,9 @@ class Uplink(Subsystem):
         if there is not None:
             self._write(f"{lost}, activating alternate id={there.number}" if bears else lost)
             return
-        alternate = min(self._open.values(), key=lambda each: not (self._several and shares(each)), default=None)
+        alternate = min(
+            self._open.values(), key=lambda each: not (self._several and supports_several_uplinks(each)), default=None
+        )
         if alternate is None:
             self._write(f"{lost}, no alternate connection available")
             return
@@ -290,6 +292,6 @@ class Uplink(Subsystem):
 
 def _bundled(attachment: Attachment, connection: RegisteredConnection) -> bool:
     """Return whether a connection leads to the same interior router, and that router supports bundles."""
-    if attachment.container != (connection.container or "") or not takes_bundles(connection):
+    if attachment.container != (connection.container or "") or not supports_bundles(connection):
         return False
-    return all(takes_bundles(each) for each in attachment.proxies.members.values())
+    return all(supports_bundles(each) for each in attachment.proxies.members.values())

@@ -12,7 +12,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.interior import Edges
-from supervisor.edge.lookups import Beyond
+from supervisor.edge.lookups import RemoteLinkRoute
 from supervisor.edge.uplink import Uplink
 from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.links.attach import TRACKING_KEY, AttachAccepted, AttachDecider, AttachRefused, AttachRouted
@@ -101,7 +101,7 @@ class LinkHandler(Subsystem):
         else:
             self._decide(worker, message, None)
 
-    def _decide(self, worker: WorkerProcess, message: control.Attach, beyond: Beyond | None) -> None:
+    def _decide(self, worker: WorkerProcess, message: control.Attach, beyond: RemoteLinkRoute | None) -> None:
         """Answer an attach. beyond: the interior router's link route that matches the attach."""
         connection = worker.connections.get(message.conn)
         if connection is None:

@@ -6,11 +6,11 @@ from router.addressing.address import EDGE, LOCAL, MOBILE, UPLINK, edge_id, key,
 from router.addressing.settings import NETWORK
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
-from supervisor.edge.peers import Peers
+from supervisor.edge.peers import EdgePeers
 from supervisor.edge.uplink import Uplink
 
 
-def add_peers(peers: Peers, table: AddressTable, text: str, record_key: str, verdict: dict[str, Any]) -> bool:
+def add_peers(peers: EdgePeers, table: AddressTable, text: str, record_key: str, verdict: dict[str, Any]) -> bool:
     """Add connected edge routers with consumers of an address to the verdict. text: the address in the request.
 
     Returns True if the address belongs to one of these edge routers.
@@ -30,7 +30,7 @@ def add_peers(peers: Peers, table: AddressTable, text: str, record_key: str, ver
     return False
 
 
-def _edge_descriptions(peers: Peers, record: AddressRecord) -> list[str]:
+def _edge_descriptions(peers: EdgePeers, record: AddressRecord) -> list[str]:
     """Return descriptions of the edge routers with consumers of an address."""
     found = sorted({(way.cost, way.peer) for way in (record.edges or {}).values() if way.peer})
     return [f"'{peers.container(mark)}' (cost {cost})" for cost, mark in found]

@@ -20,14 +20,14 @@ from supervisor.edge.messages import (
     NOT_FOUND,
     SERVED,
     UNSERVED,
-    Asked,
-    Lookup,
+    LookupAddress,
+    LookupQuestion,
     Precedence,
     lookup_answer,
+    precedence_answer,
     read_lookup,
     read_precedence,
-    taken,
-    tracking,
+    tracking_report,
 )
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from tests.unit.supervisor.harness import attach
@@ -90,8 +90,8 @@ class EdgeRouter:
         self.configuration = load_text("router.conf", CONFIGURATION.replace("one", uplinks) + "".join(sections))
         self.unanswered: set[str] = set()  # addresses whose links the interior routers leave unanswered
         self.precedences: dict[int, list[Precedence]] = {}  # precedences announced to interior routers, by connection
-        self.pending_lookups: dict[int, list[Asked]] = {}  # addresses without an answer, by connection
-        self._lookups: dict[int, list[Lookup]] = {}  # messages that ask about these addresses
+        self.pending_lookups: dict[int, list[LookupAddress]] = {}  # addresses without an answer, by connection
+        self._lookups: dict[int, list[LookupQuestion]] = {}  # messages that ask about these addresses
         self._found: dict[int, list[int]] = {}  # answers collected for the first of these messages
         self.answered: list[int] = []  # links whose attach has been answered, by number
         self.core = RouterCore(self.configuration, ProcessLog(QUIET), 4000, lambda number: None)
@@ -140,7 +140,7 @@ class EdgeRouter:
 
     def confirm_precedence(self, connection: RegisteredConnection) -> None:
         """Confirm the last precedence on behalf of an interior router."""
-        octets = taken(self.precedences[connection.number][-1].number, True)
+        octets = precedence_answer(self.precedences[connection.number][-1].number, True)
         self.uplink._tracking(LocalMessage(0, connection.number, octets))
         self.settle()
 
@@ -185,7 +185,7 @@ class EdgeRouter:
 
     def track(self, connection: RegisteredConnection, key: str, reachable: bool) -> None:
         """Report on behalf of an interior router whether an address has destinations."""
-        self.uplink._tracking(LocalMessage(0, connection.number, tracking(key, reachable)))
+        self.uplink._tracking(LocalMessage(0, connection.number, tracking_report(key, reachable)))
         self.settle()
 
     def proxies(self, connection: RegisteredConnection, direction: str) -> list[str]:

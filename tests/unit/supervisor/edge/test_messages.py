@@ -3,7 +3,15 @@
 import pytest
 
 from supervisor.edge import messages
-from supervisor.edge.messages import Asked, Lookup, LookupAnswer, ManagementAnswer, Precedence, Taken, Tracking
+from supervisor.edge.messages import (
+    LookupAddress,
+    LookupAnswer,
+    LookupQuestion,
+    ManagementAnswer,
+    Precedence,
+    PrecedenceAnswer,
+    Tracking,
+)
 from supervisor.management.response import Response, encode
 
 HEADER = "005370d0000000050000000142"
@@ -46,9 +54,9 @@ CREATE = octets(
 
 
 def test_tracking_message_round_trips():
-    assert messages.tracking("M0bal.3", True) == TRACKING
+    assert messages.tracking_report("M0bal.3", True) == TRACKING
     assert messages.read_tracking(TRACKING) == Tracking("M0bal.3", True)
-    assert messages.read_tracking(messages.tracking("MFx", False)) == Tracking("MFx", False)
+    assert messages.read_tracking(messages.tracking_report("MFx", False)) == Tracking("MFx", False)
 
 
 PRECEDENCE = octets(HEADER, "005377d000000016000000035207d00000000a00000002a10141a1014242")
@@ -59,18 +67,18 @@ def test_precedence_of_several_uplinks_round_trips():
     precedence = Precedence(7, ("A", "B"), complete=False)
     assert messages.precedence(precedence) == PRECEDENCE
     assert messages.read_precedence(PRECEDENCE) == precedence
-    assert messages.taken(7, True) == TAKEN
-    assert messages.read_tracking(TAKEN) == Taken(7, True), "one link has both"
+    assert messages.precedence_answer(7, True) == TAKEN
+    assert messages.read_tracking(TAKEN) == PrecedenceAnswer(7, True), "one link has both"
 
 
 ENCODED = b"\xa1\x1f" + CORRELATION.encode()
-ASKED = (Asked("bal.2", False),)
-SEVERAL = (Asked("bal.2", False), Asked("lr.x", True), Asked("lr.y", True))
+ASKED = (LookupAddress("bal.2", False),)
+SEVERAL = (LookupAddress("bal.2", False), LookupAddress("lr.x", True), LookupAddress("lr.y", True))
 
 
 def test_lookup_message_round_trips():
     assert messages.lookup(ASKED, False, REPLY_TO, CORRELATION) == LOOKUP
-    assert messages.read_lookup(LOOKUP) == Lookup(REPLY_TO, ENCODED, ASKED, False, None)
+    assert messages.read_lookup(LOOKUP) == LookupQuestion(REPLY_TO, ENCODED, ASKED, False, None)
 
 
 @pytest.mark.parametrize("status", [messages.FOUND, messages.NOT_FOUND])
@@ -86,16 +94,16 @@ def test_lookup_answer_round_trips(status):
 def test_several_lookups_share_one_message():
     octets = messages.lookup(SEVERAL, True, REPLY_TO, CORRELATION)
     question = messages.read_lookup(octets)
-    assert question == Lookup(REPLY_TO, ENCODED, SEVERAL, True, None)
+    assert question == LookupQuestion(REPLY_TO, ENCODED, SEVERAL, True, None)
     found = bytes((messages.NO_LINK_ROUTE, messages.SERVED, messages.UNSERVED))
     answer = messages.lookup_answer(REPLY_TO, question, messages.FOUND, found)
     assert messages.read_answer(answer) == LookupAnswer(CORRELATION, messages.FOUND, found)
 
 
 def test_lookups_in_message_are_bounded():
-    many = [Asked("a", True)] * messages.MOST_QUESTIONS
+    many = [LookupAddress("a", True)] * messages.MOST_QUESTIONS
     assert messages.read_lookup(messages.lookup(many, True, REPLY_TO, CORRELATION)).fault is None
-    many.append(Asked("a", True))
+    many.append(LookupAddress("a", True))
     assert messages.read_lookup(messages.lookup(many, True, REPLY_TO, CORRELATION)).fault == messages.INVALID
     assert messages.read_lookup(messages.lookup([], True, REPLY_TO, CORRELATION)).fault == messages.INVALID
     assert messages.read_lookup(messages.lookup(SEVERAL, False, REPLY_TO, CORRELATION)).fault == messages.INVALID
