@@ -1,7 +1,7 @@
-"""What tests of accounting share.
+"""Fixture, configuration and outcomes shared by the tests of delivery accounting.
 
-Each test says by how much the router's counters grow; whatever is not named must not change. After each test, when all
-peers have gone, the gauges are back at zero and as many deliveries have ended as have come.
+Each test names the counters that grow and by how much; all other counters must not change. After each test, when all
+peers have disconnected, the gauges are zero again and as many deliveries have ended as were received.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.counters import Counters
 from tests.system.router import Router, Section, listener
 
-#: Deliveries a link of listener "ten" is meant to hold.
+#: Link capacity, in deliveries, of the listener "ten".
 TEN = 10
 SECTIONS: list[Section] = [
     listener("ten", linkCapacity=TEN),
@@ -28,7 +28,7 @@ SECTIONS: list[Section] = [
     ("binding", {"name": "two", "exchangeName": "ex", "bindingKey": "a.#", "nextHopAddress": "ex.two"}),
     ("exchange", {"name": "other", "address": "other", "alternateAddress": "other.alternate"}),
 ]
-#: Octets that make a message be forwarded before it is complete.
+#: Octets after which the router forwards a message before it is complete.
 STREAMING = 200_000
 OUTCOMES = {
     "accepted": frames.ACCEPTED,
@@ -46,8 +46,8 @@ LOSSES: dict[str, Callable[[PeerReceiver | PeerSender], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def counters(router: Router, peers: list[AmqpPeer]) -> Iterator[Counters]:
-    """The router's counters. Afterwards everybody leaves, the gauges become zero and the sums agree."""
+def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
+    """Yield the router's counters. Afterwards drop all peers, and check that gauges are zero and sums balance."""
     with Counters(router) as found:
         before = found.totals()
         yield found
@@ -57,6 +57,6 @@ def counters(router: Router, peers: list[AmqpPeer]) -> Iterator[Counters]:
         found.wait_balance(before)
 
 
-def all_settled(sender: PeerSender, numbers: list[int]) -> list[str | None]:
-    """Wait for the settled outcomes; gives their names."""
+def all_settled(sender: Sender, numbers: list[int]) -> list[str | None]:
+    """Return the names of the settled outcomes, after waiting for all of them."""
     return [sender.outcome(number).name for number in numbers]

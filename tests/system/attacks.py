@@ -1,4 +1,4 @@
-"""Attacks of `python -m loadtests.attacks`, each once, by processes of their own beside bystanders."""
+"""Attacks of `python -m loadtests.attacks`, each played once by its own process beside bystanders."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from loadtests.attacks.plays import BROKERS
 from tests.system.bystanders.site import BystanderSite
 from tests.system.router import ROOT, Router, Section, listener
 
-#: MiB that a connection may have the router hold.
+#: Receive buffer limit of a connection in MiB.
 BUFFERED = 64
-#: Octets: most that a worker may need for that; the attacks that have no other bound would use more.
+#: Memory limit of a worker in octets. Attacks that no other limit stops would exceed it.
 MEMORY_MOST = 250 << 20
 SECTIONS: list[Section] = [
     listener("attackers", maxBufferedMegabytes=BUFFERED),
@@ -23,13 +23,13 @@ SECTIONS: list[Section] = [
         for direction in ("in", "out")
     ),
 ]
-#: Seconds after which an attacker begins no further round.
+#: Seconds after which an attacker starts no further round.
 ONE_ROUND = 0.01
 PATIENCE = 100.0
 
 
 def play(router: Router, site: BystanderSite, name: str) -> None:
-    """Play one round. Raises AssertionError when the attack was not played."""
+    """Play one round of an attack; raise AssertionError if it was not played."""
     ports = router.ports["attackers"], router.ports["brokers"], site.neighbour.port
     words = [sys.executable, "-m", "loadtests.attacks.play", name, *map(str, (*ports, ONE_ROUND))]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -1,11 +1,11 @@
 """Fixtures of the system tests.
 
-`router` is shared by a test module; the module adds to its configuration with `SECTIONS`, to its command line with
-`OPTIONS`. Tests that need a router to themselves use `start`. `connect` opens a scripted peer to the shared router.
-In modules with `pytestmark = pytest.mark.adversarial` these routers have bystanders, checked after each test. Those of
-the shared router also use a neighbour router, by a connection of the role that the module's `NEIGHBOUR` names.
+`router` is shared by a test module; the module's `SECTIONS` extend its configuration, `OPTIONS` its command line. Tests
+that need a private router use `start`. `connect` opens a scripted peer to the shared router. In modules with
+`pytestmark = pytest.mark.adversarial` these routers have bystanders, which are checked after each test. Bystanders of
+the shared router also use a neighbour router, over a connection of the role that the module's `NEIGHBOUR` names.
 
-How many workers routers have: tests/worker_counts.py.
+tests/worker_counts.py sets the number of workers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN_LINES = 80
 
 @pytest.fixture
 def workers(request: pytest.FixtureRequest) -> int:
-    """Number of workers for private routers."""
+    """Return the number of workers of private routers."""
     return int(request.param)
 
 
@@ -50,12 +50,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _adversarial(request: pytest.FixtureRequest) -> bool:
-    """Return whether the module's tests misbehave, so that its routers get bystanders."""
+    """Return whether the module's tests are adversarial, so that its routers get bystanders."""
     return request.node.get_closest_marker("adversarial") is not None
 
 
 def _disturbs(request: pytest.FixtureRequest) -> bool:
-    """Return whether the test harms everybody on purpose: its router has no bystanders, or new ones after it."""
+    """Return whether the test harms all clients on purpose.
+
+    Private routers of such a test have no bystanders; the shared router gets new ones after it.
+    """
     return request.node.get_closest_marker("disturbs") is not None
 
 
@@ -76,7 +79,7 @@ def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def bystanders(
     _shared: Router, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BystanderSite | None]:
-    """The bystanders of the shared router, in modules of adversarial tests."""
+    """Yield the bystanders of the shared router in adversarial modules, otherwise None."""
     if not _adversarial(request):
         yield None
         return
@@ -88,7 +91,7 @@ def bystanders(
 
 @pytest.fixture
 def router(_shared: Router, bystanders: BystanderSite | None, request: pytest.FixtureRequest) -> Iterator[Router]:
-    """The router of this test module; started anew if a test before has killed it."""
+    """Yield the router of this test module, restarted if an earlier test has killed it."""
     if not _shared.alive:
         _shared.kill()
         _shared.start()
@@ -108,9 +111,9 @@ def router(_shared: Router, bystanders: BystanderSite | None, request: pytest.Fi
 
 @pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    """Start private routers: start(sections, workers=1, text=None, options=(), program=()).
+    """Yield a function that starts private routers: start(sections, workers=1, text=None, options=(), program=()).
 
-    They are stopped, with all checks, after the test. In adversarial tests they have bystanders, unless their
+    The routers are stopped with all checks after the test. In adversarial tests they have bystanders, unless their
     configuration is given as text.
     """
     routers: list[Router] = []
@@ -138,7 +141,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
         return router
 
     yield start_router
-    with ExitStack() as stack:  # all are ended, whatever the checks say
+    with ExitStack() as stack:  # stops all of them even if a check fails
         for site in sites:
             stack.callback(site.stop)
             stack.callback(site.check)
@@ -150,17 +153,17 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def peers() -> Iterator[list[AmqpPeer]]:
-    """Peers to be dropped after the test."""
-    made: list[AmqpPeer] = []
+def peers() -> Iterator[list[Peer]]:
+    """Yield a list of peers to be dropped after the test."""
+    made: list[Peer] = []
     yield made
     for peer in made:
         peer.drop()
 
 
 @pytest.fixture
-def connect(router: Router, peers: list[AmqpPeer]) -> Connect:
-    """connect(listener="", **open_fields): an opened peer to the shared router."""
+def connect(router: Router, peers: list[Peer]) -> Connect:
+    """Return connect(listener="", **open_fields), which opens a peer to the shared router."""
 
     def opened(listener: str = "", **fields: Any) -> AmqpPeer:
         peer = AmqpPeer.opened(router.ports[listener], **fields)
@@ -171,8 +174,8 @@ def connect(router: Router, peers: list[AmqpPeer]) -> Connect:
 
 
 @pytest.fixture
-def dial(router: Router, peers: list[AmqpPeer]) -> Connect:
-    """dial(listener=""): a peer that is connected and has sent nothing."""
+def dial(router: Router, peers: list[Peer]) -> Connect:
+    """Return dial(listener=""), which connects a peer that has sent nothing."""
 
     def connected(listener: str = "") -> AmqpPeer:
         peer = AmqpPeer(router.ports[listener])
@@ -184,7 +187,7 @@ def dial(router: Router, peers: list[AmqpPeer]) -> Connect:
 
 @pytest.fixture
 def management(router: Router, connect: Connect) -> Management:
-    """A management client of the shared router on its own connection."""
+    """Return a management client of the shared router on its own connection."""
     return Management(connect())
 
 
@@ -193,7 +196,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def fresh() -> Fresh:
-    """fresh(prefix): an address that no test has used."""
+    """Return fresh(prefix), which returns an address that no test has used."""
 
     def address(prefix: str = "balanced") -> str:
         return f"{prefix}/t{next(_numbers)}"
@@ -203,7 +206,7 @@ def fresh() -> Fresh:
 
 @pytest.fixture(scope="module")
 def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
-    """Routers A and B that are a network."""
+    """Yield routers A and B, which form a network."""
     (port,) = ports(1)
     routers = []
     for name, listens, to in (("A", port, ()), ("B", None, (port,))):
@@ -223,7 +226,7 @@ def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def two(_two: Two, request: pytest.FixtureRequest) -> Iterator[Two]:
-    """Two routers that are a network, shared by a test module."""
+    """Yield two routers that form a network, shared by a test module."""
     request.node.routers = [_two.a, _two.b]
     yield _two
     _two.drop()

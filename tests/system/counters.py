@@ -1,4 +1,4 @@
-"""A router's counters, read from its shared memory: totals, links, gauges, and how deliveries must add up."""
+"""A router's counters, read from its shared memory: totals, links, gauges, and the balance of deliveries."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from router.interworker.layout import DROP_NAMES
 from router.interworker.region import MEMFD_NAME, Region
 from tests.system.router import Router, poll
 
-#: How a delivery that a client sent may end, each counted once (drops of presettled ones are counted besides).
+#: Ends of a delivery from a client, each counted once. Drops of presettled deliveries are counted in addition.
 ENDS = (
     *("ended_accepted", "ended_rejected", "ended_released", "ended_modified", "settled_no_state", "presettled"),
     *("dropped.producerLost", "dropped.unfinished"),
 )
-#: Counters that a test accounts for; all others of a worker's slot describe the worker.
+#: Counters that a test accounts for. All other counters of a worker's slot describe the worker.
 COUNTED = (
     *("ingress", "egress", "transit", "to_container", "from_container", "redirected"),
     *("accepted", "rejected", "released", "modified", "settled_no_state", "presettled", "dropped_presettled"),
     *(f"dropped.{name}" for name in DROP_NAMES),
     "checks_failed",
 )
-#: Seconds for the router to come to rest on a busy machine.
+#: Seconds for the router to become idle on a busy machine.
 REST_TIMEOUT = 10.0
 
 
 class Counters:
-    """The mapped region of a running router. A context manager."""
+    """The mapped region of a running router; a context manager."""
 
     def __init__(self, router: Router) -> None:
         self._region = Region.attach(_open_region(router.pid))
@@ -44,25 +44,25 @@ class Counters:
         self._region.close()
 
     def totals(self) -> dict[str, int]:
-        """COUNTED and ENDS summed over the workers; drops by reason as `dropped.<reason>`."""
+        """Return COUNTED and ENDS, summed over the workers; drops by reason as `dropped.<reason>`."""
         found = self._region.router_totals()
         found.update({f"dropped.{name}": found["dropped"][number] for number, name in enumerate(DROP_NAMES)})
         return {name: found[name] for name in dict.fromkeys((*COUNTED, *ENDS))}
 
     def totals_of(self, name: str) -> int:
-        """One number of the workers' slots, summed."""
+        """Return one counter of the workers' slots, summed over the workers."""
         return int(self._region.router_totals()[name])
 
     def latency(self) -> list[int]:
-        """Settled deliveries by age: bucket n holds those below 2**n microseconds (and not in one before)."""
+        """Return the number of settled deliveries by age: bucket n holds ages from 2**(n-1) to below 2**n µs."""
         return list(self._region.router_totals()["latency"])
 
     def worker(self, index: int) -> dict[str, Any]:
-        """All fields of one worker's slot."""
+        """Return all fields of one worker's slot."""
         return self._region.worker_counters(index)
 
     def links(self) -> list[dict[str, Any]]:
-        """The slots of all links there are now, with `worker` and `index`."""
+        """Return the slots of all present links, with `worker` and `index`."""
         return [{"worker": worker, "index": index, **link} for worker, index, link in self._slots()]
 
     def _slots(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -73,7 +73,7 @@ class Counters:
                     yield worker, index, link
 
     def gauges(self) -> dict[str, int]:
-        """What goes up and down: connections, links, octets held, octets in rings; sums over the links' own gauges."""
+        """Return connections, links, octets held and octets in rings, and sums over the gauges of all links."""
         totals = self._region.router_totals()
         found = {name: int(totals[name]) for name in ("connections", "links", "buffered")}
         links = self.links()
@@ -83,7 +83,7 @@ class Counters:
         return found
 
     def wait_gauges(self, what: str, timeout: float = REST_TIMEOUT, **expected: int | None) -> None:
-        """Wait until the gauges named are as expected (None: whatever), and those of deliveries not named are zero."""
+        """Wait until the gauges named are as expected (None: any value), and unnamed gauges of deliveries are zero."""
         at_rest: dict[str, int | None] = dict.fromkeys(("buffered", "undelivered", "unsettled", "busy", "in_rings"), 0)
         wanted = {name: value for name, value in {**at_rest, **expected}.items() if value is not None}
         last: dict[str, int] = {}
@@ -101,9 +101,9 @@ class Counters:
 
     @contextmanager
     def expect(self, timeout: float = REST_TIMEOUT, **expected: int) -> Iterator[None]:
-        """What is done inside adds exactly `expected` to COUNTED (all others nothing) and the ends equal the ingress.
+        """Check that the block adds exactly `expected` to COUNTED, and zero to all other counters.
 
-        Reasons of drops are given by name with a prefix: dropped_overflow=1.
+        Drops by reason are given with a prefix: dropped_overflow=1.
         """
         wanted = dict.fromkeys(COUNTED, 0)
         for name, value in expected.items():
@@ -113,7 +113,7 @@ class Counters:
         self.wait_counted(before, wanted, timeout)
 
     def wait_counted(self, before: dict[str, int], wanted: dict[str, int], timeout: float = REST_TIMEOUT) -> None:
-        """Wait until the counters have grown since `before` by what is `wanted`."""
+        """Wait until the counters have grown by `wanted` since `before`."""
 
         def counted() -> bool:
             grown = self.since(before)
@@ -127,11 +127,11 @@ class Counters:
             raise AssertionError(f"counters (are, should be): {wrong}") from None
 
     def since(self, before: dict[str, int]) -> dict[str, int]:
-        """Growth of COUNTED and ENDS since `before`."""
+        """Return the growth of COUNTED and ENDS since `before`."""
         return {name: value - before[name] for name, value in self.totals().items()}
 
     def wait_balance(self, before: dict[str, int], timeout: float = REST_TIMEOUT) -> dict[str, int]:
-        """Wait until as many deliveries have ended since `before` as have come; gives the growth of all."""
+        """Wait until as many deliveries have ended since `before` as were received; return all growth."""
         grown: dict[str, int] = {}
 
         def balanced() -> bool:
@@ -152,12 +152,12 @@ def _counter(name: str) -> str:
 
 
 def _open_region(supervisor: int) -> int:
-    """A descriptor of the memory that the router's processes share. Its name is in the links of /proc."""
+    """Return a descriptor of the memory shared by the router's processes, found by its name in /proc."""
     for entry in Path(f"/proc/{supervisor}/fd").iterdir():
         try:
             target = os.readlink(entry)
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         if target.startswith(f"/memfd:{MEMFD_NAME}"):
             return os.open(entry, os.O_RDWR | os.O_CLOEXEC)
     raise AssertionError(f"process {supervisor} has no shared memory named {MEMFD_NAME}")

@@ -1,4 +1,4 @@
-"""Interior routers with listeners for edge routers, and edge routers: their configuration and what they report."""
+"""Configuration and management views of interior routers that accept edge routers, and of edge routers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PEERS = "peers"
 
 
 def with_edges(name: str, *to: int, **attributes: Any) -> list[Section]:
-    """The sections of an interior router with connectors to these ports, for edge routers and brokers."""
+    """Return the sections of an interior router for edge routers and brokers, with connectors to the ports `to`."""
     return [
         *interior(name, None, to, **attributes),
         listener(EDGES, role="edge"),
@@ -26,7 +26,7 @@ def with_edges(name: str, *to: int, **attributes: Any) -> list[Section]:
 
 
 def edge(name: str, *interiors: Router, **attributes: Any) -> list[Section]:
-    """The sections of an edge router that connects to these, in this order."""
+    """Return the sections of an edge router that connects to `interiors`, in this order."""
     return [
         ("router", {"mode": "edge", "id": name, **attributes}),
         listener(),
@@ -36,7 +36,7 @@ def edge(name: str, *interiors: Router, **attributes: Any) -> list[Section]:
 
 
 def peer_edge(name: str, *interiors: Router, to: Iterable[int] = (), **attributes: Any) -> list[Section]:
-    """The same for one that other edge routers connect to, and that connects to those on these ports."""
+    """Return the sections of an edge router that accepts other edge routers and connects to the ports `to`."""
     return [
         *edge(name, *interiors, **attributes),
         listener(PEERS, role="inter-edge"),
@@ -45,37 +45,37 @@ def peer_edge(name: str, *interiors: Router, to: Iterable[int] = (), **attribute
 
 
 class EdgeView(View):
-    """What one router of a site reports."""
+    """The network as one router reports it, with edge routers and consumers."""
 
     def peers(self) -> list[str]:
-        """Container ids of the edge routers that it is connected to, one for each connection."""
+        """Return the container ids of the connected edge routers, one for each connection."""
         return sorted(row["container"] for row in self.query("connection") if row["role"] == "inter-edge")
 
     def wait_peers(self, *names: str) -> None:
-        """Wait until it is connected to these."""
+        """Wait until the router is connected to exactly these edge routers."""
         poll(lambda: self.peers() == sorted(names), f"connected to {names}", CONVERGENCE)
 
     def consumers(self, key: str) -> int:
-        """Consumers of an address here."""
+        """Return the number of local consumers of an address."""
         row = self.address(key)
         return 0 if row is None else int(row["subscriberCount"])
 
     def wait_consumers(self, key: str, count: int) -> None:
-        """Wait until an address has so many consumers here."""
+        """Wait until an address has `count` local consumers."""
         poll(lambda: self.consumers(key) == count, f"{key} has {count} consumers", CONVERGENCE)
 
     def containers(self, key: str) -> int:
-        """Containers of an address of link routes."""
+        """Return the number of local containers of a link route's address."""
         row = self.address(key)
         return 0 if row is None else int(row["containerCount"])
 
     def wait_containers(self, key: str, count: int) -> None:
-        """Wait until an address of link routes has so many containers here."""
+        """Wait until a link route's address has `count` local containers."""
         poll(lambda: self.containers(key) == count, f"{key} has {count} containers", CONVERGENCE)
 
 
 class Site:
-    """Routers by their ids, peers at them, and bystanders of one of them once `attend` has been called."""
+    """Routers by their ids, peers connected to them, and bystanders of one router after `attend`."""
 
     def __init__(self) -> None:
         self.routers: dict[str, Router] = {}
@@ -92,7 +92,7 @@ class Site:
         return peer
 
     def fresh(self, prefix: str = "") -> str:
-        """An address that no test has used."""
+        """Return an address that no test has used."""
         self._numbers += 1
         return f"{prefix}e{self._numbers}"
 
@@ -102,18 +102,18 @@ class Site:
         self._peers.clear()
 
     def attend(self, name: str, other: str) -> None:
-        """Start bystanders of one router; two of their pairs use another one. Both have `clients_sections`."""
+        """Start bystanders of router `name`. Two pairs also use router `other`. Both have `clients_sections`."""
         router = self.routers[name]
         self._bystanders = BystanderSite(router, router.directory, other=self.routers[other])
 
     def check(self) -> None:
-        """Raise AssertionError if a test has disturbed the bystanders; the next test has new ones then."""
+        """Raise AssertionError if the bystanders were disturbed; in this case the next test starts new ones."""
         assert self._bystanders is not None
         self._bystanders.begin()
         self._bystanders.check()
 
     def stop(self) -> None:
-        """End the bystanders and the routers."""
+        """Stop the bystanders and the routers."""
         if self._bystanders is not None:
             self._bystanders.stop()
         for router in self.routers.values():
@@ -133,9 +133,11 @@ class Site:
 
                 poll(known, f"{name} reaches {other}", CONVERGENCE)
 
-    def known(self, peer: AmqpPeer, address: str) -> None:
-        """Wait until a sender of this client would have credit for an address: then its worker knows a way, and its
-        anonymous messages arrive, too."""
+    def known(self, peer: Peer, address: str) -> None:
+        """Wait until a sender of this client gets credit for an address.
+
+        From then on the client's worker has a path to the address, and forwards anonymous messages as well.
+        """
         probe = peer.sender(address, credit=False)
         probe.wait_credit(timeout=CONVERGENCE)
         probe.detach()

@@ -1,6 +1,6 @@
-"""Locustfile to run beside a scenario: ends the run as soon as enough requests of some kinds were counted.
+"""Locustfile to run beside a scenario: ends the run as soon as enough requests of given kinds were counted.
 
-ENOUGH in the environment: a JSON list of [type, name, number].
+The environment variable ENOUGH is a JSON list of [type, name, number].
 """
 
 from __future__ import annotations

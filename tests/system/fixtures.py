@@ -1,4 +1,4 @@
-"""Types of the fixtures and the arrangements of links that many tests begin with."""
+"""Types of the fixtures, and helpers for a pair of links."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FIRST, SECOND = 0, 1
 
 def pair(
     connect: Connect, address: str, credit: int = 10, into: str = "", out: str = "", mode: int = FIRST
-) -> tuple[PeerSender, PeerReceiver]:
-    """A sender (on listener `into`) and a receiver (on `out`) of one address, each on a connection of its own.
+) -> tuple[Sender, Receiver]:
+    """Attach a sender (on listener `into`) and a receiver (on `out`) to one address, each on its own connection.
 
     mode: rcv-settle-mode of the sender's link. With `SECOND` the router relays outcomes that are not settled.
     """
@@ -31,8 +31,8 @@ def pair(
     return connect(into).sender(address, rcv_settle_mode=mode), receiver
 
 
-def pass_one(sender: PeerSender, receiver: PeerReceiver, body: Any = "message", **fields: Any) -> PeerDelivery:
-    """Send one message, accept it at the receiver, see the outcome; gives what the receiver got."""
+def pass_one(sender: Sender, receiver: Receiver, body: Any = "message", **fields: Any) -> Delivery:
+    """Send one message, accept it at the receiver, wait for the outcome, and return the received delivery."""
     number = sender.send(message.message(body, **fields))
     delivery = receiver.next()
     assert message.body(delivery.payload) == body
@@ -44,11 +44,11 @@ def pass_one(sender: PeerSender, receiver: PeerReceiver, body: Any = "message", 
 def table_known(connect: Connect, fresh: Fresh) -> None:
     """Wait until every worker has the present address table, including the loss of a consumer.
 
-    An attach of a consumer is answered when all workers route by a table that is later than all changes before it.
+    The attach of a consumer is answered when all workers use a table that contains it, and so all earlier changes.
     """
     connect().receiver(fresh())
 
 
-def bodies(deliveries: list[PeerDelivery]) -> list[Any]:
-    """Bodies of the messages."""
+def bodies(deliveries: list[Delivery]) -> list[Any]:
+    """Return the bodies of the messages."""
     return [message.body(delivery.payload) for delivery in deliveries]

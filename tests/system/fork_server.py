@@ -1,11 +1,11 @@
-"""Starts the installed commands without loading their modules each time: a process that has them forks.
+"""Fork server for the installed commands, which saves loading their modules at each start.
 
 Most of the processor time of a router's start is Python and its imports, and the system tests start some 800 routers
-(docs/decisions/0044-fork-server.md). What runs is the command's own entry point, in a process, a session and an
-environment of its own. With SLUICE_TEST_EXEC in the environment tests run the installed commands instead.
+(docs/decisions/0044-fork-server.md). A forked process runs the entry point of the command, in a session and an
+environment of its own. With SLUICE_TEST_EXEC in the environment, tests run the installed commands instead.
 
-One request for each process, one answer (its pid), over a SOCK_SEQPACKET pair. Standard input, output and error of the
-new process come with the request, and the writing end of a pipe that gets the exit status.
+Each process is one request and one reply (its pid) over a SOCK_SEQPACKET pair. The request carries the descriptors of
+the new process's standard input, output and error, and the writing end of a pipe for its exit status.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import Final
 import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-#: Octets of a request: words and environment of a command.
+#: Maximum size of a request (command line and environment) in octets.
 MAX_REQUEST: Final = 1 << 18
-#: Exit status on the pipe, as subprocess has it: minus the signal that ended the process.
+#: Exit status on the pipe, as in subprocess: negative signal number if a signal ended the process.
 STATUS: Final = struct.Struct("=i")
 PR_SET_NAME: Final = 15
-#: Room for titles of processes, which are written over the arguments.
+#: Padding argument: a process writes its title over its arguments.
 ROOM: Final = "." * 200
 
-#: Entry points of the commands: module, and modules that processes of it load later.
+#: Entry points of the commands: the module, and modules that its processes import later.
 ENTRIES: Final = {
     "sluice": ("router.cli.main", ("supervisor.main", "workers.main", "supervisor.web.server")),
     "qdstat": ("router.cli.stat.main", ()),
@@ -43,7 +43,7 @@ ENTRIES: Final = {
 
 
 class Request(msgspec.Struct):
-    """One process to fork. words: of its command line, the program first."""
+    """A command to fork. words: its command line, the program first."""
 
     words: list[str]
     environment: dict[str, str]
@@ -59,11 +59,11 @@ class Process:
         self._status = status
 
     def poll(self) -> int | None:
-        """The exit status; None while the process runs."""
+        """Return the exit status, None while the process runs."""
         return self._look(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; raises subprocess.TimeoutExpired."""
+        """Wait for the end and return the exit status; raise subprocess.TimeoutExpired after `timeout` seconds."""
         code = self._look(None if timeout is None else timeout * 1000)
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
@@ -80,7 +80,7 @@ class Process:
 
 
 class ForkServer:
-    """The tests' end: starts the server at the first request. Owner: one process of the tests."""
+    """Client of one command's fork server, which it starts at the first request. Owner: one process of the tests."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -96,7 +96,7 @@ class ForkServer:
         stdout: int,
         stderr: int,
     ) -> Process:
-        """Fork a process that runs the command with these words (the program first). The descriptors stay open here."""
+        """Fork a process that runs the command line `words` (the program first). The descriptors stay open here."""
         channel = self._channel or self._begin(environment)
         reading, writing = os.pipe()
         try:
@@ -128,7 +128,7 @@ _servers: dict[str, ForkServer] = {}
 def start(
     words: Sequence[str], environment: Mapping[str, str], directory: Path, stdin: int, stdout: int, stderr: int
 ) -> Process | subprocess.Popen[bytes]:
-    """Start an installed command (the first of the words is its path) in a session of its own."""
+    """Start an installed command in a session of its own. Its path is the first of `words`."""
     name = os.path.basename(words[0])
     if name not in ENTRIES or "SLUICE_TEST_EXEC" in os.environ:
         return subprocess.Popen(
@@ -139,19 +139,19 @@ def start(
 
 
 def serve(command: str, channel: socket.socket) -> int:
-    """Fork on request until the tests are gone; report how each process ended.
+    """Fork on request until the tests close the channel, and report the exit status of each process.
 
-    Returns in forked processes, too, with the exit status: the interpreter ends them as it ends any program.
+    The function also returns in forked processes, with the exit status, so that the interpreter ends them normally.
     """
     module, later = ENTRIES[command]
     entry: Callable[[], int] = importlib.import_module(module).main
     for name in later:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # no process has to look through its modules for garbage, nor to copy their pages for that
+    gc.freeze()  # forked processes neither scan the modules for garbage nor copy their pages
     poller = select.poll()
     poller.register(channel, select.POLLIN)
-    running: dict[int, tuple[int, int]] = {}  # by the descriptor of the process: its pid, the pipe for its status
+    running: dict[int, tuple[int, int]] = {}  # pid and status pipe by process descriptor
     while True:
         for descriptor, _ in poller.poll():
             if descriptor != channel.fileno():
@@ -185,12 +185,12 @@ def _report(descriptor: int, pid: int, status: int) -> None:
     try:
         os.write(status, STATUS.pack(code))
     except BrokenPipeError:
-        pass  # nobody asks any more
+        pass  # the requester has closed the pipe
     os.close(status)
 
 
 def _become(request: Request, standard: list[int]) -> None:
-    """In the forked process: what a command finds at its start."""
+    """Set up session, standard streams, directory, environment and arguments in the forked process."""
     os.setsid()
     for place, descriptor in enumerate(standard):
         os.dup2(descriptor, place)

@@ -1,4 +1,4 @@
-"""Several routers that form a network, with listeners for clients, brokers and each other."""
+"""A network of several routers, with listeners for clients, brokers and each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONVERGED = 20.0
 
 
 class Network:
-    """Routers by their ids. Every router but the first is started with connectors to earlier ones."""
+    """Routers by their ids. Every router but the first is started with connectors to earlier routers."""
 
     def __init__(self, start: Start, workers: int, peers: list[AmqpPeer]) -> None:
         self.routers: dict[str, Router] = {}
@@ -27,7 +27,7 @@ class Network:
         self._management: dict[str, Management] = {}
 
     def add(self, name: str, neighbours: Iterable[str] = (), sections: Iterable[Section] = (), **router: Any) -> Router:
-        """Start another router. neighbours: ids of those that it connects to; one twice makes two connections."""
+        """Start another router. neighbours: ids of routers to connect to; an id given twice makes two connections."""
         own: list[Section] = [
             ("router", {"id": name, "mode": "interior", **router}),
             listener("clients"),
@@ -43,7 +43,7 @@ class Network:
         return started
 
     def chain(self, names: str, sections: Mapping[str, Sequence[Section]] | None = None) -> None:
-        """Routers in a row, known to each other."""
+        """Start routers in a row, and wait until each reaches all others."""
         for number, name in enumerate(names):
             self.add(name, names[number - 1 : number], (sections or {}).get(name, ()))
         self.converged()
@@ -55,12 +55,12 @@ class Network:
             poll(lambda name=name: self.reached(name) >= wanted, f"{name} reaches {wanted}", CONVERGED)  # type: ignore[misc]
 
     def reached(self, name: str) -> set[str]:
-        """Ids of the routers that a router has a path to, itself included."""
+        """Return the ids of the routers that router `name` has a path to, itself included."""
         rows = self.management(name).query("router.node")
         return {row["id"] for row in rows if row["id"] == name or row["cost"] is not None}
 
     def wait_announced(self, name: str, key: str, *routers: str) -> None:
-        """Wait until these, and no other routers, are known to have a key."""
+        """Wait until router `name` lists exactly these routers as destinations of a key."""
 
         def known() -> bool:
             rows = self.management(name).query("router.address")
@@ -71,28 +71,28 @@ class Network:
         poll(known, f"{name} has {key} at {routers}", CONVERGED)
 
     def management(self, name: str) -> Management:
-        """A management client of a router."""
+        """Return the management client of a router."""
         if name not in self._management:
             self._management[name] = Management(self.client(name, "management"))
         return self._management[name]
 
-    def client(self, name: str, container_id: str = "client", **fields: Any) -> AmqpPeer:
-        """A client of a router."""
-        return self._add(AmqpPeer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
+    def client(self, name: str, container_id: str = "client", **fields: Any) -> Peer:
+        """Open a client connection to a router."""
+        return self._add(Peer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
 
-    def clients(self, name: str) -> list[AmqpPeer]:
-        """One for each worker of a router."""
+    def clients(self, name: str) -> list[Peer]:
+        """Open one client connection for each worker of a router."""
         return [self.client(name, f"client{number}") for number in range(self.workers)]
 
     def broker(self, name: str, container_id: str = "broker") -> RouteContainer:
-        """A container at a router."""
+        """Connect a route container to a router."""
         port = self.routers[name].ports["brokers"]
         broker = RouteContainer.connected(port, container_id)
         self._add(broker)
         return broker
 
     def leave(self) -> None:
-        """All clients and containers go."""
+        """Drop all clients and containers."""
         for peer in self.peers:
             peer.drop()
         self.peers.clear()

@@ -1,4 +1,4 @@
-"""An HTTP client for tests: requests to a listener of a router, and the samples of its metrics page."""
+"""HTTP client for tests: requests to a listener of a router, and the samples of its metrics page."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.peer import secrets
 from tests.system.router import Section, listener, poll
 
-#: Seconds for an answer on a busy machine.
+#: Seconds for an HTTP response on a busy machine.
 PATIENCE = 20.0
-#: A listener for HTTP; tests find its port by the name.
+#: Listener for HTTP. Tests find its port by its name.
 WEB: Section = listener("web", http=True)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: status, headers, body."""
+    """An HTTP response: status, headers, body."""
 
     status: int
     headers: dict[str, str]
@@ -36,7 +36,7 @@ class Reply:
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> Reply:
-    """Ask; every status is an answer."""
+    """Send a request and return the response, whatever its status."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
@@ -48,12 +48,12 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> Reply:
     return reply
 
 
-#: A sample: its name and the values of its labels in the order of their names.
+#: Key of a sample: its name, and the values of its labels in the order of the label names.
 Key = tuple[str, ...]
 
 
 class Metrics:
-    """A page of metrics, as Prometheus' own parser reads it."""
+    """A page of metrics, as parsed by Prometheus' own parser."""
 
     def __init__(self, text: str) -> None:
         self.families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -63,18 +63,18 @@ class Metrics:
                 self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
 
     def sum(self, name: str, **labels: str) -> float:
-        """The sum of the samples of this name that have these labels; fails where there is none."""
+        """Return the sum of the samples of a name that have these labels; fail if there is none."""
         found = [value for own, value in self.samples[name] if labels.items() <= own.items()]
         assert found, f"no {name} with {labels}: {self.samples[name][:10]}"
         return sum(found)
 
     def labels(self, name: str, label: str) -> set[str]:
-        """All values of a label of this metric."""
+        """Return all values of a label of a metric."""
         return {own[label] for own, _ in self.samples.get(name, ())}
 
 
 def wait_page(port: int, what: str, **expected: float) -> Metrics:
-    """Wait until the page shows these values (sums over the labels); gives that page."""
+    """Wait until the page shows these values, summed over the labels; return the page."""
     pages: list[Metrics] = []
 
     def shown() -> bool:
@@ -90,7 +90,7 @@ def wait_page(port: int, what: str, **expected: float) -> Metrics:
 
 
 def scrape(port: int) -> Metrics:
-    """The metrics of now."""
+    """Return the present metrics."""
     reply = get(port, "/metrics")
     assert reply.status == 200, reply
     return Metrics(reply.text)

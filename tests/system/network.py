@@ -1,4 +1,4 @@
-"""A network of routers: their configuration, waiting for convergence, and messages that go on while it changes."""
+"""Router networks: their configuration, waiting for convergence, and a message flow that continues during changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.router import Router, Section, free_port, listener, poll
 
-#: Seconds for routers to find each other, or to notice a loss, on a busy machine.
+#: Seconds for routers to find each other, or to detect a loss, on a busy machine.
 CONVERGENCE = 30.0
 
 
 def interior(name: str, port: int | None = None, to: Iterable[int] = (), **attributes: Any) -> list[Section]:
-    """The sections of an interior router: a listener for clients, one for routers on `port`, connectors to ports."""
+    """Return the sections of an interior router: listeners for clients and (on `port`) routers, connectors to `to`."""
     return [
         ("router", {"mode": "interior", "id": name, **attributes}),
         listener(),
@@ -32,12 +32,12 @@ def _at(port: int) -> Section:
 
 
 def connector(port: int, **attributes: Any) -> Section:
-    """A connector to the router that listens on `port`; its name is `toPORT`."""
+    """Return a connector to the router that listens on `port`; its name is `toPORT`."""
     return "connector", {"name": f"to{port}", "role": "inter-router", "host": "127.0.0.1", "port": port, **attributes}
 
 
 def ports(count: int) -> list[int]:
-    """Ports for listeners that come back after a restart."""
+    """Return distinct ports for listeners that keep their port across a restart."""
     found: dict[int, None] = {}
     while len(found) < count:
         found[free_port()] = None
@@ -45,30 +45,30 @@ def ports(count: int) -> list[int]:
 
 
 class View:
-    """The network as one router reports it; each query uses its own connection, because tests may block."""
+    """The network as one router reports it. Each query uses its own connection, because tests may block."""
 
     def __init__(self, router: Router, address: str = "$management") -> None:
         self.router = router
         self.address_asked = address
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
-        """The rows of a type; all attributes, unless some are named."""
-        peer = AmqpPeer.opened(self.router.port)
+        """Return the rows of a type with these attributes, by default all."""
+        peer = Peer.opened(self.router.port)
         try:
             return Management(peer, self.address_asked).query(kind, *attributes)
         finally:
             peer.drop()
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """The rows of router.node by id."""
+        """Return the rows of router.node by id."""
         return {row["id"]: row for row in self.query("router.node")}
 
     def address(self, key: str) -> dict[str, Any] | None:
-        """The row of an address."""
+        """Return the row of an address, None if there is none."""
         return next((row for row in self.query("router.address") if row["key"] == key), None)
 
     def wait_nodes(self, **costs: int | None) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these other routers are known, at these costs (None: without a way)."""
+        """Wait until the router knows exactly these other routers, at these costs (None: no path)."""
         seen: dict[str, Any] = {}
 
         def known() -> bool:
@@ -80,7 +80,7 @@ class View:
         return seen
 
     def wait_remote(self, key: str, *routers: str) -> None:
-        """Wait until exactly these routers are known to have destinations of an address."""
+        """Wait until the router lists exactly these routers as destinations of an address."""
 
         def known() -> bool:
             row = self.address(key)
@@ -90,7 +90,7 @@ class View:
 
 
 class Two:
-    """Routers A and B with a connection from B to A, and peers at them."""
+    """Routers A and B with a connection from B to A, and peers connected to them."""
 
     def __init__(self, a: Router, b: Router) -> None:
         self.a, self.b = a, b
@@ -114,7 +114,7 @@ class Two:
 
 
 class Flow:
-    """A sender and a receiver of an address at two routers; messages go one after the other until it is stopped."""
+    """A sender and a receiver of one address at two routers. Messages are sent one after the other until `stop`."""
 
     def __init__(self, into: Router, out: Router, address: str) -> None:
         self.receiver_peer = AmqpPeer.opened(out.port)
@@ -126,7 +126,7 @@ class Flow:
         self.others: list[tuple[int, str | None]] = []
         self.received: list[int] = []
         self._stop = threading.Event()
-        self._over = threading.Event()  # all has been sent
+        self._over = threading.Event()  # set after the last message
         self._error: BaseException | None = None
         self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._send, self._receive)]
         for thread in self._threads:
@@ -159,20 +159,22 @@ class Flow:
             try:
                 delivery = self.receiver.next(timeout=0.2)
             except AssertionError:
-                continue  # nothing for a while: look whether to stop
+                continue  # check whether to stop
             self.received.append(message.body(delivery.payload))
             delivery.settle()
             self.receiver.flow(100)
 
     def wait_more(self, count: int = 20) -> None:
-        """Wait until so many further messages were accepted."""
+        """Wait until `count` further messages were accepted."""
         goal = len(self.accepted) + count
         poll(lambda: self._error is not None or len(self.accepted) >= goal, f"{count} more messages", CONVERGENCE)
         assert self._error is None, self._error
 
     def stop(self, *, late: bool = False) -> None:
-        """End it; what was accepted has arrived, each message once and in order. late: what was not accepted may still
-        be on its way by the old path, and come behind others that take the new one."""
+        """Stop, and check that each accepted message has arrived exactly once and in order.
+
+        late: messages that were not accepted may arrive out of order, because some still travel on an old path.
+        """
         self._stop.set()
         for thread in self._threads:
             thread.join(CONVERGENCE)

@@ -1,4 +1,4 @@
-"""A relay between two routers that the test can cut: both ends see their connection end without a close frame."""
+"""TCP relay between two routers that a test can cut: both ends lose their connection without a close frame."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 import threading
 from types import TracebackType
 
-#: A socket with this option sends a reset when it is closed.
+#: Value of SO_LINGER with which a socket sends a reset when it is closed.
 ABORTS = struct.pack("ii", 1, 0)
 
 
 class Relay:
-    """Listens on `port`, and connects whoever comes with a port of the loopback address."""
+    """TCP relay that listens on `port` and connects each client to port `to` of the loopback address."""
 
     def __init__(self, to: int) -> None:
         self._to = to
@@ -38,17 +38,17 @@ class Relay:
             end.close()
 
     def redirect(self, to: int) -> None:
-        """Connect those who come from now on with another port."""
+        """Connect new clients to another port."""
         self._to = to
 
     def cut(self) -> None:
-        """End all connections at once."""
+        """Reset all connections."""
         with self._lock:
             ends, self._open = self._open, []
         self._end(ends)
 
     def cut_one(self) -> None:
-        """End the oldest connection."""
+        """Reset the oldest connection."""
         with self._lock:
             ends, self._open = self._open[:2], self._open[2:]
         self._end(ends)
@@ -56,7 +56,7 @@ class Relay:
     @staticmethod
     def _end(ends: list[socket.socket]) -> None:
         for end in ends:
-            with contextlib.suppress(OSError):  # its other side has ended it already
+            with contextlib.suppress(OSError):  # the peer has closed the connection already
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORTS)
                 end.shutdown(socket.SHUT_RDWR)
 
@@ -65,11 +65,11 @@ class Relay:
             try:
                 near, _ = self._listening.accept()
             except OSError:
-                return  # the listening socket is closed: the test is over
+                return  # the listening socket was closed at the end of the test
             try:
                 far = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
-                near.close()  # as if there were nobody at this port either
+                near.close()  # behave as a port without a listener
                 continue
             self._all += [near, far]
             with self._lock:
@@ -80,7 +80,7 @@ class Relay:
                 thread.start()
 
     def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # either side has ended: so does the other
+        with contextlib.suppress(OSError):  # either end was closed: shut down the other
             while octets := one.recv(1 << 16):
                 other.sendall(octets)
         with contextlib.suppress(OSError):

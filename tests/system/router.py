@@ -1,4 +1,4 @@
-"""A router process for tests: configuration, start, waiting for its log, stop with checks, its family of processes."""
+"""A router process for tests: configuration, start and stop with checks, waiting for the log, its process family."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ import psutil
 from tests.system import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Seconds for a router to start (Python start-up of several processes on a busy machine) and to stop.
+#: Seconds for a router to start (Python start-up of several processes on a busy machine), and to stop.
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 15.0
-#: Seconds between looks at what the kernel offers no event for (another program's processes, counters in /proc).
+#: Poll interval in s for conditions without an event (processes of other programs, counters in /proc).
 POLL = 0.02
-#: Below are those of well-known services.
+#: Lowest port to choose. Ports below it belong to well-known services.
 LOWEST_PORT = 11000
 
-#: One section of the configuration: its name and attributes.
+#: Section of the configuration: its name and attributes.
 Section = tuple[str, dict[str, Any]]
 
-#: Address settings that the specification of routing semantics presumes.
+#: Address settings that docs/spec/routing-semantics.md presumes.
 SETTINGS: list[Section] = [
     ("address", {"prefix": name, "distribution": name}) for name in ("closest", "balanced", "multicast", "unavailable")
 ]
-#: A group of a vhost whose users may do everything.
+#: Group of a vhost whose users may do everything.
 EVERYTHING: dict[str, Any] = {
     "users": "*", "remoteHosts": "*", "sources": "*", "targets": "*", "allowDynamicSource": True,
     "allowAnonymousSender": True,
 }  # fmt: skip
-#: Management may name files.
+#: Router section that lets management name files.
 FILES: Section = ("router", {"allowFilesByManagement": True})
 
 
 def listener(name: str | None = None, **attributes: Any) -> Section:
-    """A listener on a free loopback port; its name is how tests find the port. None: that attribute is left out.
+    """Return a listener on a free loopback port. Tests find the port by its name. Attributes that are None are omitted.
 
-    Peers of the tests send no empty frames, and a busy machine holds some up for longer than the usual idle time-out.
+    Scripted peers send no empty frames, and a busy machine may delay a peer beyond the default idle time-out.
     """
     named = {"name": name} if name else {}
     patient = {} if "role" in attributes else {"idleTimeoutSeconds": 120}
@@ -59,7 +59,7 @@ def listener(name: str | None = None, **attributes: Any) -> Section:
 
 
 def render(sections: Iterable[Section]) -> str:
-    """The text of a configuration file. Booleans become yes and no, nested maps JSON."""
+    """Return the text of a configuration file. Booleans become yes and no, nested maps JSON."""
     lines = []
     for section, attributes in sections:
         lines.append(f"{section} {{")
@@ -79,7 +79,7 @@ def _text(value: Any) -> str:
 
 
 def command() -> list[str]:
-    """How to start the router: the installed command, else the module with this Python."""
+    """Return the command that starts the router: the installed command, or else the module with this Python."""
     installed = ROOT / ".venv" / "bin" / "sluice"
     if installed.exists():
         return [str(installed)]
@@ -87,7 +87,7 @@ def command() -> list[str]:
 
 
 def poll(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
-    """Look again and again until `condition()` is true; for what gives no event to wait for."""
+    """Evaluate `condition()` repeatedly until it is true, and return its value; for conditions without an event."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -97,11 +97,13 @@ def poll(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
 
 
 class Router:
-    """One router: a supervisor process with its family.
+    """A supervisor process with its family.
 
-    The `router` section is made here (id QDR, workerThreads); one among `sections` adds to it. `text` replaces all.
-    `options`: of the command line, besides the configuration. `program`: words that start
-    the command. `complete` adds sections to each configuration.
+    The `router` section is written here (id QDR, workerThreads); such a section among `sections` adds to it.
+    text: replaces the whole configuration.
+    options: additional command-line options.
+    program: words that start the command.
+    complete: adds sections to each configuration.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class Router:
         self._sockets: dict[str, str] = {}
 
     def configure(self, sections: Iterable[Section]) -> None:
-        """Write the configuration file; a running router reads it only on reload."""
+        """Write the configuration file. A running router reads it only on reload."""
         given = list(self.complete(sections))
         own: dict[str, Any] = {"id": "QDR", "workerThreads": self.workers}
         for name, attributes in given:
@@ -145,7 +147,7 @@ class Router:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
-        """Start the process without waiting for it to listen."""
+        """Start the process without waiting for its listeners."""
         self._ended = False
         words = [*self.program, "run", "-c", str(self.config), *self.options]
         reading, writing = os.pipe()
@@ -153,12 +155,12 @@ class Router:
             streams = null.fileno(), null.fileno(), stderr.fileno()
             self._process = fork_server.start(words, self.environment(), self.directory, *streams)
         self._session = self._process.pid
-        log = open(reading, errors="replace")  # noqa: SIM115 - its reader closes it
+        log = open(reading, errors="replace")  # noqa: SIM115 - closed by the reader thread
         self._reader = threading.Thread(target=self._read, args=(log,), daemon=True)
         self._reader.start()
 
     def environment(self) -> dict[str, str]:
-        """The environment of the process."""
+        """Return the environment of the process."""
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
@@ -167,7 +169,7 @@ class Router:
         }
 
     def start(self) -> None:
-        """Start and wait until every listener of the configuration listens."""
+        """Start the process and wait until all configured listeners listen."""
         wanted = self.config.read_text().count("listener {")
         before = len(self.lines)
         self.spawn()
@@ -207,17 +209,17 @@ class Router:
 
     @property
     def alive(self) -> bool:
-        """Whether the supervisor runs."""
+        """True if the supervisor runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """Everything written to stderr so far."""
+        """Text written to stderr so far."""
         with self._news:
             return "\n".join(self.lines)
 
     def wait(self, condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
-        """Wait for a condition on the log; looks again at every new line."""
+        """Wait for a condition on the log, evaluated at every new line."""
         deadline = time.monotonic() + timeout
         with self._news:
             while not (value := condition()):
@@ -229,7 +231,7 @@ class Router:
         return value
 
     def wait_log(self, pattern: str, timeout: float = 10.0, after: int = 0) -> re.Match[str]:
-        """Wait for a line that matches, among those from index `after`."""
+        """Wait for a matching line at index `after` or later."""
         search = re.compile(pattern)
 
         def found() -> re.Match[str] | None:
@@ -239,7 +241,7 @@ class Router:
         return match
 
     def wait_exit(self, timeout: float = STOP_TIMEOUT) -> int:
-        """Wait for the supervisor to exit; gives its code."""
+        """Wait for the supervisor to exit, and return its exit code."""
         assert self._process is not None
         assert self._reader is not None
         code = self._process.wait(timeout)
@@ -247,7 +249,7 @@ class Router:
         return code
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Stop in order and check what is left: exit code 0, no process, no socket, no traceback in the log."""
+        """Stop normally and check: exit code 0, no process or socket left, no traceback in the log."""
         if not self.alive:
             raise AssertionError(f"the router ended by itself with code {self.wait_exit()}; log:\n{self.tail()}")
         self._sockets = self.unix_sockets()
@@ -262,7 +264,7 @@ class Router:
         assert "Traceback (most recent call last)" not in self.log, self.tail(200)
 
     def check_nothing_left(self) -> None:
-        """No process of this router lives and none of the unix sockets it had exists. Kills what it finds."""
+        """Check that no process of this router and none of its unix sockets is left. Kill remaining processes."""
         try:
             poll(lambda: not self.family(), "all processes of the router have ended", STOP_TIMEOUT)
         except AssertionError:
@@ -276,7 +278,7 @@ class Router:
         assert not files, f"socket files left: {files}"
 
     def kill(self) -> None:
-        """End the whole family at once, whatever its state."""
+        """Kill the whole family, whatever its state."""
         for process in self.family():
             try:
                 process.kill()
@@ -285,23 +287,23 @@ class Router:
         if self._process is not None:
             self._process.wait(STOP_TIMEOUT)
         if self._reader is not None:
-            self._reader.join(STOP_TIMEOUT)  # its end is not that of a process started next
+            self._reader.join(STOP_TIMEOUT)  # so that its end is not taken for the end of the next process
 
     def tail(self, count: int = 60) -> str:
-        """The last lines of the log."""
+        """Return the last `count` lines of the log."""
         with self._news:
             return "\n".join(self.lines[-count:])
 
     # --- the family -----------------------------------------------------------------------------------------------
 
     def family(self) -> list[psutil.Process]:
-        """All living processes of this router, the supervisor included: those of its session, which the start began."""
+        """Return all living processes of this router's session, the supervisor included."""
         found = []
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
             try:
-                # Tests look often, and a machine has many processes: psutil is asked about the router's own only.
+                # Tests call this often, and the machine has many processes: only the router's own are passed to psutil.
                 if not self._session or os.getsid(int(name)) != self._session:
                     continue
                 process = psutil.Process(int(name))
@@ -312,7 +314,7 @@ class Router:
         return found
 
     def worker_pids(self) -> list[int]:
-        """Processes that hold TCP connections or could: the leaves of the family tree."""
+        """Return the pids of the leaves of the family tree, which are the processes that can hold TCP connections."""
         family = {process.pid: process for process in self.family()}
         parents = set()
         for process in family.values():
@@ -323,27 +325,27 @@ class Router:
         return sorted(pid for pid in family if pid not in parents and pid != self.pid)
 
     def owners(self) -> dict[int, int]:
-        """Pid of the process that owns the router's end of each connection, by the other end's port."""
-        # One look at the table: it has the sockets of all tests that run beside this one, and thousands that wait.
+        """Return the pid that owns the router's end of each connection, by the port of the other end."""
+        # A single read: the table has the sockets of all tests that run in parallel, and thousands in TIME_WAIT.
         family = {process.pid for process in self.family()}
         table = psutil.net_connections("tcp4")
         return {each.raddr.port: int(each.pid) for each in table if each.pid in family and each.raddr}
 
     def worker_of(self, local_port: int) -> int:
-        """Pid of the process that owns the router's end of the connection from the test's `local_port`."""
+        """Return the pid that owns the router's end of the connection from the test's `local_port`."""
         pid: int = poll(lambda: self.owners().get(local_port), f"a process holds the connection from port {local_port}")
         return pid
 
     def descriptors(self) -> int:
-        """Open file descriptors of the whole family."""
+        """Return the number of open file descriptors of the family."""
         return sum(_of(process, psutil.Process.num_fds) for process in self.family())
 
     def memory(self) -> int:
-        """Private (unique) octets of memory of the whole family."""
+        """Return the private (unique) memory of the family in octets."""
         return sum(_of(process, lambda one: one.memory_full_info().uss) for process in self.family())
 
     def unix_sockets(self) -> dict[str, str]:
-        """Named unix sockets of the family: inode -> path (abstract ones begin with `@`)."""
+        """Return the named unix sockets of the family: inode -> path (abstract names begin with `@`)."""
         table = _unix_table()
         inodes: set[str] = set()
         for process in self.family():
@@ -363,13 +365,13 @@ def _of(process: psutil.Process, measure: Callable[[psutil.Process], int]) -> in
 
 
 def _unix_table() -> dict[str, str]:
-    """All named unix sockets of the machine: inode -> path."""
+    """Return all named unix sockets of the machine: inode -> path."""
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return {row[6]: row[7] for row in rows if len(row) > 7}
 
 
 def free_port() -> int:
-    """A free loopback port, below those that the kernel gives to outgoing connections."""
+    """Return a free loopback port below the kernel's range for outgoing connections."""
     highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(LOWEST_PORT, highest) if highest > 2 * LOWEST_PORT else 0

@@ -1,4 +1,4 @@
-"""A router that clients reach over TLS, with a listener for each way to log in."""
+"""A router that clients reach over TLS, with a listener for each login method."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ _KEY: Final = ec.generate_private_key(ec.SECP256R1())
 
 
 def sections(folder: Path, made: Pki) -> list[Section]:
-    """Listeners over TLS: `people` (SCRAM, PLAIN), `certificates` (EXTERNAL), `tokens`, `anybody` (ANONYMOUS),
-    `misnamed` (with a certificate for other.example). Without TLS: `bare` (PLAIN), and one without a name, for
-    management."""
+    """Return listeners over TLS and without.
+
+    Over TLS: `people` (SCRAM, PLAIN), `certificates` (EXTERNAL), `tokens`, `anybody` (ANONYMOUS), `misnamed` (with a
+    certificate for other.example). Without TLS: `bare` (PLAIN), and an unnamed listener for management.
+    """
     verifiers = [make(name, PASSWORD, ITERATIONS) for name in SCRAM]
     (folder / "users").write_text(Users({}, b"k" * 32).with_user(USER, verifiers).text())
     jwks = {"keys": [{**json.loads(ECAlgorithm.to_jwk(_KEY.public_key())), "kid": "k"}]}
@@ -56,13 +58,13 @@ def sections(folder: Path, made: Pki) -> list[Section]:
 
 
 def token(**changes: Any) -> str:
-    """Of `alice`."""
+    """Return a token of `alice`, with changed claims."""
     claims = {"iss": ISSUER, "aud": "sluice", "sub": "alice", "exp": int(time.time()) + 600, **changes}
     return jwt.encode(claims, _KEY, "ES256", headers={"kid": "k"})
 
 
 def logins(router: Router) -> dict[str, tuple[str, str, bool]]:
-    """User, mechanism and whether it is encrypted of each connection, by its container."""
-    with AmqpPeer.opened(router.port) as peer:
+    """Return user, mechanism and encryption of each connection, by its container id."""
+    with Peer.opened(router.port) as peer:
         rows = Management(peer).query("connection")
     return {row["container"]: (row["user"], row["sasl"], row["isEncrypted"]) for row in rows}

@@ -1,4 +1,4 @@
-"""What the router's telemetry has written, read back."""
+"""Read the router's telemetry files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def rows(path: Path, table: str) -> list[Row]:
-    """All rows of a table, of Parquet and of JSON."""
+    """Return all rows of a table, from Parquet and JSON files."""
     return list(_rows(path / "v1" / table))
 
 
@@ -28,12 +28,12 @@ def _rows(folder: Path) -> Iterator[Row]:
 
 
 def total(found: list[Row], column: str, **wanted: Any) -> int:
-    """The sum of a column over the rows that have these values."""
+    """Return the sum of a column over the rows that have these values."""
     return sum(row[column] for row in found if all(row[name] == value for name, value in wanted.items()))
 
 
 def wait_total(path: Path, table: str, column: str, count: int, timeout: float = 15.0, **wanted: Any) -> list[Row]:
-    """The rows of a table, once a sum over them is at least `count`."""
+    """Return the rows of a table once the sum of a column is at least `count`."""
     found: list[Row] = []
 
     def come() -> bool:

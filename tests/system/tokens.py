@@ -1,4 +1,4 @@
-"""Tokens of an issuer that a router knows, and how clients show them."""
+"""Tokens of an issuer that a router trusts, and their presentation by clients."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ISSUER: Final = "https://id.example"
 
 
 def token(**changes: Any) -> str:
-    """A token of alice for this router, with other claims."""
+    """Return a token of alice for this router, with changed claims."""
     claims = {"iss": ISSUER, "aud": "sluice", "sub": "alice", "exp": int(time.time()) + 600, **changes}
     return jwt.encode(claims, KEY, "ES256", headers={"kid": "k"})
 
 
 def issuer(folder: Path, **attributes: Any) -> Section:
-    """The tokenIssuer `id`, with its keys in a file of this folder."""
+    """Return the tokenIssuer `id`, with its keys in a file of `folder`."""
     jwks = {"keys": [{**json.loads(ECAlgorithm.to_jwk(KEY.public_key())), "kid": "k"}]}
     (folder / "keys.json").write_text(json.dumps(jwks))
     return "tokenIssuer", {
@@ -36,8 +36,8 @@ def issuer(folder: Path, **attributes: Any) -> Section:
     }  # fmt: skip
 
 
-def open_with(peer: AmqpPeer, shown: str, hostname: str | None = None) -> AmqpPeer:
-    """Log in with a token, and open."""
+def open_with(peer: Peer, shown: str, hostname: str | None = None) -> Peer:
+    """Log in with the token `shown`, and open the connection."""
     assert peer.sasl("OAUTHBEARER", f"n,,\x01auth=Bearer {shown}\x01\x01".encode()).code == 0
     assert peer.header() == AMQP_HEADER
     peer.frame("open", container_id="client", hostname=hostname)
@@ -46,24 +46,24 @@ def open_with(peer: AmqpPeer, shown: str, hostname: str | None = None) -> AmqpPe
 
 
 class Renewal:
-    """A link to `$cbs`, and one for the answers. Owner: a connection's test."""
+    """A link to `$cbs` and a link for its replies. Owner: the test of one connection."""
 
     def __init__(self, peer: AmqpPeer) -> None:
         self.answers: PeerReceiver = peer.receiver(None, 20, dynamic=True)
         self.sender: PeerSender = peer.sender("$cbs")
 
     def put(self, body: Any, operation: str = "put-token") -> tuple[int, str]:
-        """The answer to a request."""
+        """Send a request and return the reply."""
         self.ask(body, operation)
         return self.answer()
 
     def ask(self, body: Any, operation: str = "put-token", reply_to: str | None = None) -> None:
-        """Send a request; reply_to: where the answer goes, if not to this link."""
+        """Send a request. reply_to: address for the reply if not this link."""
         properties = {"operation": operation, "type": "jwt"}
         message = Message(body, reply_to=reply_to or self.answers.address, properties=properties)
         self.sender.send(message.encode(), settled=True)
 
     def answer(self) -> tuple[int, str]:
-        """The status and the description in the next answer."""
+        """Return status and description of the next reply."""
         found = decode(self.answers.next().payload).properties
         return found["status-code"], found["status-description"]

@@ -1,4 +1,4 @@
-"""Runs the tools against a router as a shell would, and reads the tables that they print."""
+"""Run the tools against a router as a shell would, and read the tables they print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import IO, Any
 from tests.system import fork_server
 from tests.system.router import ROOT
 
-#: Seconds for one run of a tool on a busy machine.
+#: Time limit in s for one run of a tool on a busy machine.
 TIMEOUT = 60.0
 _MODULES = {"stat": "router.cli.stat.main", "manage": "router.cli.manage"}
 
@@ -24,7 +24,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Done:
-    """How a tool ended."""
+    """Exit code and output of a tool."""
 
     code: int
     out: str
@@ -38,7 +38,7 @@ class Done:
 
 
 def command(tool: str) -> list[str]:
-    """How to start a tool: the installed command under the name of 1.19 where there is one."""
+    """Return the command that starts a tool: the installed command, under its 1.19 name if it has one."""
     installed = ROOT / ".venv" / "bin"
     name = {"stat": "qdstat", "manage": "qdmanage"}.get(tool)
     if name is not None and (installed / name).exists():
@@ -49,7 +49,7 @@ def command(tool: str) -> list[str]:
 
 
 def run(tool: str, port: int, *words: str, stdin: str | None = None) -> Done:
-    """Run a tool against the listener on `port` until it ends."""
+    """Run a tool against the listener on `port` until it exits."""
     line = [*command(tool), "-b", f"127.0.0.1:{port}", "-t", "30", *words]
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write((stdin or "").encode())
@@ -70,20 +70,20 @@ def _content(file: IO[bytes]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a tool: the checkout's modules, output unbuffered."""
+    """Return the environment of a tool: the checkout's modules, unbuffered output."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def table(port: int, *words: str) -> list[Row]:
-    """The rows that `qdstat` shows."""
+    """Return the rows that `qdstat` prints."""
     done = run("stat", port, *words)
     assert (done.code, done.err) == (0, ""), done
     return done.rows
 
 
 def one(rows: list[Row], **where: Any) -> Row:
-    """The only row with these cells; `_` in a name stands for a blank."""
+    """Return the only row with these cells; `_` in a name stands for a blank."""
     wanted = {name.replace("_", " "): str(value) for name, value in where.items()}
     found = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
     assert len(found) == 1, f"{len(found)} rows with {wanted} among {rows}"
@@ -91,7 +91,7 @@ def one(rows: list[Row], **where: Any) -> Row:
 
 
 def _classic(lines: list[str]) -> list[Row]:
-    """Cells stand where their heads begin; heads are two blanks apart, and have single ones inside."""
+    """Parse a classic table. Cells start in the column of their heads, which are two blanks apart."""
     rule = next(at for at, line in enumerate(lines) if line.startswith("  ==") and set(line[2:]) == {"="})
     heads = lines[rule - 1]
     starts = [at for at in range(2, len(heads)) if heads[at] != " " and heads[at - 2 : at] == "  "]

@@ -1,7 +1,7 @@
-"""Random, seeded traffic: connections, each with a thread, that send and receive until they are stopped.
+"""Random, seeded traffic: connections that send and receive until they are stopped, each with its own thread.
 
-A sender connection records messages and outcomes, a receiver connection what it got; `traffic_checks` compares them
-afterwards. Nothing here fails because of what the router does, except for content that is not what was sent.
+A sender connection records messages and outcomes, a receiver connection the messages it received; `traffic_checks`
+compares them afterwards. The only fault reported here is content that differs from the content sent.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
 
-#: Seconds that a thread waits for frames before it looks whether there is something to do.
+#: Seconds that a thread waits for frames before it takes the next step.
 TICK = 0.005
-#: Seconds between heartbeats; the router ends connections that are silent for 16.
+#: Seconds between heartbeats. The router closes connections that are silent for 16 s.
 HEARTBEAT = 4.0
-#: Octets of the largest message, and how many of a hundred messages are of random size up to it (others: up to 2 kB).
+#: Size of the largest message in octets, messages of a hundred with a random size up to it, and limit of all others.
 LARGEST = 400_000
 LARGE_IN_HUNDRED = 4
 SMALL = 2000
-#: Deliveries that a receiver settles with one disposition at most.
+#: Maximum number of deliveries that a receiver settles with one disposition.
 BATCH = 20
-#: Credit granted at the end, when everything is to finish.
+#: Credit granted at the end, when all deliveries are to finish.
 FINISH_CREDIT = 1000
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One message, for its sender. `link` names the sender link, unique in a run; `number` counts on it."""
+    """A message sent. `link` names the sender link, unique in a run; `number` counts messages of the link."""
 
     link: str
     number: int
@@ -41,17 +41,17 @@ class Sent:
 
 @dataclass
 class SendState:
-    """What became of a message, as its sender saw it: the settled outcome, and whether there was one."""
+    """Fate of a message as its sender sees it: the settled outcome, and whether there was one."""
 
     outcome: str | None = None
     settled: bool = False
-    #: the link or connection went first, or the message was aborted
+    #: True if the link or connection ended first, or the message was aborted.
     orphaned: bool = False
 
 
 @dataclass(frozen=True)
 class Got:
-    """One complete message at a receiver. `receiver` names the link."""
+    """A complete message at a receiver. `receiver` names the receiver link."""
 
     link: str
     number: int
@@ -61,18 +61,18 @@ class Got:
 
 @dataclass
 class Record:
-    """What all connections of a run have written down. Each list and map has one writing thread per entry."""
+    """Observations of all connections of a run. Only one thread writes each entry of a list or map."""
 
     sent: dict[Sent, SendState] = field(default_factory=dict)
     got: list[Got] = field(default_factory=list)
-    #: what receivers answered to unsettled messages: (link, number) -> names
+    #: Outcomes that receivers sent for unsettled messages: (link, number) -> names.
     answered: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def content(link: str, number: int, size: int, to: str | None) -> bytes:
-    """A message with the identity of its sender, and a checksum over its filling of `size` octets."""
+    """Return a message with the identity of its sender, and a filling of `size` octets with its checksum."""
     filling = random.Random(f"{link}/{number}").randbytes(min(size, SMALL)) * (size // SMALL + 1)
     filling = filling[:size]
     identity = f"{link}/{number}"
@@ -81,7 +81,7 @@ def content(link: str, number: int, size: int, to: str | None) -> bytes:
 
 
 def read_content(payload: bytes) -> tuple[str, int]:
-    """(link, number) of a message made by `content`. Raises ValueError when it is not as it was sent."""
+    """Return (link, number) of a message made by `content`; raise ValueError if its content has changed."""
     identity = str(message.section_of(payload, message.PROPERTIES)[0])
     body = message.body(payload)
     if zlib.crc32(body[4:]).to_bytes(4, "big") != body[:4]:
@@ -91,7 +91,7 @@ def read_content(payload: bytes) -> tuple[str, int]:
 
 
 class Actor(threading.Thread):
-    """A connection with a thread of its own. Subclasses define `step` and how it comes to rest."""
+    """A connection with its own thread. Subclasses define `step`."""
 
     def __init__(self, name: str, port: int, seed: int, record: Record) -> None:
         super().__init__(name=name, daemon=True)
@@ -100,9 +100,9 @@ class Actor(threading.Thread):
         self.record = record
         self.peer: AmqpPeer = AmqpPeer.opened(port)
         self.lives = 0
-        #: set: send no more; receivers accept everything
+        #: Set at the end: senders stop, receivers accept all messages.
         self.finishing = threading.Event()
-        #: set: nothing is under way any more, close
+        #: Set when no delivery is in progress: the connection is closed.
         self.leaving = threading.Event()
 
     def run(self) -> None:
@@ -121,11 +121,11 @@ class Actor(threading.Thread):
             raise
 
     def step(self) -> None:
-        """What is to be done now."""
+        """Send or receive what is possible at the moment."""
         raise NotImplementedError
 
     def reconnect(self) -> None:
-        """Drop the connection, one way or another, and come back."""
+        """Close, drop or reset the connection, and open a new one."""
         if self.random.random() < 0.3:
             self.peer.close()
         else:
@@ -135,9 +135,10 @@ class Actor(threading.Thread):
 
 
 class SenderActor(Actor):
-    """Sends on several links. addresses: of the links; None is an anonymous link, which sends to any of `names`.
+    """A connection that sends on several links.
 
-    calm: it never aborts, detaches or drops.
+    addresses: target of each link; None is an anonymous link, which sends to any of `names`.
+    calm: never aborts, detaches or drops.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class SenderActor(Actor):
 
     @property
     def waiting(self) -> int:
-        """Unsettled messages without an outcome."""
+        """Number of unsettled messages without an outcome."""
         return sum(len(link.open) for link in self.links)
 
     def step(self) -> None:
@@ -179,7 +180,7 @@ class SenderActor(Actor):
 
 
 class _Link:
-    """One sender link and what is open on it."""
+    """A sender link and its unsettled messages."""
 
     def __init__(self, actor: SenderActor, number: int, address: str | None) -> None:
         self.actor = actor
@@ -196,7 +197,7 @@ class _Link:
         self.sender: PeerSender = self.actor.peer.sender(self.address, credit=False)
 
     def send_one(self) -> None:
-        """One message of random size and mode; perhaps aborted."""
+        """Send a message of random size and mode, or abort it."""
         choose = self.actor.random
         large = choose.random() * 100 < LARGE_IN_HUNDRED
         size = choose.randint(1, LARGEST if large else SMALL)
@@ -217,7 +218,7 @@ class _Link:
             self.open[delivery] = sent
 
     def note_outcomes(self) -> None:
-        """Write down the outcomes that have come."""
+        """Record the outcomes received."""
         outcomes = self.sender.session.outcomes
         for delivery in [one for one in self.open if one in outcomes and outcomes[one].settled]:
             sent = self.open.pop(delivery)
@@ -228,13 +229,13 @@ class _Link:
             state.settled, state.outcome = True, outcome.name
 
     def orphan(self) -> None:
-        """The link ends: outcomes of unsettled messages are lost."""
+        """Mark unsettled messages as orphaned: the link ends, so their outcomes are lost."""
         for sent in self.open.values():
             self.actor.record.sent[sent].orphaned = True
         self.open = {}
 
     def again(self) -> None:
-        """Detach and attach anew."""
+        """Detach and attach again."""
         self.sender.detach()
         self.note_outcomes()
         self.orphan()
@@ -242,7 +243,10 @@ class _Link:
 
 
 class ReceiverActor(Actor):
-    """Receives on several links. calm: it always grants credit, accepts everything and never detaches or drops."""
+    """A connection that receives on several links.
+
+    calm: always grants credit, accepts all messages, and never detaches or drops.
+    """
 
     def __init__(self, name: str, port: int, seed: int, record: Record, addresses: list[str], calm: bool) -> None:
         super().__init__(name, port, seed, record)
@@ -271,7 +275,7 @@ class ReceiverActor(Actor):
 
 
 class _Inlet:
-    """One receiver link."""
+    """A receiver link and its unsettled deliveries."""
 
     def __init__(self, actor: ReceiverActor, number: int, address: str) -> None:
         self.actor = actor
@@ -289,7 +293,7 @@ class _Inlet:
         self.draining = False
 
     def take(self) -> None:
-        """Write down what has come complete; settle some of it."""
+        """Record the deliveries that are complete, and settle some of them."""
         deliveries = self.receiver.deliveries
         while deliveries and deliveries[0].complete:
             delivery = deliveries.pop(0)
@@ -317,7 +321,7 @@ class _Inlet:
             delivery.settle(state)
 
     def grant(self) -> None:
-        """Credit, by chance 0 to 1000, by chance with drain; the calm ones keep it up."""
+        """Grant random credit (0 to 1000), sometimes with drain. Calm receivers keep their credit up."""
         choose = self.actor.random
         if self.draining and not self._drained():
             return
@@ -328,7 +332,7 @@ class _Inlet:
             self._flow(choose.choice([0, 1, choose.randint(0, 20), choose.randint(0, 1000)]), choose.random() < 0.2)
 
     def _drained(self) -> bool:
-        """The router has given back what it did not use; until then it owes an answer."""
+        """Return whether the router has returned the unused credit of the drain. No credit is granted before."""
         given_back = [flow for flow in self.receiver.flows if flow.drain]
         if given_back:
             self.receiver.delivery_count = self.limit = given_back[-1].delivery_count
@@ -342,6 +346,6 @@ class _Inlet:
         self.draining = drain
 
     def again(self) -> None:
-        """Detach and attach anew; what is held comes to its sender as modified."""
+        """Detach and attach again. The router modifies the unsettled deliveries."""
         self.receiver.detach()
         self._attach()

@@ -1,4 +1,4 @@
-"""What must hold for a run of random traffic, whatever happened in it: see `check`."""
+"""Invariants of a run of random traffic (`check`)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections import defaultdict
 
 from tests.system.traffic import Got, Record, SendState, Sent
 
-#: Breaches shown of each kind.
+#: Number of breaches shown of each kind.
 SHOWN = 3
 
 
 def check(record: Record, calm: tuple[str, ...], multicast: str) -> None:
-    """Raise AssertionError naming the breaches of:
+    """Raise AssertionError naming the breaches of these invariants:
 
-    - no thread failed, no content was changed;
-    - every unsettled message whose link stayed has exactly one outcome, and the one that its receiver gave;
-    - what is accepted has arrived;
-    - nothing arrives twice at a receiver, and of an anycast address nowhere;
-    - order: on the way from one link to another numbers only grow;
-    - to addresses that begin with `calm`, whose receivers stay and grant credit, everything arrives, presettled too.
+    - No thread failed, and no content was changed.
+    - Every unsettled message whose link stayed has exactly one outcome, which is the outcome its receiver sent.
+    - Every accepted message has arrived.
+    - No message arrives twice at a receiver; a message of an anycast address arrives at one receiver only.
+    - Numbers of messages from one link to another increase.
+    - At addresses that begin with `calm`, whose receivers stay and grant credit, all messages arrive, even presettled.
 
-    Addresses that begin with `multicast` may have several receivers for one message.
+    Messages to addresses that begin with `multicast` may have several receivers.
     """
     arrived: dict[tuple[str, int], list[Got]] = defaultdict(list)
     for got in record.got:
@@ -52,7 +52,10 @@ def _missing(record: Record, arrived: dict[tuple[str, int], list[Got]]) -> list[
 
 
 def _mistold(record: Record, multicast: str) -> list[str]:
-    """An anycast outcome is the receiver's; the router itself gives released (not sent) or modified (receiver lost)."""
+    """Find outcomes that differ from the receiver's.
+
+    An anycast outcome is the receiver's; the router's own are released (not sent) and modified (receiver lost).
+    """
 
     def wrong(sent: Sent, state: SendState) -> bool:
         answers = record.answered.get((sent.link, sent.number), [])

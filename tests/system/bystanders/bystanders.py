@@ -23,27 +23,27 @@ from tests.system.bystanders.pair import CREDIT, Pair
 from tests.system.network import CONVERGENCE
 from tests.system.router import Router
 
-#: Name of the listener for these clients.
+#: Name of the listener for bystanders.
 CLIENTS = "bystanders"
-#: First part of the names of containers, by which tests leave these connections out of what they count.
+#: Prefix of the bystanders' container ids. Tests use it to leave these connections out of counts.
 CONTAINER = "bystander"
 #: Virtual hosts of the ordinary pairs, and of the tenant whose messages are secret.
 PUBLIC, TENANT = "bystanders.example", "tenant.example"
 #: Seconds between two messages of a pair.
 PERIOD = 0.1
-#: Permitted seconds for a message or its outcome, beyond TIMES the delay that the machine itself causes: with a control
-#: pair that does not use the router, and without one. The watchdog kills a worker that stalls for ten seconds.
+#: Permitted delay in s of a message or its outcome, in addition to TIMES the delay that the machine itself causes:
+#: with a control pair that does not use the router, and without one. The watchdog kills a worker that stalls for 10 s.
 LATE_BESIDE, LATE_ALONE, TIMES = 1.0, 3.0, 3
-#: Connections that may come to a worker that has enough: the router still counts some that have just ended.
+#: Surplus connections to wait for an even distribution: the router still counts some that have just ended.
 TRIES = 40
-#: Seconds for a check; the thread itself reports a message that is late.
+#: Seconds for a check. A late message is reported earlier, by the thread.
 PATIENCE = 60.0
 
 
 class Bystanders:
     """Bystanders of one router, from their start to `stop`.
 
-    After the constructor only the thread uses the connections.
+    Owner: after the constructor only the thread uses the connections.
     """
 
     def __init__(self, router: Router, neighbour: Router | None = None) -> None:
@@ -56,7 +56,7 @@ class Bystanders:
         self._pairs: list[Pair] = []
         self._numbers = 0
         self._changed = threading.Condition()
-        #: Written under `_changed`.
+        #: True while a check is in progress. Written under `_changed`.
         self._asked = False
         self._sending = True
         #: Pair that uses only the neighbour router. Its delays are those of the machine.
@@ -64,10 +64,10 @@ class Bystanders:
         self._rests = False
         self._goals: dict[Pair, int] | None = None
         self._fault: str | None = None
-        #: Of the last check: the longest delay in s, whose it was, and the longest that was allowed.
+        #: Result of the last check: longest delay in s, name of its pair, permitted delay in s.
         self._slowest = 0.0, "", 0.0
         self._stopping = False
-        #: Longest time in s from a write of the thread to its read of the same octet.
+        #: Longest time in s between a write of the thread and its read of the same octet.
         self._held_up = 0.0
         self._sent_at = 0.0
         self._echo_out, self._echo_in = socket.socketpair()
@@ -88,8 +88,11 @@ class Bystanders:
         self._peers.append(peer)
         return peer
 
-    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[AmqpPeer]]:
-        """Open connections until each worker has so many of them. A new one goes to the worker that has the fewest."""
+    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[Peer]]:
+        """Open connections until each worker has `each` of them, and return them by worker.
+
+        A new connection goes to the worker with the fewest.
+        """
         wanted = each * self.router.workers
         peers = [self._connect(self.router, hostname) for _ in range(wanted)]
         for _ in range(wanted + TRIES):
@@ -168,19 +171,19 @@ class Bystanders:
                 pair.take(time.monotonic())
             if any(key.fileobj is self._bell_in for key in found):
                 self._bell_in.recv(64)
-            if any(key.fileobj is self._echo_in for key in found):  # last: the time for all the others is in it
+            if any(key.fileobj is self._echo_in for key in found):  # last: the delay includes other work
                 self._echo_in.recv(64)
                 self._held_up = max(self._held_up, time.monotonic() - self._sent_at)
             asked = self._asked and self._goals is None
             if asked or time.monotonic() >= due:
                 due = time.monotonic() + PERIOD
-                if self._sending and self._fault is None:  # a check after a fault begins anew
+                if self._sending and self._fault is None:  # after a fault, new bystanders are checked
                     self._send()
             self._notice()
         selector.close()
 
-    def _read(self, peer: AmqpPeer) -> bool:
-        """Read what is there; return whether the connection goes on."""
+    def _read(self, peer: Peer) -> bool:
+        """Read the available input; return False if the connection has failed."""
         try:
             peer.read_available()
         except StreamEnd as end:
@@ -210,7 +213,7 @@ class Bystanders:
                 self._sending = not self._rests
 
     def _allowed(self, now: float) -> float:
-        """Return the permitted delay in s. Delays of this thread and of the control pair are the machine's."""
+        """Return the permitted delay in s. Delays of this thread and of the control pair count as the machine's."""
         if self._control is None:
             return LATE_ALONE + TIMES * self._held_up
         oldest = self._control.oldest()
@@ -218,7 +221,7 @@ class Bystanders:
         return LATE_BESIDE + TIMES * max(self._held_up, self._control.worst, waits)
 
     def _notice(self) -> None:
-        """Report faults of pairs and messages that are late; tell a check that its messages have arrived."""
+        """Report faults of pairs and late messages, and complete a check whose messages have been settled."""
         now = time.monotonic()
         for pair in self._pairs:
             oldest = pair.oldest()
@@ -244,9 +247,9 @@ class Bystanders:
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def check(self, rest: bool = False) -> None:
-        """Send one more message of each pair and wait for all that were sent; raise AssertionError for any fault.
+        """Send one more message of each pair, wait for all messages sent, and raise AssertionError for any fault.
 
-        rest: nothing more is sent until `go_on`.
+        rest: send no further messages until `go_on`.
         """
         with self._changed:
             self._asked = self._sending = True
@@ -266,12 +269,12 @@ class Bystanders:
         assert not leaks, f"a tenant's message was seen by others: {leaks}"
 
     def go_on(self) -> None:
-        """Send again after a rest."""
+        """Resume sending after a rest."""
         with self._changed:
             self._sending = True
 
     def stop(self) -> None:
-        """End all connections."""
+        """Stop the thread and drop all connections."""
         self._stopping = True
         self._bell_out.send(b"x")
         self._thread.join(PATIENCE)

@@ -1,4 +1,4 @@
-"""A sender and a receiver of one address whose messages must all arrive: once, in order, unchanged, accepted, in time.
+"""A sender and a receiver of one address. Each message must arrive once, in order, unchanged, accepted and in time.
 
 Owner: one thread, which reads the connections of both.
 """
@@ -8,17 +8,18 @@ from __future__ import annotations
 from tests.peer import message
 from tests.peer.peer import PeerReceiver, PeerSender
 
-#: Deliveries that a receiver may be sent at a time, and those after which the credit is renewed.
+#: Credit of a receiver, and the number of deliveries after which the credit is renewed.
 CREDIT = 500
 RENEWED_AFTER = 100
-#: Of each TURN messages every other one is settled when it is sent; LARGE are longer than a frame, so of both kinds.
+#: In each TURN messages every other message is presettled. Those with a number in LARGE are longer than a frame; one is
+#: presettled and one is not.
 TURN, LARGE, LARGE_OCTETS = 20, (4, 13), 40_000
 
 
 class Pair:
-    """Messages with numbers, settled when they are sent or not, of one frame or several.
+    """Numbered messages, presettled or not, of one frame or several.
 
-    text: in each message, again and again in a long one. `fault` is None, or the first fault that was noticed.
+    text: content of each message, repeated in a large one. `fault` is None, or the first fault noticed.
     """
 
     def __init__(self, name: str, sender: PeerSender, receiver: PeerReceiver, text: bytes) -> None:
@@ -27,15 +28,15 @@ class Pair:
         self.receiver = receiver
         self.text = text
         self.fault: str | None = None
-        #: Longest time in s that a message, or its outcome, took since `take_worst`.
+        #: Longest delay in s of a message or its outcome since `take_worst`.
         self.worst = 0.0
         self.sent = 0
         self.received = 0
-        #: Moment since which the next message waits for credit or a window.
+        #: Time since which the next message has waited for credit or a window.
         self._waiting_since: float | None = None
-        #: Moment when a message was due, by its number, until it has arrived.
+        #: Due time of each message that has not arrived, by number.
         self._due: dict[int, float] = {}
-        #: Number and due moment of each unsettled message, by delivery-id.
+        #: Number and due time of each unsettled message, by delivery-id.
         self._unsettled: dict[int, tuple[int, float]] = {}
 
     def payload(self, number: int) -> bytes:
@@ -44,7 +45,7 @@ class Pair:
         return message.data(b"%s %d %s" % (self.name.encode(), number, self.text * times))
 
     def send(self, now: float) -> None:
-        """Send the next message, if there is credit and a window for it."""
+        """Send the next message if credit and window permit."""
         due = now if self._waiting_since is None else self._waiting_since
         payload = self.payload(self.sent)
         frames = 1 + len(payload) // self.sender.peer.payload_room
@@ -60,7 +61,7 @@ class Pair:
         self.sent += 1
 
     def take(self, now: float) -> None:
-        """Check deliveries and outcomes that have been read."""
+        """Check the deliveries and outcomes that have been read."""
         deliveries = self.receiver.deliveries
         while deliveries and deliveries[0].complete:
             delivery = deliveries.pop(0)
@@ -93,7 +94,7 @@ class Pair:
 
     @property
     def due(self) -> int:
-        """Number of messages sent, and the one that waits for credit or a window."""
+        """Number of messages sent, plus one that waits for credit or a window."""
         return self.sent + (self._waiting_since is not None)
 
     def settled_up_to(self, number: int) -> bool:
@@ -101,7 +102,7 @@ class Pair:
         return self.received >= number and all(open_number >= number for open_number, _ in self._unsettled.values())
 
     def oldest(self) -> tuple[float, str] | None:
-        """Return the moment since which something has been due, and what."""
+        """Return the due time and a description of the oldest missing message, outcome or credit."""
         waiting = [(due, f"message {number} has not arrived") for number, due in self._due.items()]
         waiting += [(due, f"message {number} has no outcome") for number, due in self._unsettled.values()]
         if self._waiting_since is not None:
@@ -109,11 +110,11 @@ class Pair:
         return min(waiting, default=None)
 
     def take_worst(self) -> float:
-        """Return the longest delay in s since the last call."""
+        """Return the longest delay in s since the last call, and reset it."""
         worst, self.worst = self.worst, 0.0
         return worst
 
     def report(self, fault: str) -> None:
-        """Keep the first fault: those after it are its consequences."""
+        """Record a fault unless one is recorded: later faults are consequences of the first."""
         if self.fault is None:
             self.fault = f"{self.name}: {fault}"

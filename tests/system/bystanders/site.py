@@ -1,4 +1,4 @@
-"""Configuration of a router with bystanders, their start, their checks, and their restart after a fault."""
+"""Configuration, start, checks and replacement of the bystanders of a router."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 from tests.system.bystanders.bystanders import CLIENTS, CONTAINER, PUBLIC, TENANT, Bystanders
 from tests.system.router import SETTINGS, Router, Section, listener
 
-#: First part of the name of the listener for the neighbour router; its role follows. The id of that router.
+#: Prefix of the name of the listener for the neighbour router (its role follows), and the id of that router.
 NEIGHBOURS, NEIGHBOUR = "neighbour-", "bystander-neighbour"
-#: Modes of the router and of its neighbour, by the role of the connection between them.
+#: Modes of the router and of its neighbour by the role of their connection.
 MODES = {"inter-router": ("interior", "interior"), "edge": ("interior", "edge"), "inter-edge": ("edge", "edge")}
 HOSTS = PUBLIC, TENANT
-#: Peak memory of a worker, in octets: its configured bound and the process itself need less.
+#: Peak memory of a worker in octets. Its configured limit and the process itself need less.
 MEMORY_MOST = 640 << 20
 
 
 def clients_sections(scope: str = "network") -> list[Section]:
-    """Return the sections by which a router takes bystanders: a listener of their own, their addresses' prefixes."""
+    """Return the sections for bystanders: a listener of their own and the prefixes of their addresses."""
     shared = {"distribution": "balanced", "scope": scope}
     prefixes: list[Section] = [("address", {"prefix": f"{host}/{CONTAINER}", **shared}) for host in HOSTS]
     return [listener(CLIENTS, multiTenant=True), *prefixes]
 
 
 def vhost(hostname: str) -> Section:
-    """Return a vhost that permits what bystanders do, for routers with policy."""
+    """Return a vhost that permits everything bystanders do, for routers with policy."""
     everything = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
     return "vhost", {"hostname": hostname, "groups": {"all": everything}}
 
 
 def neighbour_sections(role: str, port: int) -> list[Section]:
-    """Return the configuration of the neighbour router, which connects to a listener of that role on `port`."""
+    """Return the configuration of the neighbour router, which connects to a listener of role `role` on `port`."""
     place = {"name": "to-router", "role": role, "host": "127.0.0.1", "port": port}
     router = "router", {"mode": MODES[role][1], "id": NEIGHBOUR}
     return [router, listener(), *SETTINGS, *clients_sections(), ("connector", place)]
 
 
 def with_bystanders(sections: Iterable[Section], *, neighbour: str | None = None) -> list[Section]:
-    """Return the sections of a router that takes bystanders.
+    """Return the sections of a router with bystanders.
 
-    neighbour: role of the connection to a neighbour router of theirs, for routers that have no mode yet.
+    neighbour: role of the connection to a neighbour router of the bystanders, for routers without a mode.
     """
     given = list(sections)
-    # Other routers of a test do not hear of these addresses.
+    # Other routers of the test are not notified of local addresses.
     added = clients_sections("network" if neighbour else "local")
     if any(attributes.get("enableVhostPolicy") for name, attributes in given if name == "policy"):
         added += map(vhost, HOSTS)
@@ -54,12 +54,12 @@ def with_bystanders(sections: Iterable[Section], *, neighbour: str | None = None
 
 
 def without_bystanders(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of type connection that are of other clients; `container` is among their attributes."""
+    """Return the rows of type connection that belong to other clients. The rows have `container`."""
     return [row for row in rows if not str(row["container"]).startswith(CONTAINER)]
 
 
 def peak_memory(pid: int) -> int:
-    """Return the most octets that a process has had in memory."""
+    """Return the peak resident memory of a process in octets."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
@@ -67,9 +67,9 @@ def peak_memory(pid: int) -> int:
 class BystanderSite:
     """The bystanders of a running router that was configured by `with_bystanders`.
 
-    directory: for the files of the neighbour router, which starts where the router has a listener for it; memory_most:
-    octets that each worker may ever have had; other: another router of the test's network, in place of a neighbour
-    router. It was configured by `clients_sections`.
+    directory: place for the files of the neighbour router, which is started if the router has a listener for it.
+    memory_most: peak memory of each worker in octets.
+    other: another router of the test's network, configured by `clients_sections`, in place of a neighbour router.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BystanderSite:
         self.begin()
 
     def begin(self) -> None:
-        """Start bystanders, if there are none."""
+        """Start bystanders unless they are running."""
         if self._bystanders is not None:
             return
         for role in MODES:
@@ -95,7 +95,7 @@ class BystanderSite:
 
     @property
     def neighbour(self) -> Router:
-        """The neighbour router, which has a listener for other clients, too."""
+        """The neighbour router. It has a listener for other clients as well."""
         assert self._neighbour is not None
         return self._neighbour
 
@@ -106,9 +106,9 @@ class BystanderSite:
         return self._bystanders.secret
 
     def check(self) -> None:
-        """Raise AssertionError if a bystander was disturbed or a worker has had too much memory.
+        """Raise AssertionError if a bystander was disturbed or a worker has used too much memory.
 
-        There are none then until `begin`.
+        After a failure the bystanders are stopped; `begin` starts new ones.
         """
         assert self._bystanders is not None
         try:
@@ -121,7 +121,7 @@ class BystanderSite:
             raise
 
     def stop(self) -> None:
-        """End the bystanders and their neighbour router."""
+        """Stop the bystanders and their neighbour router."""
         bystanders, self._bystanders = self._bystanders, None
         neighbour, self._neighbour = self._neighbour, None
         if bystanders is not None:
