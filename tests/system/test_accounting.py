@@ -1,6 +1,6 @@
-"""Every delivery ends in exactly one counted way (routing-semantics.md 16.3, management.md 7, architecture).
+"""Each delivery ends in exactly one counted way (routing-semantics.md 16.3, management.md 7, architecture).
 
-How a test counts: accounting.py. Losses and aborts: test_accounting_losses.py.
+accounting.py has the method; test_accounting_losses.py tests losses and aborts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_outcome(connect: Connect, fresh: Fresh, counters: Counters, prefix: str
 
 
 def test_links_count_as_the_totals_do(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """Two of each outcome and three presettled: the slots of both links say so."""
+    """The slots of both links count two of each outcome and three presettled deliveries."""
     sender, receiver = pair(connect, fresh(), credit=20)
     numbers = [sender.send(message.message(n)) for n in range(8)]
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_settled_without_state(connect: Connect, fresh: Fresh, counters: Counter
 
 
 def test_outcome_first_settlement_later(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """Counted once, when it is finished (management.md 7.2)."""
+    """The delivery is counted once, when it is finished (management.md 7.2)."""
     sender, receiver = pair(connect, fresh(), mode=SECOND)
     with counters.expect(ingress=1, egress=1):
         number = sender.send(message.message("x"))
@@ -114,7 +114,7 @@ def test_a_mix_of_both(connect: Connect, fresh: Fresh, counters: Counters) -> No
 
 @pytest.mark.parametrize("size", [10, 40_000, 400_000])
 def test_consumer_that_wants_settled(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
-    """snd-settle-mode settled: accepted for the producer as soon as it is written (routing-semantics.md 8.1)."""
+    """For snd-settle-mode settled, writing the delivery gives the producer accepted (routing-semantics.md 8.1)."""
     address = fresh()
     connect().receiver(address, 10, snd_settle_mode=1)
     sender = connect().sender(address)
@@ -127,7 +127,7 @@ def test_consumer_that_wants_settled(connect: Connect, fresh: Fresh, counters: C
 def test_settled_on_the_last_frame_for_a_consumer_that_wants_settled(
     connect: Connect, fresh: Fresh, counters: Counters
 ) -> None:
-    """The delivery becomes presettled (routing-semantics.md M-15): no outcome is reported, none is counted."""
+    """The delivery becomes presettled (routing-semantics.md M-15): no outcome is sent or counted."""
     address = fresh()
     receiver = connect().receiver(address, 10, snd_settle_mode=1)
     sender = connect().sender(address)
@@ -146,7 +146,7 @@ def test_settled_on_the_last_frame_for_a_consumer_that_wants_settled(
 
 @pytest.mark.parametrize("consumers", [1, 2, 3, 5])
 def test_multicast(connect: Connect, fresh: Fresh, counters: Counters, consumers: int) -> None:
-    """One outcome for all copies, one egress for each."""
+    """Each delivery counts one outcome, and one egress for each copy."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 50) for _ in range(consumers)]
     sender = connect().sender(address)
@@ -161,7 +161,7 @@ def test_multicast(connect: Connect, fresh: Fresh, counters: Counters, consumers
 
 
 def test_multicast_outcomes_are_combined(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """rejected > accepted > modified > released: counted once, as the producer sees it."""
+    """The outcome of highest rank (rejected, accepted, modified, released) is counted once, as the producer sees it."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 10) for _ in range(4)]
     sender = connect().sender(address)
@@ -178,7 +178,7 @@ def test_multicast_outcomes_are_combined(connect: Connect, fresh: Fresh, counter
 
 @pytest.mark.parametrize("way", list(LOSSES))
 def test_multicast_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
-    """One of three goes with two copies sent, two queued and a presettled one queued; the others accept."""
+    """A consumer of three leaves with two copies sent, two queued and a presettled one queued; the others accept."""
     address = fresh("multicast")
     lost = connect().receiver(address, 2)
     staying = [connect().receiver(address, 10) for _ in range(2)]
@@ -225,7 +225,7 @@ def test_anycast_over_many(connect: Connect, fresh: Fresh, counters: Counters, p
 def test_targeted_without_destination(
     connect: Connect, fresh: Fresh, counters: Counters, settled: bool, size: int
 ) -> None:
-    """The consumer has left: released, or dropped (routing-semantics.md 16.3)."""
+    """Deliveries after the consumer's detach are released or dropped (routing-semantics.md 16.3)."""
     sender, receiver = pair(connect, fresh())
     receiver.detach()
     table_known(connect, fresh)
@@ -279,7 +279,7 @@ def test_rejected_before_routing_is_not_counted(connect: Connect, counters: Coun
 
 
 def test_settled_late_without_destination(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """Released while it streams, then settled by its producer with the last frame: counted once."""
+    """A delivery released while streaming and settled by the producer with the last frame is counted once."""
     sender = connect().sender()
     payload = message.properties(to=fresh()) + message.data(bytes(2 * STREAMING))
     with counters.expect(ingress=1, released=1):
@@ -302,8 +302,8 @@ def test_fallback(connect: Connect, fresh: Fresh, counters: Counters) -> None:
 # --- overflow -------------------------------------------------------------------------------------------------------
 
 
-def overflow(connect: Connect, address: str, count: int) -> tuple[PeerSender, PeerReceiver]:
-    """`count` presettled messages for a consumer with a queue of ten and no credit."""
+def overflow(connect: Connect, address: str, count: int) -> tuple[Sender, Receiver]:
+    """Send `count` presettled messages to a consumer with a link capacity of ten and no credit."""
     receiver = connect("ten").receiver(address)
     sender = connect().sender(address)
     for number in range(count):
@@ -313,7 +313,7 @@ def overflow(connect: Connect, address: str, count: int) -> tuple[PeerSender, Pe
 
 
 def test_drop_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """As the example of routing-semantics.md 8.6: nine of fifteen are dropped."""
+    """Nine of fifteen are dropped, as in the example of routing-semantics.md 8.6."""
     with counters.expect(ingress=15, egress=15, presettled=15, dropped_presettled=9, dropped_overflow=9):
         _sender, receiver = overflow(connect, fresh("drop"), 15)
         receiver.flow(100)
@@ -323,7 +323,7 @@ def test_drop_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None
 
 
 def test_drop_oldest_of_multicast(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """Copies are dropped where there is no room; the others arrive."""
+    """Copies are dropped at the consumer with a full queue; the other consumer receives all messages."""
     address = fresh("many")
     ready = connect("ten").receiver(address, 100)
     with counters.expect(ingress=15, egress=30, presettled=15, dropped_presettled=9, dropped_overflow=9):
@@ -342,7 +342,7 @@ def test_held_back_and_delivered(connect: Connect, fresh: Fresh, counters: Count
 
 
 def test_what_is_held_back_has_ended_for_its_producer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """As in 1.19, where nothing is held back."""
+    """The producer link counts held deliveries as ended, as 1.19 does, which never holds any."""
     with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
         _sender, receiver = overflow(connect, fresh("block"), 3 * TEN)
     (link,) = [link for link in counters.links() if link["direction"] == 1 and link["deliveries"] == 3 * TEN]
@@ -384,7 +384,7 @@ def test_consumer_with_a_full_queue_leaves(connect: Connect, fresh: Fresh, count
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
 def test_exchange(connect: Connect, counters: Counters, settled: bool) -> None:
-    """Two next hops get it presettled, the producer is told accepted."""
+    """Two next hops get presettled copies; the producer gets accepted."""
     receivers = [connect().receiver(address, 10) for address in ("ex.one", "ex.two")]
     sender = connect().sender("ex")
     with counters.expect(ingress=3, egress=6, **{"presettled" if settled else "accepted": 3}):
@@ -397,7 +397,7 @@ def test_exchange(connect: Connect, counters: Counters, settled: bool) -> None:
 
 @pytest.mark.parametrize("size", [10, 40_000])
 def test_exchange_consumers_leave(connect: Connect, counters: Counters, size: int) -> None:
-    """Accepted all the same; the copies are dropped and counted."""
+    """The producer gets accepted; the copies are counted as dropped."""
     receivers = [connect().receiver(address) for address in ("ex.one", "ex.two")]
     sender = connect().sender("ex")
     with counters.expect(ingress=3, egress=6, accepted=3, dropped_presettled=6, dropped_consumerLost=6):
@@ -433,7 +433,7 @@ def test_exchange_alternate(connect: Connect, counters: Counters) -> None:
 
 
 def test_gauges_follow_the_queue(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """Five queued; three sent; two settled."""
+    """Five deliveries are queued, three of them sent, two settled."""
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(5)]
     counters.wait_gauges("queued", undelivered=5, unsettled=5, connections=2, links=2, buffered=None)
@@ -449,7 +449,7 @@ def test_gauges_follow_the_queue(connect: Connect, fresh: Fresh, counters: Count
 
 
 def test_gauges_of_withheld_credit(connect: Connect, fresh: Fresh, counters: Counters) -> None:
-    """Released because nobody was there, credit withheld: not unsettled, before and after a consumer comes again."""
+    """Released deliveries that withhold credit are not unsettled, before and after a consumer attaches again."""
     address = fresh()
     sender, receiver = pair(connect, address)
     receiver.detach()

@@ -1,5 +1,6 @@
-"""Deliveries whose consumer or producer leaves, or that are aborted, end in exactly one counted way, too
-(routing-semantics.md 16.3).
+"""Deliveries that are aborted, or lose their consumer or producer, end in exactly one counted way.
+
+Specification: routing-semantics.md 16.3.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def test_consumer_leaves_in_the_middle_of_a_stream(
 def test_consumer_and_then_producer_of_a_presettled_stream_leave(
     connect: Connect, fresh: Fresh, counters: Counters, way: str
 ) -> None:
-    """It has one end: where the consumer is on the producer's worker, it had ended when that left."""
+    """The delivery ends once. With the consumer on the producer's worker it ends when the consumer leaves."""
     before = counters.totals()
     sender, receiver = pair(connect, fresh())
     sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=True)
@@ -73,7 +74,7 @@ def test_consumer_and_then_producer_of_a_presettled_stream_leave(
 
 @pytest.mark.parametrize("size", [10, 5000])
 def test_consumer_refuses_all_that_is_queued(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
-    """It leaves without ever having had credit, on a link with a small queue."""
+    """The consumer, on a link with a small queue, detaches without ever having granted credit."""
     address = fresh()
     receiver = connect("ten").receiver(address)
     sender = connect().sender(address)
@@ -104,7 +105,7 @@ def test_outcome_before_the_last_octet(connect: Connect, fresh: Fresh, counters:
 @pytest.mark.parametrize("way", list(LOSSES))
 @pytest.mark.parametrize("prefix", ["balanced", "multicast"])
 def test_producer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
-    """Sent and queued deliveries, presettled ones among them, are counted although nobody hears of them any more."""
+    """Sent and queued deliveries, also presettled ones, are counted although their outcomes have no receiver."""
     sender, receiver = pair(connect, fresh(prefix), credit=2)
     before = counters.totals()
     for number in range(6):
@@ -125,7 +126,7 @@ def test_producer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way
 
 @pytest.mark.parametrize("way", list(LOSSES))
 def test_producer_leaves_behind_a_full_queue(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
-    """Presettled deliveries that hold the credit back are counted, and delivered."""
+    """Presettled deliveries that hold back credit are counted and delivered."""
     address = fresh("block")
     receiver = connect("ten").receiver(address)
     sender = connect().sender(address)
@@ -145,7 +146,7 @@ def test_producer_leaves_behind_a_full_queue(connect: Connect, fresh: Fresh, cou
 def test_stream_is_aborted(
     connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str, settled: bool | None
 ) -> None:
-    """Dropped because its producer did not complete it; before the router forwards anything it has not come at all."""
+    """A forwarded delivery without end is dropped; an aborted delivery that was not forwarded is not counted."""
     address = fresh(prefix)
     receivers = [connect().receiver(address, 10) for _ in range(2 if prefix == "multicast" else 1)]
     sender = connect().sender(address)
@@ -182,7 +183,7 @@ def test_aborted_before_it_was_forwarded(connect: Connect, fresh: Fresh, counter
 def test_aborted_without_destination(
     connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool | None
 ) -> None:
-    """Its outcome was decided when it was routed; that it is aborted later adds nothing."""
+    """The outcome is decided at routing; the later abort is not counted."""
     sender = connect().sender()
     before = counters.totals()
     payload = message.properties(to=fresh()) + message.data(bytes(2 * STREAMING))
@@ -202,7 +203,7 @@ def test_aborted_without_destination(
 def test_aborted_behind_others_without_credit(
     connect: Connect, fresh: Fresh, counters: Counters, settled: bool | None
 ) -> None:
-    """Aborted in the queue of a consumer that grants no credit, then more come: the link is idle in the end."""
+    """A delivery is aborted in the queue of a consumer without credit, more follow, and the link becomes idle."""
     address = fresh("drop")
     receiver = connect("ten").receiver(address)
     other, sender = connect().sender(address), connect().sender(address)

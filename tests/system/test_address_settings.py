@@ -29,7 +29,7 @@ SECTIONS: list[Section] = [
 
 
 def distribution_of(connect: Connect, management: Management, address: str) -> str:
-    """The distribution that the address record of a consumer's address shows."""
+    """Return the distribution shown by the address record of a consumer's address."""
     connect().receiver(address)
     return str(management.one("router.address", key="M0" + address)["distribution"])
 
@@ -136,7 +136,7 @@ def test_fallback_by_either_name(management: Management, fresh: Fresh, name: str
 
 
 def test_settings_apply_to_all_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
-    """At once, to addresses in use as well; 1.19 (routing-semantics.md A-10) changed only those made afterwards."""
+    """Settings apply to addresses in use as well; 1.19 changed later ones only (routing-semantics.md A-10)."""
     prefix = fresh("live").replace("/", "")
     earlier, _receiver = pair(connect, f"{prefix}/earlier")
     management.create(CREATE, prefix, prefix=prefix, distribution="multicast")

@@ -7,15 +7,15 @@ from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, pass_one
 
 
-def reaches(sender: PeerSender, receiver: PeerReceiver, to: str) -> None:
-    """A message sent over an anonymous link to `to` arrives at the receiver."""
+def reaches(sender: Sender, receiver: Receiver, to: str) -> None:
+    """Send a message to `to` over an anonymous link, and check that the receiver gets it."""
     number = sender.send(message.message("probe", to=to))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted", to
 
 
-def misses(sender: PeerSender, to: str) -> None:
-    """A message sent to `to` finds nobody."""
+def misses(sender: Sender, to: str) -> None:
+    """Send a message to `to`, and check that it is released for lack of a destination."""
     assert sender.request(message.message("probe", to=to)).name == "released", to
 
 

@@ -1,4 +1,4 @@
-"""A client that comes back goes to the worker that has the other ends of its addresses (decision 0043)."""
+"""Placement of a reconnecting client on the worker with the other ends of its addresses (decision 0043)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ ADDRESS = "closest/a"
 
 
 class Clients:
-    """Clients of a router, by the names of their containers."""
+    """Clients of a router by their container ids."""
 
     def __init__(self, router: Router) -> None:
         self.router = router
@@ -33,19 +33,22 @@ class Clients:
         return self.peers[name]
 
     def worker(self, name: str) -> int:
-        """The process that has a client."""
+        """Return the pid of the worker that owns a client's connection."""
         return self.router.worker_of(int(self.peers[name].socket.getsockname()[1]))
 
     def together(self) -> bool:
-        """Whether all are on one worker."""
+        """Return whether all clients are on one worker."""
         return len({self.worker(name) for name in self.peers}) == 1
 
     def wait_together(self) -> None:
-        """A worker that hands a connection over may have it still when the other one answers."""
+        """Wait until all clients are on one worker.
+
+        A worker that hands a connection over may still hold it when the other worker answers.
+        """
         poll(self.together, "all are on one worker")
 
     def go(self) -> None:
-        """All close, and the router knows."""
+        """Close all clients, and wait until the router has closed their connections."""
         for peer in self.peers.values():
             peer.close()
             peer.drop()
@@ -53,7 +56,7 @@ class Clients:
         poll(lambda: len(self.management.query("connection")) == 1, "all connections are closed")
 
     def meet(self, port: str = "", **fields: Any) -> None:
-        """A producer and a consumer of the address are here for the first time, on two workers, and go."""
+        """Connect a producer and a consumer for the first time, on two workers, and disconnect them."""
         producer, consumer = self.connect("producer", port, **fields), self.connect("consumer", port, **fields)
         assert not self.together()
         consumer.receiver(ADDRESS, 1)
@@ -91,8 +94,7 @@ def test_a_pair_that_comes_back_meets(clients: Clients, sasl: bool) -> None:
 
 
 def test_who_has_left_a_worker_ends_nobody_there(clients: Clients) -> None:
-    """Its descriptor has a number there that the next connection gets, which may wait for the answer to its open when
-    the socket breaks."""
+    """A moved connection's descriptor is reused by a connection that may still wait for the reply to its open."""
     clients.meet()
     clients.connect("producer")
 
@@ -107,7 +109,7 @@ def test_who_has_left_a_worker_ends_nobody_there(clients: Clients) -> None:
 
 
 def test_what_came_with_the_open_goes_along(clients: Clients) -> None:
-    """Open, begin, attach and flow in one piece, as Proton sends them: a moved connection loses and repeats nothing."""
+    """A moved connection neither loses nor repeats frames after open, as Proton sends them: all in one write."""
     clients.meet()
     sender = clients.connect("producer").sender(ADDRESS, credit=False)
     consumer = clients.peers["consumer"] = AmqpPeer(clients.router.port)
@@ -131,7 +133,7 @@ def test_what_came_with_the_open_goes_along(clients: Clients) -> None:
 
 
 def test_more_than_a_hand_over_takes_stays(clients: Clients) -> None:
-    """Of a client that sends much behind its open the worker keeps everything, the connection too."""
+    """If a client sends more after its open than a hand-over carries, the connection stays on its worker."""
     clients.meet()
     clients.connect("consumer").receiver(ADDRESS, 10)
     producer = clients.peers["producer"] = AmqpPeer(clients.router.port)
@@ -170,13 +172,13 @@ def test_it_can_be_switched_off(start: Start) -> None:
 
 
 def test_pairs_come_back_to_even_workers(start: Start) -> None:
-    """Many pairs at once, in two orders: most meet, and no worker has many more connections than others."""
+    """Most pairs of many that reconnect at once, in two orders, meet, and the workers stay balanced."""
     pairs, workers = 40, 4
     clients = Clients(start([listener(), *SETTINGS], workers))
     for turn in range(2):
         for side in ("producer", "consumer"):
             for number in range(pairs):
-                # The second time consumers come in another order than their producers.
+                # The second time, consumers connect in another order than producers.
                 own = number if turn == 0 or side == "producer" else number * 7 % pairs
                 peer = clients.connect(f"{side}{own}")
                 if side == "producer":

@@ -1,4 +1,4 @@
-"""Which routers may join: `allowedRouters`, with members and intruders that have certificates of one authority."""
+"""`allowedRouters`, with members and intruders whose certificates are from one authority."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ USER: list[tuple[Any, Any]] = [(Symbol("first"), Int(1)), (Symbol("second"), "tw
 
 
 def pairs_of(payload: bytes) -> list[tuple[Any, Any]]:
-    """The annotations as they came, or an empty list without section."""
+    """Return the annotations in order of arrival; an empty list without the section."""
     found = annotations_of(payload)
     return [] if found is None else found.pairs
 
@@ -136,7 +136,7 @@ def test_string_keys_are_user_annotations(connect: Connect, fresh: Fresh, into: 
 def test_user_annotations_after_router_annotations_are_kept(
     connect: Connect, fresh: Fresh, into: str, out: str
 ) -> None:
-    """routing-semantics.md M-4: wherever they stand, in order."""
+    """The order of user annotations is kept wherever they appear (routing-semantics.md M-4)."""
     sender, receiver = pair(connect, fresh(), into=f"strip_{into}", out=f"strip_{out}")
     mixed = [USER[0], (INGRESS, "0/FAR"), (Symbol("third"), [1, "x"]), (TRACE, ["0/FAR"]), USER[1]]
     sender.send(message.annotations(mixed) + message.message("x"), settled=True)

@@ -1,4 +1,4 @@
-"""Attach: what is echoed, who is refused, generated addresses, phases, detach (routing-semantics.md 4)."""
+"""Attach: echoed fields, refusals, generated addresses, phases, detach (routing-semantics.md 4)."""
 
 import re
 from typing import Any
@@ -25,7 +25,7 @@ NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
 NOT_FOUND = ("amqp:not-found", "Node not found")
 
 
-# --- 4.1 what the router echoes -------------------------------------------------------------------------------------
+# --- 4.1 fields of the router's reply -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("modes", [(0, 0), (1, 0), (2, 1), (2, 0)])
@@ -104,8 +104,8 @@ def test_unsettled_map_is_ignored(connect: Connect, fresh: Fresh) -> None:
 # --- 4.2, 4.4 refusals ----------------------------------------------------------------------------------------------
 
 
-def refused(peer: AmqpPeer, role: str, **fields: Any) -> tuple[str, str | None] | None:
-    """Attach and be refused: the requested terminus is null in the reply, the other copied; gives the error."""
+def refused(peer: Peer, role: str, **fields: Any) -> tuple[str, str | None] | None:
+    """Attach, expect a refusal, and return its error. The reply's requested terminus is null, the other a copy."""
     link: Any
     if role == "receiver":
         link = peer.session.receiver(wait=True, **fields)
@@ -254,7 +254,7 @@ def test_dynamic_target(connect: Connect) -> None:
 
 
 def test_waypoint_setting_and_capability(connect: Connect, fresh: Fresh) -> None:
-    """producer -> phase 0 -> waypoint -> phase 1 -> consumer."""
+    """Route: producer -> phase 0 -> waypoint -> phase 1 -> consumer."""
     address = fresh("way")
     final = connect("open").receiver(address, 5)
     waypoint = connect()
@@ -325,7 +325,7 @@ def test_detach_is_answered_alike(connect: Connect, fresh: Fresh, role: str, clo
 
 
 def test_no_transfer_after_detach(connect: Connect, fresh: Fresh) -> None:
-    """Queued for a consumer without credit: gone with the consumer's detach, and nothing is sent to it."""
+    """Deliveries queued for a consumer without credit end with its detach, and are not sent to it."""
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(3)]
     sender.peer.barrier()
@@ -355,7 +355,7 @@ def test_data_before_a_detach_is_processed(connect: Connect, fresh: Fresh) -> No
 
 
 def test_node_descriptor_forms(connect: Connect, fresh: Fresh) -> None:
-    """A terminus with a symbolic descriptor is the same terminus."""
+    """A terminus with a symbolic descriptor is treated as one with a numeric descriptor."""
     address = fresh()
     terminus = Described(Symbol("amqp:source:list"), [address])
     receiver = connect().receiver(source=terminus, credit=5)
@@ -365,7 +365,7 @@ def test_node_descriptor_forms(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_answers_keep_the_order_of_the_attaches(connect: Connect) -> None:
-    """Who asks for a reply address and for credit to send a request has the address when it has the credit."""
+    """A client that attaches for a reply address and for credit has the address when the credit arrives."""
     session = connect().session
     for _ in range(20):
         receiver = session.receiver(dynamic=True, credit=1, wait=False)

@@ -1,4 +1,4 @@
-"""The audit log of a running router: what becomes a line, for real clients and tools, and full disks."""
+"""Audit log of a running router: recorded events of real clients and tools, files, and full disks."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ READER = {**EVERYTHING, "management": "read"}
 
 
 def vhost(hostname: str, group: dict[str, Any], **attributes: Any) -> Section:
-    """A vhost with one group for everybody."""
+    """Return a vhost with one group for all users."""
     return "vhost", {"hostname": hostname, **attributes, "groups": {"all": {"users": "*", "remoteHosts": "*", **group}}}
 
 
 class Site:
-    """A router with an audit log in its folder. `lines` reads it; `router` is running."""
+    """A router with an audit log in its directory."""
 
     def __init__(self, folder: Path, start: Start, sections: Callable[[Path], list[Section]], **audit: Any) -> None:
         self.folder = folder
@@ -51,19 +51,19 @@ class Site:
         self.router = start(self.sections)
 
     def lines(self, *paths: Path) -> list[Event]:
-        """All whole lines, of several files in order."""
+        """Return the complete lines of one or several files, in order."""
         texts = [path.read_text() for path in paths or (self.path,) if path.exists()]
         return [json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def found(self, event: str, **detail: Any) -> list[Event]:
-        """The lines of an event whose detail has these members."""
+        """Return the lines of an event whose detail has these members."""
         return [
             line for line in self.lines()
             if line["event"] == event and all(line["detail"].get(name) == value for name, value in detail.items())
         ]  # fmt: skip
 
     def one(self, event: str, **detail: Any) -> Event:
-        """The only such line, as soon as it is there."""
+        """Return the only line of an event with these members, waiting for it."""
         found = poll(lambda: self.found(event, **detail), f"a line {event} {detail} among {self.path}")
         assert len(found) == 1, found
         line: Event = found[0]
@@ -115,7 +115,6 @@ def manage(site: Site, *words: str) -> tools.Done:
 
 
 def test_login_names_who_and_how(site: Site) -> None:
-    """With a client of others."""
     client = BlockingConnection(f"amqp://guest:secret@127.0.0.1:{site.router.ports['people']}", timeout=20)
     line = site.one("login")
     client.close()
@@ -140,8 +139,8 @@ def test_wrong_password_names_the_claim_and_no_secret(site: Site, peers: list[Am
 
 
 def test_client_that_leaves_before_the_answer_was_refused(site: Site) -> None:
-    """The answer to a failed attempt is delayed: who does not wait for it is in the log all the same."""
-    peer = AmqpPeer(site.router.ports["people"])
+    """The reply to a failed login is delayed. A client that disconnects before it is recorded as well."""
+    peer = Peer(site.router.ports["people"])
     assert peer.header(SASL_HEADER) == SASL_HEADER
     peer.expect("sasl-mechanisms")
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "wrong"))
@@ -162,7 +161,7 @@ def test_login_by_token_names_its_issuer(site: Site, peers: list[AmqpPeer]) -> N
     open_with(peers[-1], token(sub="alice"))
     line = site.one("login", mechanism="OAUTHBEARER")
     assert line["detail"]["token"] == {"issuer": ISSUER, "subject": "alice"}
-    assert site.path.read_text().count("eyJ") == 0  # no token
+    assert site.path.read_text().count("eyJ") == 0  # tokens are not logged
 
 
 def test_login_by_certificate_names_subject_and_issuer(
@@ -200,7 +199,7 @@ def test_login_by_certificate_names_subject_and_issuer(
 
 
 def test_guessing_is_bounded_and_nothing_is_lost(site: Site) -> None:
-    """Mechanisms that are not offered are refused at once, so there can be many."""
+    """Mechanisms that are not offered are refused immediately, so many attempts are possible."""
     attempts = 60
     for _ in range(attempts):
         peer = AmqpPeer(site.router.ports["people"])
@@ -211,7 +210,7 @@ def test_guessing_is_bounded_and_nothing_is_lost(site: Site) -> None:
     assert sum(line.get("repeated", 1) for line in found) == attempts
     assert len(found) < attempts / 2
     assert "mech=ANONYMOUS" in found[-1]["detail"]["reason"]
-    assert not {"connection", "port"} & found[-1].keys()  # all have different ones
+    assert not {"connection", "port"} & found[-1].keys()  # they differ between attempts
     assert found[-1]["remote"] == "127.0.0.1"
     site.router.start()
 
@@ -450,7 +449,7 @@ def test_place_that_cannot_be_opened_refuses_the_start_and_the_reload(site: Site
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
+    """Yield the mount point of a file system of 64 KiB."""
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a file system")
     folder = tmp_path / "disk"
@@ -462,7 +461,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill_up(path: Path) -> None:
-    """Take all the room that is left."""
+    """Fill the remaining space of the file system."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
     with contextlib.suppress(OSError):
         while os.write(descriptor, b"x" * 512):
@@ -487,7 +486,7 @@ def test_full_device_counts_what_is_lost(tmp_path: Path, start: Start, dial: Dia
     assert scrape(site.router.ports["web"]).sum(dropped) >= row["linesDropped"]
     site.router.wait_log(r"SERVER \(error\) The audit log 'full' cannot be written: No space left on device")
     site.router.wait_log(r"SERVER \(error\) The audit log 'full' drops lines: .* linesDropped counts them")
-    assert len(site.found("management.change")) == 60  # the other log has all
+    assert len(site.found("management.change")) == 60  # the other log is complete
     assert management.one("audit", name="audit")["linesDropped"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Clients that an authentication service lets in or not, the service spoken by hand (security.md A-1 to A-10)."""
+"""Clients admitted or refused by an authentication service that the test plays (security.md A-1 to A-10)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.adversarial
 
 
 class Site:
-    """A router, a service, and clients that log in beside the test."""
+    """A router, its authentication service, and clients that log in."""
 
     def __init__(self, router: Router, service: ScriptedBroker, peers: list[AmqpPeer]) -> None:
         self.router = router
@@ -31,8 +31,8 @@ class Site:
         self.peers.append(AmqpPeer(self.router.ports[name]))
         return self.peers[-1]
 
-    def begins(self, name: str = "served") -> tuple[AmqpPeer, Container]:
-        """A client that has sent its SASL header, and the router's connection to the service."""
+    def begins(self, name: str = "served") -> tuple[Peer, Container]:
+        """Connect a client that sends its SASL header; return it with the router's connection to the service."""
         peer = self.dial(name)
         peer.raw(SASL_HEADER)
         return peer, self.service.accept()
@@ -69,7 +69,7 @@ def mechanisms(peer: AmqpPeer) -> list[str]:
 
 
 def test_an_exchange(site: Site) -> None:
-    """security.md A-1, A-3, A-4, A-6."""
+    """The exchange of security.md A-1, A-3, A-4, A-6."""
     place = f"127.0.0.1:{site.service.port}"
     site.router.wait_log(f"CONN_MGR .info. Using auth service {place} from  SASL Plugin service$")
     peer, service = site.begins()
@@ -92,7 +92,7 @@ def test_an_exchange(site: Site) -> None:
     assert opened.desired_capabilities == Array([Symbol("ADDRESS-AUTHZ")])
     assert dict(opened.properties) == {"product": "qpid-dispatch-router", "version": "1.19.0"}
     peer.socket.setblocking(False)
-    with pytest.raises(BlockingIOError):  # the outcome waits for the service's open
+    with pytest.raises(BlockingIOError):  # the client's outcome waits for the service's open
         peer.socket.recv(1)
     peer.socket.setblocking(True)
     identity = Map([("sub", "alice")])
@@ -110,7 +110,7 @@ def test_an_exchange(site: Site) -> None:
 
 
 def test_permissions(site: Site) -> None:
-    """security.md A-7, A-8: other addresses than those that the service names are refused."""
+    """Addresses that the service does not name are refused (security.md A-7, A-8)."""
     peer, service = site.begins()
     site.offer(service, "PLAIN")
     assert peer.read_octets(8) == SASL_HEADER
@@ -151,7 +151,7 @@ def failed(site: Site, mechanism: str) -> None:
 
 
 def test_a_refusal(site: Site) -> None:
-    """security.md A-5."""
+    """The client gets the service's negative outcome (security.md A-5)."""
     peer, service = site.begins()
     site.offer(service, "PLAIN")
     assert peer.read_octets(8) == SASL_HEADER
@@ -177,7 +177,7 @@ def refuse_header(service: Container) -> None:
 
 @pytest.mark.parametrize("end", [drop, refuse_header])
 def test_a_service_that_ends_before_its_mechanisms(site: Site, end: Callable[[Container], None]) -> None:
-    """The client gets an empty list, and the outcome."""
+    """The client gets an empty list of mechanisms, and a negative outcome."""
     peer, service = site.begins()
     end(service)
     assert peer.read_octets(8) == SASL_HEADER
@@ -205,16 +205,16 @@ def test_a_slow_service_keeps_nobody_else_waiting(site: Site) -> None:
     assert mechanisms(other) == ["PLAIN"]
     with AmqpPeer.opened(site.router.ports[""]) as peer:
         peer.barrier()
-    slow.drop()  # its connection to the service ends with it
+    slow.drop()  # also closes the router's connection to the service
     assert service.read_rest() == SASL_HEADER
 
 
 def test_many_clients_that_go_away(site: Site) -> None:
-    """Nothing of them is left."""
+    """Connections to the service end with their clients, and the next login works."""
     for _ in range(20):
         peer, service = site.begins()
         peer.drop()
-        service.read_rest()  # the header, or the end before that
+        service.read_rest()  # the header, or nothing
     peer, service = site.begins()
     site.offer(service, "PLAIN")
     assert peer.read_octets(8) == SASL_HEADER

@@ -1,4 +1,4 @@
-"""An authentication service behind TLS, the service spoken by hand (security.md A-2)."""
+"""An authentication service behind TLS, played by the test (security.md A-2)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """serve(context): a service."""
-    running: list[ScriptedBroker] = []
+    """Yield serve(context), which starts a service."""
+    running: list[Broker] = []
 
     def begun(context: ssl.SSLContext | None) -> ScriptedBroker:
         running.append(ScriptedBroker(context))
@@ -41,8 +41,8 @@ def serve() -> Iterator[Serve]:
         each.close()
 
 
-def sections(services: Mapping[str, tuple[ScriptedBroker, Mapping[str, Any] | None]]) -> list[Section]:
-    """A listener, a plugin and a profile for each. None: a profile that is not there."""
+def sections(services: Mapping[str, tuple[Broker, Mapping[str, Any] | None]]) -> list[Section]:
+    """Return a listener, a plugin and a profile for each service. A profile of None is omitted."""
     found: list[Section] = []
     for name, (service, profile) in services.items():
         if profile is not None:
@@ -59,8 +59,8 @@ def begin(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPe
     return peer
 
 
-def let_in(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> ssl.SSLSocket:
-    """A client logs in; gives the service's end of the connection from the router."""
+def let_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl.SSLSocket:
+    """Log a client in, and return the service's end of the router's connection."""
     peer = begin(router, name, service, peers)
     container = service.accept()
     assert container.read_octets(8) == SASL_HEADER
@@ -83,10 +83,11 @@ def let_in(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpP
     return container.socket
 
 
-def refused(
-    router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer], reason: str, handshake: bool = True
-) -> None:
-    """The service hears no word, and the client learns nothing but that. handshake: the service takes part in it."""
+def refused(router: Router, name: str, service: Broker, peers: list[Peer], reason: str, handshake: bool = True) -> None:
+    """Log in without success: the service receives nothing, and the client gets only a negative outcome.
+
+    handshake: the service takes part in the TLS handshake.
+    """
     before = len(router.lines)
     peer = begin(router, name, service, peers)
     if handshake:
@@ -99,8 +100,8 @@ def refused(
     router.wait_log(text + reason, after=before)
 
 
-def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
-    """It is verified, and sees the router's certificate, of a key with a password. The profile limits the versions."""
+def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+    """The service is verified, and gets the router's certificate (locked key). The profile limits versions."""
     mutual = serve(made.server_context(made.server, wants_client=True))
     simple = serve(made.server_context(made.server))
     locked = {
@@ -128,7 +129,7 @@ def test_whom_the_router_does_not_trust(
     services = {
         "unknown": (good, {"caCertFile": others.trusted}),
         "elsewhere": (elsewhere, {"caCertFile": made.trusted}),
-        "system": (good, {}),  # its authorities
+        "system": (good, {}),  # the authorities of the system
         "missing": (good, None),
         "versions": (good, {"caCertFile": made.trusted, "protocols": "TLSv9"}),
     }
@@ -140,8 +141,8 @@ def test_whom_the_router_does_not_trust(
     refused(router, "versions", good, peers, "SSL Failure: protocols: 'TLSv9' is none of ", handshake=False)
 
 
-def test_a_service_that_wants_a_certificate(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
-    """With TLS 1.3 the router hears of it after its own handshake, if the end of the connection is not faster."""
+def test_a_service_that_wants_a_certificate(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+    """With TLS 1.3 the router reads the refusal after its own handshake, unless the connection ends first."""
     mutual = serve(made.server_context(made.server, wants_client=True))
     router = start(sections({"mutual": (mutual, {"caCertFile": made.trusted})}))
     refused(router, "mutual", mutual, peers, "(SSL Failure: .*certificate required|connection aborted)")

@@ -1,4 +1,4 @@
-"""Auto links: attached to brokers by the router, with a scripted container as the broker."""
+"""Auto links: links that the router attaches to brokers, with a scripted container as the broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.adversarial
 
 KIND = "router.config.autoLink"
 CAPACITY = 250
-#: Seconds by which a retry may be late on a busy machine.
+#: Permitted delay in s of a retry on a busy machine.
 LATE = 1.5
 WAYPOINT: Section = ("address", {"prefix": "q", "waypoint": True})
 
@@ -68,7 +68,7 @@ class Rig:
 
 @pytest.fixture
 def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
-    """Starts a router with these auto links."""
+    """Yield a function that starts a router with the given auto links."""
     containers: list[Container] = []
 
     def begin(*sections: Section, count: int = workers) -> Rig:
@@ -81,7 +81,7 @@ def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
 
 
 def links(container: Container, count: int = 2, answer: bool = True) -> dict[str, Any]:
-    """The links that the router attaches to a container that has just come, by direction as the router sees them."""
+    """Return the links that the router attaches to a new container, by their direction as the router sees it."""
     container.session_begun()
     found = [container.link_attached(answer) for _ in range(count)]
     return {"in" if isinstance(link, PeerSender) else "out": link for link in found}
@@ -130,7 +130,7 @@ def test_a_message_goes_by_way_of_the_broker(rig: Callable[..., Rig]) -> None:
 
 
 def test_broker_with_a_limit_gets_no_longer_message(rig: Callable[..., Rig]) -> None:
-    """The broker's answer to the attach has it (routing-semantics.md 8.11)."""
+    """The limit is in the broker's attach (routing-semantics.md 8.11)."""
     rig_ = rig(WAYPOINT, auto_link("out"))
     out = links(rig_.container(), 1, answer=False)["out"]
     accept(out, max_message_size=ULong(500))
@@ -265,7 +265,7 @@ def test_refused(start: Start, attributes: dict[str, Any], text: str) -> None:
 
 
 def test_phases(rig: Callable[..., Rig]) -> None:
-    """A chain of two brokers."""
+    """A message passes through a chain of two brokers."""
     rig_ = rig(
         ("address", {"prefix": "chain", "ingressPhase": 0, "egressPhase": 2}),
         auto_link("out", "chain", name="out0", phase=0, containerId="one"),
@@ -315,7 +315,7 @@ def test_fallback(rig: Callable[..., Rig]) -> None:
 
 
 def test_a_queue_in_shards(rig: Callable[..., Rig]) -> None:
-    """Producers spread over the shards, one consumer drains them all; a shard comes and goes while they do."""
+    """Producers spread over the shards, and one consumer drains all of them while a shard comes and goes."""
     shards = [
         auto_link(way, "q.s", name=f"{way}-{broker}", containerId=broker) for broker in "ab" for way in ("in", "out")
     ]

@@ -1,4 +1,4 @@
-"""Peers that break the rules, stall or vanish: they hurt only themselves."""
+"""Peers that violate the protocol, stall or vanish do not affect others."""
 
 import contextlib
 import random
@@ -26,13 +26,13 @@ SECTIONS: list[Section] = [
     listener("hasty", initialHandshakeTimeoutSeconds=1),
     listener("bounded", maxFrameSize=2048, maxSessionFrames=5),
 ]
-#: Octets of router memory that one peer of these tests may cost at most.
+#: Memory in octets that one misbehaving peer may cost the router.
 MEMORY_ALLOWANCE = 64 << 20
 
 
 @pytest.fixture(autouse=True)
 def _others_are_served(connect: Connect, fresh: Fresh) -> Iterator[None]:
-    """A sender and a receiver that are connected all the while; they still work afterwards, and so do new ones."""
+    """Check that a connected pair still works after the test, and that a new pair works as well."""
     sender, receiver = pair(connect, fresh())
     yield
     pass_one(sender, receiver)
@@ -42,7 +42,7 @@ def _others_are_served(connect: Connect, fresh: Fresh) -> Iterator[None]:
 OPEN = Performative("open", container_id="bad").encode()
 BEGIN = Performative("begin", next_outgoing_id=0, incoming_window=10, outgoing_window=10).encode()
 
-#: 900 lists, each inside the one before.
+#: 900 nested lists.
 NESTED_LISTS = b"".join(b"\xd0" + (5 + 9 * n).to_bytes(4, "big") + b"\0\0\0\x01" for n in range(899, -1, -1)) + b"\x40"
 BAD_FRAMES: dict[str, bytes] = {
     "size below header": b"\0\0\0\x04\x02\0\0\0",
@@ -102,7 +102,7 @@ def test_random_octets(dial: Connect) -> None:
     for _ in range(30):
         peer = dial()
         peer.raw(AMQP_HEADER + frame_octets(OPEN) + dice.randbytes(dice.randrange(8, 400)))
-        with contextlib.suppress(OSError):  # it may have been ended already
+        with contextlib.suppress(OSError):  # the router may have closed the connection already
             peer.frame("close")
             peer.socket.shutdown(socket.SHUT_WR)
         peer.read_rest()
@@ -127,7 +127,7 @@ def test_octet_by_octet(dial: Connect) -> None:
 
 
 def test_slow_loris_is_cut_off(dial: Connect) -> None:
-    """A peer that sends an octet now and then never completes its open: the handshake timer ends it all the same."""
+    """A peer that sends single octets never completes its open. The handshake timer ends its connection."""
     peer = dial("hasty")
     begun = time.monotonic()
     octets = iter(AMQP_HEADER + frame_octets(OPEN)[:-1] * 10)
@@ -141,7 +141,7 @@ def test_slow_loris_is_cut_off(dial: Connect) -> None:
 
 
 def test_window_violation(connect: Connect, fresh: Fresh) -> None:
-    """Frames beyond the session window end the session or the connection; they do not fill memory."""
+    """Frames beyond the session window end the session or the connection, and do not fill memory."""
     sender, _receiver = pair(connect, fresh(), credit=0, into="bounded")
     peer = sender.peer
     first = sender.session.transfer_octets(bytes(1000), handle=0, delivery_id=0, delivery_tag=b"t", more=True)
@@ -152,11 +152,11 @@ def test_window_violation(connect: Connect, fresh: Fresh) -> None:
             peer.raw_some(more * 100, timeout=0.2)
         peer.until(lambda: peer.take("end") or peer.take("close"), "end or close", timeout=5)
     except (OSError, StreamEnd, PeerError):
-        return  # ended without a word, or no longer read: both keep memory bounded
+        return  # the router closed or stopped reading: both bound memory
 
 
 def test_receiver_that_never_reads(connect: Connect, router: Router, fresh: Fresh) -> None:
-    """It grants credit and does not read: what is held for it is bounded, others go on."""
+    """Deliveries held for a receiver that grants credit and never reads are limited, and other clients are served."""
     address = fresh()
     deaf = AmqpPeer.opened(router.port, receive_buffer=4096)
     deaf.receiver(address, 1_000_000)
@@ -175,7 +175,7 @@ def test_receiver_that_never_reads(connect: Connect, router: Router, fresh: Fres
 
 
 def test_peer_that_asks_and_never_reads(connect: Connect, router: Router) -> None:
-    """Every flow wants an answer, none is read: the router stops reading instead of keeping them all."""
+    """If replies to flows are not read, the router stops reading instead of queueing all of them."""
     peer = connect()
     asks = frame_octets(
         Performative(
@@ -185,7 +185,7 @@ def test_peer_that_asks_and_never_reads(connect: Connect, router: Router) -> Non
     )
     before = router.memory()
     block = asks * ((1 << 20) // len(asks))
-    for _ in range(40):  # 40 MiB of questions, and more of answers
+    for _ in range(40):  # 40 MiB of flows, and more of replies
         if peer.raw_some(block, timeout=1.0) < len(block):
             break
     assert router.memory() - before < MEMORY_ALLOWANCE // 2
@@ -193,7 +193,7 @@ def test_peer_that_asks_and_never_reads(connect: Connect, router: Router) -> Non
 
 
 def test_endless_stream_without_consumer_credit(connect: Connect, router: Router, fresh: Fresh) -> None:
-    """routing-semantics.md S-3 improved: one never-ending delivery without taker stays within bounds."""
+    """A never-ending delivery without credit stays within memory limits (routing-semantics.md S-3, improved)."""
     sender, _receiver = pair(connect, fresh(), credit=0)
     before = router.memory()
     chunk = bytes(1 << 20)
@@ -238,14 +238,14 @@ def test_many_links_and_sessions_at_once(connect: Connect, fresh: Fresh) -> None
 
 
 def test_half_closed_connection(connect: Connect, fresh: Fresh) -> None:
-    """A peer that has closed its sending side gets nothing more to wait for: the router ends the connection."""
+    """The router closes the connection of a peer that has closed its sending side."""
     receiver = connect().receiver(fresh(), 5)
     receiver.peer.socket.shutdown(socket.SHUT_WR)
     receiver.peer.expect_end()
 
 
 def test_a_storm_of_connections(router: Router) -> None:
-    """Hundreds at the same time, from threads; the router is none the worse."""
+    """Hundreds of connections are opened and dropped from parallel threads."""
 
     def storm(failures: list[BaseException]) -> None:
         try:
@@ -267,7 +267,7 @@ def test_a_storm_of_connections(router: Router) -> None:
 
 
 def test_nothing_is_left_of_them(management: Management) -> None:
-    """After all these the router holds no connection of theirs, only the pair of this test and the manager."""
+    """After the tests above only the connections of the pair of this test and of the manager are left."""
     poll(
         lambda: len(without_bystanders(management.query("connection", "container"))) <= 3,
         "the connections of bad peers are gone",

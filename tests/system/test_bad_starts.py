@@ -1,4 +1,4 @@
-"""Starts that cannot succeed: exit code 1 and an error that names what and where (management.md 2.10, 3.5)."""
+"""Failing starts: exit code 1 and an error that names cause and place (management.md 2.10, 3.5)."""
 
 import re
 import socket
@@ -15,7 +15,7 @@ from tests.system.router import Router, command, free_port, listener, render
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody else listens."""
+    """Yield a port with another listener."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -23,7 +23,7 @@ def taken() -> Iterator[int]:
 
 
 def fails(directory: Path, text: str) -> str:
-    """Start with this configuration and see it fail with exit code 1 and nothing left; gives the log."""
+    """Start with this configuration, and return the log of the failed start: exit code 1, nothing left."""
     router = Router(directory, [], text=text)
     router.spawn()
     try:
@@ -45,7 +45,7 @@ def test_port_taken(tmp_path: Path, taken: int) -> None:
 
 
 def test_port_of_a_later_listener_taken(start: Start, taken: int) -> None:
-    """Only the first listener is required."""
+    """Only the first listener is required; a later one is logged as failed."""
     port = free_port()
     text = (
         render(
@@ -61,7 +61,7 @@ def test_port_of_a_later_listener_taken(start: Start, taken: int) -> None:
     AmqpPeer.opened(port).close()
 
 
-#: Configuration with a fault -> what the error must name besides the file; (?L) stands for the faulty line's number.
+#: Faulty configurations, and the pattern that the error must match in addition to the file.
 FAULTS: dict[str, tuple[str, str]] = {
     "unknown section": ("router {\n    id: X\n}\nnonsense {\n    a: b\n}\n", r"nonsense"),
     "unknown attribute": ("router {\n    id: X\n    colour: red\n}\n", r"colour"),
@@ -128,7 +128,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_only_comments_starts_with_defaults(tmp_path: Path) -> None:
-    """Valid; it would listen on the default port, so a router section with no listener is what is looked at here."""
+    """A router section without listener is valid. Without the section the router would use the default port."""
     router = Router(tmp_path, [], text="# nothing\n\nrouter {\n    id: Q\n    workerThreads: 1\n}\n")
     router.spawn()
     try:
@@ -139,7 +139,7 @@ def test_only_comments_starts_with_defaults(tmp_path: Path) -> None:
 
 
 def test_no_permission_for_the_file(tmp_path: Path) -> None:
-    """A directory in place of the file can be read by nobody, root included."""
+    """A directory in place of the file is unreadable even for root."""
     (tmp_path / "sluice.conf").mkdir()
     found = subprocess.run(
         [*command(), "run", "-c", str(tmp_path / "sluice.conf")],
@@ -154,7 +154,7 @@ def test_no_permission_for_the_file(tmp_path: Path) -> None:
 
 
 def test_address_that_is_not_ours(tmp_path: Path) -> None:
-    """Permission and existence of what to bind to are errors of the same kind: 192.0.2.1 is on no machine."""
+    """The address 192.0.2.1 is on no machine; a forbidden address fails in the same way."""
     log = fails(tmp_path, render([("router", {"id": "X"}), ("listener", {"host": "192.0.2.1", "port": 0})]))
     assert "192.0.2.1" in log
 

@@ -1,4 +1,4 @@
-"""Bystanders notice what harms them."""
+"""Bystanders detect disturbances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of certificates without `uidFormat`: the name that Dispatch 1.19 has (security.md T-21), wherever it counts."""
+"""Users by certificate without `uidFormat`: the names of Dispatch 1.19 (security.md T-21), wherever they are used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.system.router import Router, Section, listener
 
 Client = Callable[..., AmqpPeer]
 
-#: Subjects as tests/peer/pki.py writes them, and the names of their users.
+#: Certificate subjects as tests/peer/pki.py writes them -> user names.
 SUBJECTS = {
     "/C=US/ST=NC/O=Red Hat/CN=alice": "CN=alice,O=Red Hat,ST=NC,C=US",
     "/CN=alice/O=Red Hat/ST=NC/C=US": "C=US,ST=NC,O=Red Hat,CN=alice",
@@ -51,8 +51,8 @@ def secure(made: Pki, own: Issued | None = None, **attributes: Any) -> list[Sect
 
 
 @pytest.fixture
-def client(made: Pki, peers: list[AmqpPeer]) -> Client:
-    """client(router, subject): a peer that has logged in by a certificate with that subject."""
+def client(made: Pki, peers: list[Peer]) -> Client:
+    """Return client(router, subject), which opens a peer that has logged in by a certificate with that subject."""
 
     def connected(router: Router, subject: str) -> AmqpPeer:
         plain = socket.create_connection(("127.0.0.1", router.ports["secure"]), timeout=10)
@@ -87,7 +87,7 @@ def policy(*users: str, **group: Any) -> list[Section]:
 
 
 def test_policy_names_users_in_the_form_of_rfc_2253(start: Start, made: Pki, client: Client) -> None:
-    """Also as `${user}`; a certificate with the same attributes in another structure is another user."""
+    """`${user}` has this form as well; a certificate with the same attributes in another structure is another user."""
     router = start([*secure(made), *policy(SUBJECTS[ALICE], SUBJECTS[MUELLER], SUBJECTS[ONE_RDN])])
     for subject in (ALICE, MUELLER, ONE_RDN):
         peer = client(router, subject)
@@ -109,7 +109,7 @@ def test_user_id_of_messages_in_the_form_of_rfc_2253_is_the_own_one(start: Start
 
 
 def test_allowed_routers_are_named_in_the_form_of_rfc_2253(start: Start, made: Pki) -> None:
-    name = SUBJECTS[MUELLER].replace("\\", r"\\")  # as configuration files have it
+    name = SUBJECTS[MUELLER].replace("\\", r"\\")  # escaped for the configuration file
     allowed = secure(made, role="inter-router", allowedRouters=f"{name} => B")
     a = start([("router", {"mode": "interior", "id": "A"}), listener(), *allowed])
     place = {"host": "localhost", "port": a.ports["secure"], "sslProfile": "p", "saslMechanisms": "EXTERNAL"}

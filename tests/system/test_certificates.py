@@ -1,4 +1,4 @@
-"""Names, times and revocation of certificates: users of clients, hosts of connectors, rotation."""
+"""Certificates: users from their names, host names of connectors, validity, revocation, rotation."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def mutual(**attributes: Any) -> Section:
     return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
 
 
-def opened(router: Router, made: Pki, client: Issued) -> AmqpPeer:
-    """A client that has logged in by its certificate."""
+def opened(router: Router, made: Pki, client: Issued) -> Peer:
+    """Open a client connection that logs in by its certificate."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
     peer = AmqpPeer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
     try:
@@ -56,8 +56,8 @@ def opened(router: Router, made: Pki, client: Issued) -> AmqpPeer:
 
 
 def users(router: Router) -> list[str | None]:
-    """Of the connections by EXTERNAL."""
-    with AmqpPeer.opened(router.port) as peer:
+    """Return the users of connections authenticated by EXTERNAL."""
+    with Peer.opened(router.port) as peer:
         return [row["user"] for row in Management(peer).query("connection") if row["sasl"] == "EXTERNAL"]
 
 
@@ -68,7 +68,7 @@ def users(router: Router) -> list[str | None]:
 def test_uid_format_with_letters_of_alternative_names_names_the_user(
     start: Start, made: Pki, letters: str, user: str
 ) -> None:
-    """The first of each kind counts, and no subject is needed."""
+    """The first name of each kind counts, and no subject is needed."""
     names = f"IP:127.0.0.1,DNS:shop.example,DNS:other.example,URI:{SPIFFE},URI:spiffe://x,email:shop@example.org"
     client = made.issue("shop", "/", names=names)
     router = start([profile(made, uidFormat=letters), mutual(), listener()])
@@ -78,7 +78,7 @@ def test_uid_format_with_letters_of_alternative_names_names_the_user(
 
 @pytest.mark.parametrize("names", ["DNS:shop.example", "URI:spiffe://net.example/a b", "email:spiffe://x"])
 def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, made: Pki, names: str) -> None:
-    """A name with a blank is no URI, and could look like two."""
+    """A name with a blank is not a URI: it could be taken for two names."""
     client = made.issue("nameless", "/", names=names)
     router = start([profile(made, uidFormat="i"), mutual(), listener()])
     with opened(router, made, client) as peer:
@@ -87,7 +87,7 @@ def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, 
 
 @contextmanager
 def served(context: ssl.SSLContext) -> Iterator[int]:
-    """The port of a server that shakes hands with whoever comes."""
+    """Yield the port of a TLS server that completes the handshake with any client."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -112,7 +112,7 @@ def served(context: ssl.SSLContext) -> Iterator[int]:
 def test_connector_compares_the_common_name_only_without_alternative_names(
     start: Start, made: Pki, names: str | None, taken: bool
 ) -> None:
-    """Alternative names of another kind are names, too (RFC 9525)."""
+    """Alternative names of another kind also exclude the common name (RFC 9525)."""
     own = made.issue("named", "/CN=localhost", names=names)
     with served(made.server_context(own)) as port:
         place = {"host": "localhost", "port": port, "sslProfile": "p"}
@@ -145,7 +145,7 @@ def test_certificate_out_of_its_time_replaces_no_good_one(
 
 
 def test_list_that_is_out_of_date_is_called_so(start: Start, made: Pki, tmp_path: Path) -> None:
-    """In the log; and the client is not told that its certificate has expired."""
+    """The log names the outdated list, and the client is not told that its certificate has expired."""
     trusted = tmp_path / "trusted.pem"
     yesterday = datetime.now(tz=UTC) - timedelta(days=1)
     trusted.write_bytes(made.trusted.read_bytes() + made.revocations(until=yesterday))
@@ -165,7 +165,7 @@ def test_list_that_is_out_of_date_is_called_so(start: Start, made: Pki, tmp_path
 
 @contextmanager
 def stapling(issued: Issued, status: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """A server that staples an answer of OCSP to its certificate, with its port; it writes what clients send."""
+    """Yield port and process of a server that staples an OCSP response, and prints the octets that clients send."""
     port = free_port()
     words = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-quiet", "-status_file", str(status)]
     words += ["-cert", str(issued.certificate), "-key", str(issued.key)]
@@ -195,7 +195,7 @@ def test_connector_refuses_a_server_that_staples_its_revocation(
 
 @pytest.mark.parametrize("what", ["keep", "close"])
 def test_connection_of_a_certificate_that_is_revoked(start: Start, made: Pki, tmp_path: Path, what: str) -> None:
-    """Others stay; lists count for authorities in between, too."""
+    """Connections of other certificates stay; revocation lists also apply to intermediate authorities."""
     trusted = tmp_path / "trusted.pem"
     below = made.below(f"intermediate-{what}")
     chain = tmp_path / "chain.pem"
@@ -235,7 +235,7 @@ def test_revoked_connections_are_closed_when_the_profile_says_so_later(start: St
 
 
 def get(router: Router, made: Pki, client: Issued) -> bytes:
-    """The answer to a request for the health of a router."""
+    """Return the response to a health request to a router."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["https"]), timeout=10)
     with made.context(client).wrap_socket(dialled, server_hostname="localhost") as secured:
         secured.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -245,7 +245,7 @@ def get(router: Router, made: Pki, client: Issued) -> bytes:
 
 
 class ListServer:
-    """Serves a revocation list to whoever asks, or an error where there is none."""
+    """An HTTP server for a revocation list; without one it responds with an error."""
 
     def __init__(self) -> None:
         self.octets: bytes | None = None
@@ -261,8 +261,8 @@ class ListServer:
                 self.end_headers()
                 self.wfile.write(body or b"")
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the library
-                """Say nothing."""
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's parameter name
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -284,7 +284,7 @@ def list_server() -> Iterator[ListServer]:
 
 
 def test_lists_from_a_url_are_demanded_kept_and_renewed(start: Start, made: Pki, list_server: ListServer) -> None:
-    """Without one nobody is let in; one that cannot be renewed counts on; a new one closes what it names."""
+    """Without a list, clients are refused. A list that cannot be renewed stays valid; a new one closes connections."""
     soon = datetime.now(tz=UTC) + timedelta(seconds=40)
     revoked, other = made.issue("by-url", "/CN=by-url"), made.issue("by-url-other", "/CN=other")
     own = profile(made, crlUrl=list_server.url, crlRefreshSeconds=10, revokedConnections="close")

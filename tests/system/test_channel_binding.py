@@ -1,4 +1,4 @@
-"""SCRAM with channel binding: logins over TLS that nobody in between can pass on."""
+"""SCRAM with channel binding: logins over TLS that an interceptor cannot relay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.system.fixtures import Start
 from tests.system.router import Router, Section, listener
 
 BOUND = ["SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS"]
-NO_EXTENDED_MASTER_SECRET = 1  # an option of OpenSSL that the standard library has no name for
+NO_EXTENDED_MASTER_SECRET = 1  # SSL_OP_NO_EXTENDED_MASTER_SECRET of OpenSSL
 SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256"]
 
 
@@ -39,7 +39,7 @@ def profile(made: Pki, **attributes: object) -> Section:
 
 @pytest.fixture
 def server(start: Start, made: Pki, tmp_path: Path) -> Router:
-    """Listeners over TLS: `all`, `bound` (nothing else), `unbound`; and one with both, and without TLS."""
+    """Start a router with listeners over TLS: `all`, `bound` (binding only), `unbound`; and a plain one."""
     users = Users({}, b"k" * 32).with_user("guest", [make(name, "secret", 4096) for name in SCRAM])
     (tmp_path / "users").write_text(users.text())
     shared = {"sslProfile": "p", "saslUsers": "u", "authenticatePeer": True}
@@ -135,10 +135,10 @@ def test_connector_binds_its_login_where_it_is_offered(
 
 
 class Interceptor:
-    """Stands between client and server, with a certificate that the client takes, and passes on what they say."""
+    """A TLS relay between client and server whose certificate the client trusts."""
 
     def __init__(self, made: Pki, port: int, change: tuple[bytes, bytes] | None) -> None:
-        """change: of what the server says."""
+        """Listen for the client. change: octets to replace, and their replacement, in the server's output."""
         self._made, self._to, self._change = made, port, change
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
@@ -191,7 +191,7 @@ def intercepted(made: Pki, server: Router, name: str, change: tuple[bytes, bytes
 def test_interceptor_with_a_good_certificate_gets_nobody_in(
     start: Start, server: Router, made: Pki, name: str, change: tuple[bytes, bytes] | None, reason: str | None
 ) -> None:
-    """Without binding it does: the last row."""
+    """The last case shows that the attack succeeds without binding."""
     with intercepted(made, server, name, change) as port:
         client = start(connector(server, port, made))
         if reason is None:

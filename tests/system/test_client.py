@@ -1,4 +1,4 @@
-"""The client of the router against real routers, blocking and for asyncio."""
+"""The router's client, blocking and asyncio, against real routers."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ PATIENCE = 20.0
 
 
 def test_messages_cross_the_router(router: Router, fresh: Fresh) -> None:
-    """A connection each, so that with three workers deliveries cross them."""
+    """Each client has its own connection, so that with three workers deliveries cross them."""
     url, address = f"amqp://127.0.0.1:{router.port}", fresh()
     large = b"x" * 1_000_000
     with connect(url, timeout=PATIENCE) as taking, connect(url, timeout=PATIENCE) as giving:
@@ -41,7 +41,7 @@ def test_nobody_receives(router: Router, fresh: Fresh) -> None:
 
 
 def test_a_request_and_its_answer(router: Router, fresh: Fresh) -> None:
-    """Two tasks of one connection: a server, and a client with an address that the router makes up."""
+    """Server and client are two tasks of one connection; the client's address is dynamic."""
     address = fresh()
 
     async def main() -> None:
@@ -69,13 +69,13 @@ def test_a_request_and_its_answer(router: Router, fresh: Fresh) -> None:
     asyncio.run(main())
 
 
-def up(receiver: SyncReceiver, sender: SyncSender) -> bool:
-    """Whether both may be used now."""
+def up(receiver: Receiver, sender: Sender) -> bool:
+    """Return whether both links are usable."""
     return receiver.state.attached and sender.state.ready
 
 
 def test_a_router_that_starts_again(start: Start) -> None:
-    """Both links are attached to its successor; nothing is sent twice."""
+    """Both links are attached to the restarted router, and no message is sent twice."""
     sections = [listener(), *SETTINGS]
     first = start(sections)
     port = first.port

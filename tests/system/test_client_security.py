@@ -1,4 +1,4 @@
-"""The client of the router over TLS, with each mechanism (security.md 2 and 3)."""
+"""The router's client over TLS with each mechanism (security.md 2 and 3)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def with_certificate(made: Pki) -> Tls:
     return trusting(made, certificate=made.client.certificate, key=made.client.key)
 
 
-#: Listener, what `connect` is given besides TLS, and the user and mechanism that the router sees.
+#: Listener, options of `connect` besides TLS, expected user and mechanism.
 WAYS = [
     ("people", {"login": LOGIN}, (USER, SCRAM[0])),
     *(("people", {"login": LOGIN, "mechanisms": [name]}, (USER, name)) for name in (*SCRAM[1:], "PLAIN")),
@@ -65,7 +65,6 @@ WAYS = [
 
 @pytest.mark.parametrize(("name", "options", "seen"), WAYS)
 def test_each_mechanism(router: Router, made: Pki, name: str, options: dict[str, Any], seen: tuple[str, str]) -> None:
-    """Blocking and for asyncio."""
     where = url(router, name)
     with connect(where, timeout=PATIENCE, container="c", tls=trusting(made), **options):
         assert logins(router)["c"] == (*seen, True)
@@ -89,7 +88,7 @@ def test_user_and_password_of_the_url(router: Router, made: Pki) -> None:
 
 
 def test_a_certificate(router: Router, made: Pki) -> None:
-    """Its key may have a password; without one the router does not let us in, and we say so."""
+    """The key may have a password. Without certificate the router refuses the client, and the error says so."""
     where = url(router, "certificates")
     locked = trusting(made, certificate=made.server.certificate, key=made.locked_key(), password=KEY_PASSWORD)
     for tls, user in ((with_certificate(made), "127.0.0.1"), (locked, "localhost")):
@@ -113,7 +112,7 @@ def test_a_certificate(router: Router, made: Pki) -> None:
     ],
 )
 def test_refused(router: Router, made: Pki, name: str, options: dict[str, Any], text: str) -> None:
-    """Another attempt would end as this one did: there is none."""
+    """A failed login would fail again, so there is no retry."""
     again = Backoff(first=0.01)
     with pytest.raises(ConnectionFailedError, match=text) as caught:
         connect(url(router, name), timeout=PATIENCE, reconnect=again, tls=trusting(made), **options)
@@ -146,14 +145,14 @@ def test_whom_it_trusts(router: Router, made: Pki, tmp_path_factory: pytest.Temp
     ):
         with connect(f"amqps://127.0.0.1:{router.ports['anybody']}", timeout=PATIENCE, tls=tls) as connection:
             assert connection.remote["container"]
-    # The next URL is tried.
+    # A list of URLs: the next URL is tried.
     urls = [f"amqps://127.0.0.1:{router.port}", url(router, "anybody")]
     with connect(urls, timeout=PATIENCE, tls=trusting(made)) as connection:
         assert connection.remote["container"]
 
 
 def test_messages(router: Router, made: Pki) -> None:
-    """Small ones, and one of many records of TLS."""
+    """Small messages and one of many TLS records."""
     options: dict[str, Any] = {"timeout": PATIENCE, "login": LOGIN, "tls": trusting(made)}
     large = b"x" * 3_000_000
     with connect(url(router, "people"), **options) as taking, connect(url(router, "people"), **options) as giving:
@@ -180,7 +179,7 @@ def test_messages(router: Router, made: Pki) -> None:
 
 
 def test_other_tasks_go_on_while_scram_computes(router: Router, made: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server may ask for millions of rounds."""
+    """A server may ask for millions of iterations, which are computed outside of the event loop."""
     computing, may_end = threading.Event(), threading.Event()
     step = ScramClient.step
 
@@ -198,7 +197,7 @@ def test_other_tasks_go_on_while_scram_computes(router: Router, made: Pki, monke
         )
         while not computing.is_set():
             await asyncio.sleep(0.01)
-        may_end.set()  # by the event loop: it does not wait for the other
+        may_end.set()  # the event loop runs while the other thread computes
         async with await opening as connection:
             assert connection.remote["container"]
 
@@ -206,7 +205,7 @@ def test_other_tasks_go_on_while_scram_computes(router: Router, made: Pki, monke
 
 
 def on_ports_of(first: Router, given: list[Section]) -> list[Section]:
-    """The sections for another router that takes its place."""
+    """Return the sections for another router on the same ports."""
     return [
         (kind, {**more, "port": first.ports[more.get("name", "")]} if kind == "listener" else more)
         for kind, more in given
@@ -214,7 +213,7 @@ def on_ports_of(first: Router, given: list[Section]) -> list[Section]:
 
 
 def test_reconnected_in_the_same_way(start: Start, made: Pki, tmp_path: Any) -> None:
-    """TLS and SCRAM once more, and a new token."""
+    """A reconnect repeats TLS and SCRAM, and asks for a new token."""
     given = sections(tmp_path, made)
     first = start(given)
     fixed = on_ports_of(first, given)
@@ -246,7 +245,7 @@ def test_reconnected_in_the_same_way(start: Start, made: Pki, tmp_path: Any) -> 
 
 
 def test_tasks_are_reconnected_in_the_same_way(start: Start, made: Pki, tmp_path: Any) -> None:
-    """The same with asyncio, while a task receives."""
+    """An asyncio client reconnects with TLS, SCRAM and a new token while a task receives."""
     given = sections(tmp_path, made)
     first = start(given)
     fixed = on_ports_of(first, given)

@@ -1,4 +1,4 @@
-"""Programs that are started with standard input, output or error closed, as by cron, init scripts and supervisors."""
+"""Programs started with closed standard input, output or error, as by cron, init scripts and supervisors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSED = ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]
 
 
 def words_of(name: str, *words: str) -> list[str]:
-    """The installed program, or its module where nothing is installed."""
+    """Return the command line of the installed program, or of its module without installation."""
     if (BIN / name).exists():
         return [str(BIN / name), *words]
     module = {"qdstat": "stat.main", "qdmanage": "manage", "sluice": "main"}.get(name, name)
@@ -33,7 +33,7 @@ def shell(closed: str, words: Sequence[str]) -> list[str]:
 
 
 class Site:
-    """A router that logs to a file, started by `start`."""
+    """A router that logs to a file."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "router.log"
@@ -70,11 +70,11 @@ class Site:
         poll(lambda: self.text().count("Listening on") == 2, "the router listens", 30)
 
     def check(self) -> None:
-        """A message passes, and no process has anything but /dev/null or a file as a standard stream."""
+        """Check that a message passes, and that no standard stream of a process is anything but a file or a pipe."""
         assert self.process is not None
         with AmqpPeer.opened(self.port) as peer:
             pass_one(peer.sender("a", credit=False), peer.receiver("a", 10))
-        with AmqpPeer(self.people) as peer:  # the process for authentication works
+        with Peer(self.people) as peer:  # the authentication process works
             assert peer.sasl("PLAIN", b"\0guest\0secret").code == 0
         for process in (self.process, *self.process.children(recursive=True)):
             for descriptor in range(3):
@@ -110,7 +110,7 @@ def test_daemon_with_closed_streams_runs(site: Site, closed: str) -> None:
 
 @pytest.mark.parametrize("closed", ["", "<&- >&- 2>&-"])
 def test_fault_at_the_start_is_in_the_log(site: Site, tmp_path: Path, closed: str) -> None:
-    """A module that cannot be imported, of those that only a router needs."""
+    """A module that only a router imports fails to load."""
     (tmp_path / "zmq.py").write_text("raise RuntimeError('this library is broken')\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(

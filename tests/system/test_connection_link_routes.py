@@ -1,4 +1,4 @@
-"""Link routes that a client makes for itself over management: it is the container, whatever its listener's role."""
+"""Link routes created by a client for its own connection, which becomes the container, whatever its listener's role."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.system.router import Router
 from tests.system.test_link_routes import LOST, attached, receiving, sending
 
 KIND = "router.connection.linkRoute"
-MOST = 3  # workers of the routers here: each gets one of as many connections
+MOST = 3  # maximum number of workers: of as many connections, each worker gets one
 
 
 class Maker:
-    """A container that makes link routes for itself over its own connection."""
+    """A container that creates link routes for its own connection."""
 
     def __init__(self, router: Router, container_id: str) -> None:
         self.peer = RouteContainer.connected(router.port, container_id)
@@ -34,7 +34,7 @@ class Maker:
 
 
 def fresh_name(fresh: Fresh) -> str:
-    """A name of one token."""
+    """Return a new name of one token."""
     return fresh("con").replace("/", "-")
 
 

@@ -27,7 +27,7 @@ from tests.system.router import Router, Section, listener, poll
 pytestmark = pytest.mark.adversarial
 
 ROUTER = "QDR"
-#: Seconds by which a retry may be late on a busy machine; brokers-and-edge.md C-8 allows one.
+#: Permitted delay in s of a retry on a busy machine. brokers-and-edge.md C-8 permits one second.
 LATE = 1.5
 CONNECTOR = "connector"
 
@@ -54,7 +54,7 @@ class Rig:
         return row
 
     def connections(self) -> list[dict[str, Any]]:
-        """Rows of outgoing connections."""
+        """Return the rows of outgoing connections."""
         return [row for row in self.management.query("connection") if row["dir"] == "out"]
 
 
@@ -77,8 +77,8 @@ def broker(brokers: Callable[[], ScriptedBroker]) -> ScriptedBroker:
 
 
 @pytest.fixture
-def rig(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., Rig]:
-    """Starts a router with a connector to the broker."""
+def rig(start: Start, workers: int, broker: Broker) -> Callable[..., Rig]:
+    """Return a function that starts a router with a connector to the broker."""
     made = []
 
     def begin(sections: list[Section] | None = None, **attributes: Any) -> Rig:
@@ -145,8 +145,8 @@ def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: Scr
     own.router.wait_log(f"Configured Connector: {place} proto=any, role=route-container")
 
 
-def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    """Role normal: the peer attaches links as any client does."""
+def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], broker: Broker) -> None:
+    """Role normal: the peer attaches links as a client does."""
     own = rig()
     container = broker.serve()
     receiver = container.receiver("queue", credit=10)
@@ -160,7 +160,7 @@ def test_plain(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     own = rig(saslUsername="user", saslPassword="pass:se cret")
     container = broker.serve(mechanisms=("CRAM-MD5", "ANONYMOUS", "PLAIN"))
     assert (container.init.mechanism, container.init.initial_response) == ("PLAIN", b"\x00user\x00se cret")
-    assert own.row()["saslPassword"] is None  # nobody is shown a password
+    assert own.row()["saslPassword"] is None  # passwords are never shown
     (row,) = poll(own.connections, "the connection is open")
     assert (row["sasl"], row["user"]) == ("PLAIN", "user")
     own.router.wait_log("It is unsafe to provide plain text passwords in the config file")
@@ -171,8 +171,8 @@ def scram_server(password: str) -> ScramServer:
     return ScramServer("SCRAM-SHA-256", Users({"user": {"SCRAM-SHA-256": verifier}}))
 
 
-def test_scram(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    """The strongest that the broker offers (security.md S-10); the broker proves itself, too."""
+def test_scram(rig: Callable[..., Rig], broker: Broker) -> None:
+    """The strongest offered mechanism is used (security.md S-10), and the broker proves itself as well."""
     own = rig(saslUsername="user", saslPassword="pass:secret")
     container = broker.accept()
     container.offer(["PLAIN", "SCRAM-SHA-256", "ANONYMOUS"])
@@ -218,7 +218,7 @@ def test_without_a_password_or_an_offer_of_plain_it_is_anonymous(
 
 
 def failure(own: Rig, tail: str) -> None:
-    """The connector shows a failure and tries again."""
+    """Check that the connector shows a failure and retries."""
     row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
     head, _, told = row["connectionMsg"].partition(" failed: ")
     assert head.endswith(f"] Connection to 127.0.0.1:{row['port']}")

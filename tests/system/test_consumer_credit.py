@@ -1,4 +1,4 @@
-"""Credit from consumers and drain (routing-semantics.md 6)."""
+"""Consumers' credit and drain (routing-semantics.md 6)."""
 
 import pytest
 
@@ -11,15 +11,15 @@ pytestmark = pytest.mark.adversarial
 WORKER_COUNTS = (1, 3)
 
 
-def queue(sender: PeerSender, count: int, start: int = 0) -> None:
-    """Send presettled messages and make sure that the router has taken them."""
+def queue(sender: Sender, count: int, start: int = 0) -> None:
+    """Send presettled messages, and wait until the router has read them."""
     for number in range(start, start + count):
         sender.send(message.message(number), settled=True)
     sender.peer.barrier()
 
 
-def drained(receiver: PeerReceiver) -> int:
-    """Wait for the flow that ends a drain; gives its delivery-count."""
+def drained(receiver: Receiver) -> int:
+    """Wait for the flow that ends a drain, and return its delivery-count."""
     receiver.peer.until(
         lambda: any(flow.drain and flow.link_credit == 0 for flow in receiver.flows), "flow(link-credit=0, drain=true)"
     )
@@ -49,7 +49,7 @@ def test_credit_is_absolute(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_lowered_credit_is_obeyed_and_the_next_credit_works(connect: Connect, fresh: Fresh) -> None:
-    """routing-semantics.md K-18: after flow(5), flow(0) a queued message moves with flow(1)."""
+    """After flow(5) and flow(0) a queued message moves with flow(1) (routing-semantics.md K-18)."""
     sender, receiver = pair(connect, fresh(), credit=5)
     receiver.flow(0)
     receiver.peer.barrier()

@@ -56,7 +56,7 @@ def test_deletion_by_management(connect: Connect, fresh: Fresh, management: Mana
 
 
 def test_partly_sent_stream(connect: Connect, fresh: Fresh) -> None:
-    """Half of a message has reached the consumer when it goes: released; settled when the rest has come."""
+    """A message whose consumer leaves after the first half is released, and settled after its last frame."""
     sender, receiver = pair(connect, fresh())
     content = message.data(bytes(400_000))
     number = sender.send(content[:250_000], more=True)
@@ -95,7 +95,7 @@ def test_other_consumers_are_not_touched(connect: Connect, fresh: Fresh) -> None
 
 
 def test_settled_just_before_the_loss(connect: Connect, fresh: Fresh) -> None:
-    """Whatever the consumer had settled before it went stays settled that way."""
+    """Deliveries that the consumer settled before it left keep their outcomes."""
     sender, receiver = pair(connect, fresh(), credit=100)
     numbers = [sender.send(message.message(n)) for n in range(100)]
     deliveries = receiver.receive(100)

@@ -20,7 +20,7 @@ DELETED = ("amqp:unauthorized-access", "the user of this connection has been del
 
 
 def write(path: Path, *names: str) -> None:
-    """A file with these users; their password is their name."""
+    """Write a file with these users, whose passwords are their names."""
     users = Users({}, b"k" * 32)
     for name in names:
         users = users.with_user(name, [make("SCRAM-SHA-256", name, 4096)])
@@ -37,9 +37,9 @@ def sections(path: Path, **attributes: str) -> list[Section]:
     ]
 
 
-def logged_in(router: Router, name: str, client: str = "people") -> AmqpPeer:
-    """A client by its password."""
-    peer = AmqpPeer(router.ports[client])
+def logged_in(router: Router, name: str, client: str = "people") -> Peer:
+    """Open a client connection that logs in by password."""
+    peer = Peer(router.ports[client])
     assert peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0
     assert peer.header() == AMQP_HEADER
     peer.frame("open", container_id="client")
@@ -68,7 +68,7 @@ def test_connections_of_a_deleted_user_are_closed_and_others_stay(
 
 
 def test_connections_of_a_deleted_user_are_kept_where_the_file_says_so(start: Start, tmp_path: Path) -> None:
-    """Until another configuration says otherwise."""
+    """The connection stays open until a new configuration has another setting."""
     path = tmp_path / "users"
     write(path, "alice", "bob")
     router = start(sections(path, onChange="keep"))

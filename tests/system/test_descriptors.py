@@ -1,4 +1,4 @@
-"""A router that runs out of descriptors, at each call that needs one: nothing ends by it, and all works afterwards."""
+"""File descriptor exhaustion at each call that needs a descriptor: no process ends, and the router recovers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.system.http import get
 from tests.system.router import Router, Section, free_port, listener, poll
 from tests.system.test_process_rights import users
 
-#: The walk begins with so many descriptors beyond those in use, and ends with so many less than are in use: what ends
-#: then gives some back, and what replaces it finds each number of them once.
+#: Range of free descriptors, from FREE to -TAKEN (below the number in use). Processes that end meanwhile return some,
+#: so that their replacements meet each count once.
 FREE, TAKEN = 5, 8
-#: Seconds that clients wait for a router that may never answer.
+#: Seconds that clients wait for a router that may not respond.
 PATIENCE = 0.3
-#: Lines about the shortage that the whole walk may write: each kind once, and its count each 10 seconds.
+#: Maximum number of log lines about the shortage: each kind once, and its count every 10 seconds.
 MOST_LINES = 60
 _INIT = Performative("sasl-init", mechanism="PLAIN", initial_response=b"\0alice\0secret")
 LOGIN = SASL_HEADER + frame_octets(_INIT.encode(), kind=1)
@@ -38,14 +38,14 @@ PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Limited:
-    """A process whose limit of descriptors is lowered."""
+    """A process with a lowered limit of file descriptors."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
 
     def leave(self, count: int) -> None:
-        """Leave it `count` free descriptors below its limit; less than none: so many in use are above it."""
+        """Set the limit so that `count` descriptors are free. Negative: so many used ones are above the limit."""
         with suppress(ProcessLookupError, FileNotFoundError):
             used = sorted(int(name) for name in os.listdir(f"/proc/{self.pid}/fd"))
             free = [number for number in range(used[-1] + FREE + 2) if number not in used]
@@ -58,7 +58,7 @@ class Limited:
 
 
 class Scene:
-    """A router with all that needs descriptors, and a broker for its connector."""
+    """A router with all kinds of descriptor users, and a broker for its connector."""
 
     def __init__(self, start: Start, tmp_path: Path, broker: socket.socket) -> None:
         self.sections: list[Section] = [
@@ -74,7 +74,7 @@ class Scene:
         self.clients: list[socket.socket] = []
 
     def visit(self) -> None:
-        """Clients open, log in and ask for a page, a few of each; they get answers or not, and leave."""
+        """Connect, log in and request a page with a few clients each, with or without a response, and disconnect."""
         ports = self.router.ports
         with ExitStack() as stack:
             opened = []
@@ -87,18 +87,20 @@ class Scene:
             while opened and (left := until - time.monotonic()) > 0:
                 for client in select.select(opened, [], [], left)[0]:
                     opened.remove(client)
-        while select.select([self.broker], [], [], 0)[0]:  # a connector that is refused tries again
+        while select.select([self.broker], [], [], 0)[0]:  # the connector retries
             self.broker.accept()[0].close()
 
     def reload(self, extra: bool) -> None:
-        """Have the configuration read again, with one listener more or less."""
+        """Reload the configuration with or without one more listener."""
         more = [listener("extra")] if extra else []
         self.router.configure([*self.sections, *more])
         os.kill(self.router.pid, signal.SIGHUP)
 
     def kill(self, event: str) -> None:
-        """Kill a process of a kind, of which another one is to come. Of workers one that is ready: it is no failure of
-        the router that workers which are killed again and again while they start are given up."""
+        """Kill one process of a kind that is replaced.
+
+        Only a worker that is ready is killed: the router gives up on workers that die repeatedly during their start.
+        """
         for pid in titled(self.router, f"sluice: {event}"):
             if event != "worker" or f"(process {pid}) is ready" in self.router.log:
                 with suppress(ProcessLookupError):
@@ -106,7 +108,7 @@ class Scene:
                 return
 
     def look_for_workers(self) -> None:
-        """Wait until the killed worker is replaced; with few descriptors it is not, which takes the whole time."""
+        """Wait until the killed worker is replaced, or, with too few descriptors, until the time-out."""
         with suppress(AssertionError):
             poll(lambda: not self.router.alive or len(workers(self.router)) == 2, "replaced", 3 * PATIENCE)
 
@@ -123,7 +125,7 @@ class Scene:
         return False
 
     def check(self) -> None:
-        """All works."""
+        """Check that all functions of the router work."""
         router = self.router
         assert router.alive, router.tail(100)
         poll(lambda: len(workers(router)) == 2, "all workers are there", 30.0)
@@ -180,7 +182,7 @@ def test_supervisor_without_descriptors_goes_on(
                 scene.reload(extra=free % 2 == 0)
             elif event != "clients":
                 scene.kill(event)
-            if event == "worker":  # a worker that starts takes what there is before clients do
+            if event == "worker":  # a starting worker takes free descriptors before clients do
                 scene.look_for_workers()
             scene.visit()
             assert scene.router.alive, scene.router.tail(100)

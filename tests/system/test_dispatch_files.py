@@ -1,4 +1,4 @@
-"""Files as people write them for Dispatch run as they are, but for ports, which the kernel chooses, and log sinks."""
+"""Configuration files of Dispatch run unchanged, except for ports, which the kernel chooses, and log sinks."""
 
 import re
 from pathlib import Path
