@@ -1,4 +1,4 @@
-"""Edge routers E (at interior router A) and F (at B): what clients see, and management (brokers-and-edge.md 9)."""
+"""Edge routers E (at interior router A) and F (at B): behaviour for clients, and management (brokers-and-edge.md 9)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.system.tools import run
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-#: Octets of a body, and of those that are sent at first: more than what is held back before a message streams.
+#: Octets of a body, and of its part sent first, which suffices to make the message stream.
 STREAM = 600_000
 STREAM_BEGUN = 300_000
-#: Messages, more than the routers themselves exchange meanwhile.
+#: Number of messages, larger than the number that routers exchange among themselves meanwhile.
 MANY = 200
 
 EXTRA: list[Section] = [
@@ -64,7 +64,7 @@ def _four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def four(_four: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The routers A, B, E and F, shared by a test module."""
+    """Yield the routers A, B, E and F, shared by a test module."""
     request.node.routers = list(_four.routers.values())
     yield _four
     _four.drop()
@@ -161,7 +161,7 @@ def test_what_comes_over_an_edge_connection_is_counted_apart(four: Site) -> None
         sender.send(message.message(number), settled=True)
         receiver.next()
     crossed = [after - one for after, one in zip(counted(), before, strict=True)]
-    # Heartbeats and the like come by these connections, too.
+    # Heartbeats and other internal messages use these connections as well.
     assert [each >= MANY for each in crossed] == [False, True, False, True], crossed
 
 
@@ -209,7 +209,7 @@ def test_tools_reach_known_routers_and_name_unknown_ones(four: Site, option: str
 
 
 def test_a_client_elsewhere_makes_no_link_route_of_the_uplink(four: Site) -> None:
-    """The edge router sees its uplink only: the route would take the messages of its own clients there."""
+    """The edge router knows only its uplink, so the route would capture messages of its own clients there."""
     kind = PREFIX + "router.connection.linkRoute"
     for name in "AF":
         management = Management(four.connect(name), "amqp:/_edge/E/$management")
@@ -259,7 +259,7 @@ def test_fallback_over_the_edge(four: Site) -> None:
 
 @pytest.mark.parametrize("at", ["E", "A"])
 def test_a_waypoint_at_either_side(four: Site, at: str) -> None:
-    """A consumer and a producer here, a waypoint that passes on there."""
+    """A consumer and a producer at edge routers, and a waypoint at E or A."""
     address = four.fresh("wp/")
     out = four.connect("F").receiver(address, 10)
     peer = four.connect(at)

@@ -14,7 +14,7 @@ from tests.system.router import SETTINGS, Router, listener, poll
 
 WORKER_COUNTS = (1, 3)
 PARALLEL = 3
-#: Addresses: more than connections.
+#: Number of addresses, larger than the number of connections.
 COUNT = 9
 
 
@@ -24,7 +24,7 @@ def interior(start: Start, workers: int) -> Router:
 
 
 def start_edge(start: Start, workers: int, *ports: int, parallel: int = PARALLEL) -> Router:
-    """An edge router with a bundle to each of these ports."""
+    """Start an edge router with a bundle to each of these ports."""
     places = [connector(port, role="edge", parallelConnections=parallel) for port in ports]
     router = start([("router", {"mode": "edge", "id": "E"}), listener(), *places, *SETTINGS], workers)
     poll(lambda: len(members(router)) == parallel * len(ports), "the bundle is complete", CONVERGENCE)
@@ -32,12 +32,12 @@ def start_edge(start: Start, workers: int, *ports: int, parallel: int = PARALLEL
 
 
 def members(router: Router) -> list[str]:
-    """The identities of the connections of a bundle."""
+    """Return the identities of the connections of a bundle."""
     return [str(row["identity"]) for row in EdgeView(router).query("connection") if row["role"] == "edge"]
 
 
 def used(router: Router) -> dict[str, int]:
-    """How many links of addresses each edge connection has."""
+    """Return the number of address links of each edge connection."""
     counts: dict[str, int] = {}
     for row in EdgeView(router).query("router.link"):
         if (row["owningAddr"] or "").startswith("M0multicast/b"):
@@ -80,7 +80,7 @@ def test_addresses_take_their_ways_and_arrive_once(
 def test_what_a_message_comes_by_says_nothing_about_its_address(
     start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
 ) -> None:
-    """Nothing comes back by another connection of the bundle."""
+    """No message returns over another connection of the bundle."""
     e = start_edge(start, workers, interior.ports[EDGES])
     here = AmqpPeer.opened(e.port)
     peers.append(here)

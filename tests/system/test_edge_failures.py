@@ -1,6 +1,6 @@
-"""An edge router whose uplink fails: the interior router ends, or the worker that has the connection.
+"""Failure of an edge router's uplink: loss of the interior router, or of the worker with the connection.
 
-brokers-and-edge.md ED-3, ED-28.
+Specification: brokers-and-edge.md ED-3, ED-28.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.system.network import CONVERGENCE, Flow, connector
 from tests.system.relay import Relay
 from tests.system.router import Router, poll
 
-#: Addresses with a consumer each.
+#: Number of addresses, each with a consumer.
 MANY = 2000
-#: Seconds until all of them are announced elsewhere, on a busy machine; the benchmark's bar is 1 second.
+#: Seconds until all addresses are announced elsewhere on a busy machine. The benchmark's limit is 1 s.
 SWITCHED = 10.0
 FLAPS = 3
 
@@ -33,7 +33,7 @@ def interiors(start: Start, workers: int) -> tuple[Router, Router]:
 
 
 def uplink(router: Router) -> str | None:
-    """The container id of the active uplink."""
+    """Return the container id of the active uplink."""
     rows = [row for row in EdgeView(router).query("connection") if row["role"] == "edge" and row["active"]]
     return None if not rows else str(rows[0]["container"])
 
@@ -74,7 +74,7 @@ def test_the_worker_with_the_uplink_is_killed(start: Start, interiors: tuple[Rou
 def test_a_site_goes_on_alone_and_comes_back(
     start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
-    """brokers-and-edge.md ED-26, ED-27"""
+    """Specification: brokers-and-edge.md ED-26, ED-27."""
     a, b = interiors
     a.kill()
     e = start(edge("E", b), workers)
@@ -139,7 +139,7 @@ def test_two_thousand_addresses_move_with_the_uplink(
 
 
 def known(router: Router, prefix: str) -> int:
-    """How many addresses with this prefix have a consumer at a router."""
+    """Return how many addresses with this prefix have a consumer at a router."""
     rows = EdgeView(router).query("router.address")
     return sum(row["key"].startswith(prefix) and bool(row["subscriberCount"]) for row in rows)
 
@@ -147,7 +147,7 @@ def known(router: Router, prefix: str) -> int:
 def test_a_connection_that_flaps_leaves_a_working_uplink(
     start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
-    """Every connection is cut as soon as it is the uplink, many times."""
+    """Each connection is cut as soon as it is the uplink, several times."""
     a, b = interiors
     with Relay(a.ports[EDGES]) as relay:
         e = start([*edge("E"), connector(relay.port, role="edge")], workers)

@@ -1,4 +1,4 @@
-"""First messages of new producers at edge router E reach everybody who is beyond, in every kind of edge network."""
+"""First messages of new producers at edge router E reach all remote consumers in every kind of edge network."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.system.router import SETTINGS, Router, Section, poll
 
 WORKER_COUNTS = (1, 3)
 FALLBACK: Section = ("address", {"prefix": "fb", "enableFallback": True})
-#: Messages that a producer sends as soon as it has credit.
+#: Number of messages that a producer sends as soon as it has credit.
 BURST = 30
-#: Producers of new addresses.
+#: Number of producers of new addresses.
 ROUNDS = 5
 
 
 @pytest.fixture(scope="module", params=["one uplink", "all uplinks", "several connections", "inter-edge"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """How E is connected."""
+    """Return how E is connected."""
     found: str = request.param
     return found
 
@@ -59,28 +59,28 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Interior routers A and B, edge router E, and in one kind of network F, shared by this module."""
+    """Yield interior routers A and B, edge router E, and in one kind of network F, shared by this module."""
     request.node.routers = list(_network.routers.values())
     yield _network
     _network.drop()
 
 
-def burst(client: AmqpPeer, address: str) -> PeerSender:
-    """A new producer sends as soon as it may; all is accepted."""
+def burst(client: Peer, address: str) -> Sender:
+    """Send a burst from a new producer as soon as it has credit; all messages are accepted."""
     sender = client.sender(address)
     numbers = [sender.send(message.message(f"m{number}")) for number in range(BURST)]
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
     return sender
 
 
-def consume(site: Site, place: str, address: str, capability: str | None = None) -> PeerReceiver:
-    """A consumer that takes all of a burst, settled."""
+def consume(site: Site, place: str, address: str, capability: str | None = None) -> Receiver:
+    """Attach a consumer of settled deliveries with credit for a whole burst."""
     given = {} if capability is None else {"source": source(address, capabilities=capability)}
     return site.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
 
 
 def known(site: Site, key: str) -> None:
-    """Wait until A knows of a consumer at B."""
+    """Wait until A knows a consumer at B."""
 
     def there() -> bool:
         row = site.view("A").address(key)

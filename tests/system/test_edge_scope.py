@@ -1,4 +1,4 @@
-"""Addresses with a scope at an edge router: nobody beyond knows them, and their messages stay (docs/user/edge.md)."""
+"""Scoped addresses at an edge router are unknown to the interior, and their messages stay (docs/user/edge.md)."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def _scoped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def scoped(_scoped: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The routers A and E, shared by a test module."""
+    """Yield the routers A and E, shared by a test module."""
     request.node.routers = list(_scoped.routers.values())
     yield _scoped
     _scoped.drop()
 
 
 def announced(scoped: Site, address: str) -> bool:
-    """Whether the interior has heard of an address, by now."""
+    """Return whether the interior knows an address, after all announcements so far."""
     known = scoped.fresh("balanced/")
     peer = scoped.connect("E")
     peer.receiver(known, 1)
     peer.sender(known)
-    scoped.view("A").wait_consumers(f"M0{known}", 1)  # what came before it has arrived, too
+    scoped.view("A").wait_consumers(f"M0{known}", 1)  # earlier announcements have arrived as well
     return scoped.view("A").address(f"M0{address}") is not None
 
 
@@ -72,7 +72,7 @@ def test_users_of_such_an_address_are_not_announced(scoped: Site, prefix: str) -
 @pytest.mark.parametrize("prefix", ["here/", "these/"])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "with a consumer before"])
 def test_messages_do_not_leave(scoped: Site, prefix: str, known: bool) -> None:
-    """Neither those to a consumer that the interior has nor, with multicast, copies of those to consumers here."""
+    """A consumer at the interior gets no messages, and no copies of multicast messages to local consumers."""
     address = scoped.fresh(prefix)
     above = scoped.connect("A").receiver(address, 10)
     client = scoped.connect("E")

@@ -28,12 +28,12 @@ NO_COORDINATOR = (
     " transactions.",
 )
 NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
-#: Link routes of all routers but E, which learns of them by asking.
+#: Link routes of all routers but E, which finds them by look-up.
 ROUTES: list[Section] = [
     ("linkRoute", {"name": f"{prefix}.{direction}", "prefix": prefix, "direction": direction, "containerId": "broker"})
     for prefix, direction in (("$coordinator", "in"), ("tx", "in"), ("tx", "out"))
 ]
-#: Where the container is.
+#: Routers that the container connects to.
 PLACES = ("A", "B", "F")
 
 
@@ -59,14 +59,14 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Interior routers A and B, edge routers E (of A) and F (of B), shared by this module."""
+    """Yield interior routers A and B, edge routers E (of A) and F (of B), shared by this module."""
     request.node.routers = list(_network.routers.values())
     yield _network
     _network.drop()
 
 
-def broker_at(network: Site, peers: list[AmqpPeer], place: str) -> RouteContainer:
-    """A container at one router, once A knows the way to it; it has gone from everywhere before."""
+def broker_at(network: Site, peers: list[Peer], place: str) -> RouteContainer:
+    """Connect a container to a router once the previous one is forgotten, and wait until A has a path to it."""
     view = network.view("A")
 
     def ways() -> int:
@@ -81,7 +81,7 @@ def broker_at(network: Site, peers: list[AmqpPeer], place: str) -> RouteContaine
 
 
 def routed(broker: RouteContainer, answer: bool = True) -> Any:
-    """The next link that reaches the container, accepted with credit."""
+    """Return the next link that reaches the container, accepted with credit."""
     end: Any = broker.link_attached(answer=False, timeout=CONVERGENCE)
     if answer:
         accept(end)
@@ -141,7 +141,7 @@ def test_a_coordinator_without_link_route(network: Site) -> None:
     agent = Management(network.connect("A"))
     agent.delete("router.config.linkRoute", "$coordinator.in")
     try:
-        # B and F have link routes, without containers: A does not hear of them.
+        # B and F have link routes, but no containers: A is not notified of them.
         control = network.connect("E").sender(wait=False, target=coordinator())
         assert control.wait_attached().target is None
         assert control.wait_detached() == NO_COORDINATOR

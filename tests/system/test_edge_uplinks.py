@@ -1,4 +1,4 @@
-"""An edge router with several uplinks at work (docs/internals/edge.md)."""
+"""An edge router with several active uplinks (docs/internals/edge.md)."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def link_route(prefix: str) -> Section:
 
 
 class Network:
-    """Interior routers A and B, and edge router E at both; A is the cheaper one, behind a relay."""
+    """Interior routers A and B, and edge router E connected to both. A has the lower cost, and is behind a relay."""
 
     def __init__(self, start: Start, workers: int, relay: Relay, a: Router, b: Router) -> None:
         self.relay, self.a, self.b = relay, a, b
-        # The dearer one comes first in the configuration.
+        # The uplink of higher cost comes first in the configuration.
         places = [connector(b.ports[EDGES], role="edge", cost=2), connector(relay.port, role="edge")]
         brokers = listener(BROKERS, role="route-container")
         self.e = start([ALL, listener(), brokers, link_route("elr"), *places, *SETTINGS], workers)
         self.at_a, self.at_b, self.at_e = EdgeView(a), EdgeView(b), EdgeView(self.e)
 
     def wait_at(self, bearer: Router) -> None:
-        """Wait until this one alone has the consumers of the edge router, and the network knows."""
+        """Wait until only this router has the edge router's consumers, and the network knows."""
         here, there = (self.at_a, self.at_b) if bearer is self.a else (self.at_b, self.at_a)
         here.wait_consumers("HE", 1)
         there.wait_consumers("HE", 0)
         there.wait_remote("HE", "A" if bearer is self.a else "B")
 
     def uplinks(self) -> dict[str, bool]:
-        """Whether the connections to interior routers are in use, by container id."""
+        """Return whether each connection to an interior router is active, by container id."""
         rows = [row for row in self.at_e.query("connection") if row["role"] == "edge"]
         return {row["container"]: row["active"] for row in rows}
 
@@ -102,7 +102,7 @@ def test_producers_at_the_edge_reach_each_consumer_once(network: Network, peers:
 
 
 def test_the_cheaper_one_is_lost_and_comes_back(network: Network) -> None:
-    """Traffic moves, twice; nothing accepted is lost, and nothing comes twice."""
+    """Traffic moves twice. No accepted message is lost, and no message arrives twice."""
     flows = [
         Flow(network.e, network.b, "balanced/up"),
         Flow(network.b, network.e, "balanced/down"),
@@ -114,7 +114,7 @@ def test_the_cheaper_one_is_lost_and_comes_back(network: Network) -> None:
     network.e.wait_log(r"Edge connection \(id=\d+\) to interior lost, activating alternate id=\d+", CONVERGENCE)
     for flow in flows:
         flow.wait_more()
-    network.wait_at(network.a)  # the connector is quick
+    network.wait_at(network.a)  # the connector reconnects within the time
     for flow in flows:
         flow.wait_more()
         before = len(flow.others)
@@ -138,8 +138,8 @@ def test_the_cheaper_one_is_killed(network: Network, peers: list[AmqpPeer]) -> N
     network.at_b.wait_consumers("HE", 1)
 
 
-def test_link_routes_move_with_the_uplink(network: Network, peers: list[AmqpPeer]) -> None:
-    """Those of a container at the edge router are at one interior router, and it is asked about others."""
+def test_link_routes_move_with_the_uplink(network: Network, peers: list[Peer]) -> None:
+    """Link routes of a container at the edge router are announced to the bearer, which also answers look-ups."""
     near, far = (RouteContainer.connected(router.ports[BROKERS]) for router in (network.e, network.b))
     client, other = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
     peers += [near, far, client, other]
@@ -169,7 +169,7 @@ def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers:
     sent = 0
 
     def at_b_are(consumers: int) -> bool:
-        """Whether so many are there, after another message."""
+        """Send another message, and return whether B counts that many consumers."""
         nonlocal sent
         sender.wait_credit()
         sender.send(message.message(sent), settled=True)
@@ -190,13 +190,13 @@ def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers:
     assert bodies(receiver) == sorted(set(bodies(receiver))), "each once, in order"
 
 
-def bodies(receiver: PeerReceiver) -> list[int]:
-    """What has come, by now."""
+def bodies(receiver: Receiver) -> list[int]:
+    """Return the bodies received so far."""
     receiver.session.peer.barrier()
     return [message.body(delivery.payload) for delivery in receiver.deliveries]
 
 
-# An interior router of 1.19 among them
+# An interior router of 1.19 among the uplinks
 
 
 @pytest.fixture

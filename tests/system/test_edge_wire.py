@@ -1,4 +1,4 @@
-"""Edge connections on the wire, with a scripted router at the other end (inter-router.md 14)."""
+"""Frames of edge connections, with a scripted router as the peer (inter-router.md 14)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tests.system.router import SETTINGS, Router, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
-#: Seconds: less than an edge router waits for an answer.
+#: Seconds, less than an edge router waits for the reply to a look-up.
 IMMEDIATELY = 2.5
 DOWNLINK = "qd.router-edge-downlink"
 NO_LINK_ROUTE = "sluice.no-link-route"
-#: Octets of messages from interior router A, router annotations included (inter-router.md 16.11).
+#: Leading octets of messages from router {0}: its router annotations (inter-router.md 16.11).
 ANNOTATIONS_OF = (
     "005372c13004a310782d6f70742d71642e696e6772657373a103302f{0}a30e782d6f70742d71642e7472616365c00601a103302f{0}"
 )
 HEADER = "005370d0000000050000000142"
 
 
-def link_fields(link: PeerSender | PeerReceiver) -> Any:
-    """The fields of the attach of the router under test."""
+def link_fields(link: Sender | Receiver) -> Any:
+    """Return the fields of the attach of the router under test."""
     assert link.remote is not None
     return link.remote.fields
 
@@ -45,11 +45,11 @@ def annotated(router: str) -> str:
     return ANNOTATIONS_OF.format(router.encode().hex())
 
 
-# An interior router, and a scripted edge router
+# --- interior router with a scripted edge router ---
 
 
 class EdgePeer:
-    """The links of an edge router of 1.19."""
+    """The connection and links of an edge router of 1.19."""
 
     def __init__(self, port: int, name: str = "E", **fields: Any) -> None:
         self.peer = AmqpPeer.opened(port, **{"container_id": name, "properties": properties(), **fields})
@@ -97,7 +97,7 @@ def test_what_an_interior_router_grants_and_says(interior: Router, scripted: Edg
 def test_edge_routers_with_one_id_are_warned_of(
     interior: Router, peers: list[AmqpPeer], mark: str | None, warned: bool
 ) -> None:
-    """Several connections of one edge router are not two of them; those of 1.19 here come from one host."""
+    """Several connections of one edge router count once. Edge routers of 1.19 are identified by their host."""
     for each in (None if mark is None else "0123", mark, mark):
         more: dict[str, Any] = {} if each is None else {"sluice.edge": each}
         peers.append(EdgePeer(interior.ports[EDGES], "TWIN", properties=properties(**more)).peer)
@@ -189,9 +189,9 @@ def test_an_edge_id_that_is_used_twice(interior: Router, scripted: EdgePeer, pee
     view.wait_consumers("HE", 1)
 
 
-def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers: list[AmqpPeer]) -> None:
-    """brokers-and-edge.md ED-30"""
-    client = AmqpPeer.opened(interior.port)
+def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers: list[Peer]) -> None:
+    """Specification: brokers-and-edge.md ED-30."""
+    client = Peer.opened(interior.port)
     peers.append(client)
     receiver = client.receiver("_$qd.edge_addr_tracking", wait=False)
     assert receiver.wait_detached() is None
@@ -201,8 +201,8 @@ def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers:
     assert client.sender("_$qd.edge_heartbeat").wait_credit() == 2
 
 
-def test_several_uplinks_on_the_wire(interior: Router, peers: list[AmqpPeer]) -> None:
-    """docs/internals/edge.md"""
+def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> None:
+    """Specification: docs/internals/edge.md."""
     more: dict[str, Any] = {"sluice.edge": "0123", "sluice.uplinks": True}
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
     peers.append(edge.peer)
@@ -218,7 +218,7 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[AmqpPeer]) ->
         uplinks.send(bad, settled=True)
     answers = []
     for octets, counts in (
-        ("000000130000000352 07d00000000700000001a1014142", [1, 1, 0]),  # A, not all have given up
+        ("000000130000000352 07d00000000700000001a1014142", [1, 1, 0]),  # A, and other uplinks still have consumers
         ("000000130000000352 08d00000000700000001a1014141", [1, 1, 1]),
         ("000000130000000352 09d00000000700000001a1014241", [0, 0, 0]),  # B
     ):
@@ -231,8 +231,8 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[AmqpPeer]) ->
     assert not every.deliveries
 
 
-def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
-    """docs/internals/edge.md, "The first message\""""
+def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+    """Specification: docs/internals/edge.md, "The first message"."""
     view = EdgeView(interior)
     early = scripted.first.sender("lr.x", target=target("lr.x", capabilities=Symbol(NO_LINK_ROUTE)), credit=False)
     assert early.wait_credit() == 250
@@ -247,9 +247,9 @@ def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: Edg
     poll(lambda: view.address("M0lr.x") is None, "the address is gone")
 
 
-def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[AmqpPeer]) -> None:
-    """brokers-and-edge.md ED-29"""
-    client, other = AmqpPeer.opened(interior.ports[EDGES]), AmqpPeer.opened(interior.port)
+def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[Peer]) -> None:
+    """Specification: brokers-and-edge.md ED-29."""
+    client, other = Peer.opened(interior.ports[EDGES]), Peer.opened(interior.port)
     peers += [client, other]
     receiver = client.receiver("a", 10)
     sender = other.sender("a")
@@ -259,11 +259,11 @@ def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[
     assert Management(client).query("router")[0]["id"] == "A"
 
 
-# An edge router, and a scripted interior router
+# --- edge router with a scripted interior router ---
 
 
 class Interior:
-    """An interior router that answers what the test says."""
+    """A scripted interior router for one edge router."""
 
     def __init__(self, broker: ScriptedBroker, **fields: Any) -> None:
         self.broker = broker
@@ -279,7 +279,7 @@ class Interior:
             self.links.append(link)
         self.links.sort(
             key=lambda link: 0 if link.remote is None else link.remote.channel
-        )  # those of one session are in order
+        )  # stable: links of one session stay in order
         self.anonymous, self.downlink, self.tracking, self.management, self.management_answers = self.links[:5]
         self.lookup, self.lookup_answers, self.heartbeat = self.links[5:]
         for link, credit in zip(self.links, (250, 0, 0, 250, 0, 32, 0, 2), strict=True):
@@ -290,7 +290,7 @@ class Interior:
         self.tracking.send(message.value([key, reachable]), settled=True)  # type: ignore[union-attr]
 
     def asked(self, timeout: float = TIMEOUT) -> tuple[Any, list[Any]]:
-        """The next look-up: its correlation-id, and its body."""
+        """Return correlation-id and body of the next look-up."""
         payload = self.lookup.next(timeout=timeout).payload  # type: ignore[union-attr]
         return message.section_of(payload, message.PROPERTIES)[5], message.body(payload)
 
@@ -303,9 +303,9 @@ class Interior:
         )
 
     def wait_asked_by(self, router: Router) -> None:
-        """Attach until the router asks about an address: then it has seen all the answers to its own attaches."""
-        client = AmqpPeer.opened(router.port)
-        sender: PeerSender | None = None
+        """Attach until the router sends a look-up: by then it has processed the replies to its own attaches."""
+        client = Peer.opened(router.port)
+        sender: Sender | None = None
 
         def asked() -> bool:
             nonlocal sender
@@ -315,7 +315,7 @@ class Interior:
             try:
                 correlation_id, _ = self.asked(timeout=0.05)
             except AssertionError:
-                return False  # perhaps the attach was decided without a question
+                return False  # the attach may have been decided without a look-up
             self.answer(correlation_id, 3, [False, False])
             return True
 
@@ -325,7 +325,7 @@ class Interior:
         client.drop()
 
     def nothing(self) -> None:
-        """Answer the next look-up: the address is of no link route."""
+        """Answer the next look-up: no link route matches the address."""
         self.answer(self.asked()[0], 3, [False, False])
 
 
@@ -347,7 +347,7 @@ def brokers() -> Iterator[Callable[[], ScriptedBroker]]:
 def make_edge(
     start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
 ) -> Callable[..., tuple[Router, Interior]]:
-    """An edge router, and its interior router; keywords are properties of the open of that."""
+    """Return a function that starts an edge router with its interior router, whose open has the given properties."""
 
     def make(**more: Any) -> tuple[Router, Interior]:
         broker = brokers()
@@ -425,8 +425,8 @@ def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[AmqpPee
 
 
 @pytest.mark.parametrize("answer", ["nothing", "link route"])
-def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers: list[AmqpPeer], answer: str) -> None:
-    """docs/internals/edge.md, "The first message\""""
+def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers: list[Peer], answer: str) -> None:
+    """Specification: docs/internals/edge.md, "The first message"."""
     router, interior = make_edge(**{"sluice.edge": Int(3)})
     interior.wait_asked_by(router)
     client = AmqpPeer.opened(router.port)
@@ -500,12 +500,12 @@ def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[Am
     else:
         interior.answer("another", 0, [True, True])
         sender.wait_attached(timeout=CONVERGENCE)
-        interior.answer(correlation_id, 0, [True, True])  # too late
+        interior.answer(correlation_id, 0, [True, True])  # after the time-out
         client.barrier()
 
 
-def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
-    """brokers-and-edge.md ED-26"""
+def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, workers: int, peers: list[Peer]) -> None:
+    """Specification: brokers-and-edge.md ED-26."""
     router = start([("router", {"mode": "edge", "id": "E"}), listener()], workers)
     client = AmqpPeer.opened(router.port)
     peers.append(client)
@@ -524,7 +524,7 @@ def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, worke
 def test_the_alternate_becomes_the_uplink(
     start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
 ) -> None:
-    """brokers-and-edge.md ED-2, ED-3, ED-28"""
+    """Specification: brokers-and-edge.md ED-2, ED-3, ED-28."""
     first, second = brokers(), brokers()
     place = {"name": "first", "host": "127.0.0.1", "port": first.port, "role": "edge"}
     sections: list[Section] = [("router", {"mode": "edge", "id": "E"}), listener()]

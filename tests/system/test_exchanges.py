@@ -16,7 +16,7 @@ WORKER_COUNTS = (1, 3)
 
 
 def exchange(name: str, bindings: list[tuple[str | None, str]], **attributes: object) -> list[Section]:
-    """An exchange at address `name` and its bindings (key, next hop)."""
+    """Return an exchange at address `name` with its bindings (key, next hop)."""
     sections: list[Section] = [("exchange", {"name": name, "address": name, **attributes})]
     for number, (key, hop) in enumerate(bindings):
         keyed = {} if key is None else {"bindingKey": key}
@@ -37,7 +37,7 @@ SECTIONS: list[Section] = [
 
 
 def test_message_that_no_direct_consumer_takes_is_rejected(connect: Connect) -> None:
-    """There is no next hop either (routing-semantics.md 8.11)."""
+    """The exchange has no next hop either (routing-semantics.md 8.11)."""
     receiver = connect().receiver("ex.empty", 10, max_message_size=ULong(500))
     sender = connect().sender("ex.empty")
     outcome = sender.request(message.properties(subject="s") + message.value("x" * 1000))
@@ -47,10 +47,10 @@ def test_message_that_no_direct_consumer_takes_is_rejected(connect: Connect) -> 
     assert sender.outcome(number).name == "accepted"
 
 
-def published(sender: PeerSender, subject: str | None, receivers: dict[str, PeerReceiver]) -> set[str]:
-    """Publish one message; gives the names of the next hops that got it, at most one copy each.
+def published(sender: Sender, subject: str | None, receivers: dict[str, Receiver]) -> set[str]:
+    """Publish one message, and return the names of the next hops that received it, at most one copy each.
 
-    A marker to every next hop afterwards shows what has not come.
+    A marker sent to every next hop afterwards proves that no further copy is under way.
     """
     fields = {} if subject is None else {"subject": subject}
     number = sender.send(message.properties(**fields) + message.value("event"))

@@ -15,8 +15,8 @@ SECTIONS: list[Section] = [
 ]
 
 
-def fallback(connect: Connect, address: str, credit: int = 10, listener_name: str = "") -> PeerReceiver:
-    """A consumer of the fallback instance."""
+def fallback(connect: Connect, address: str, credit: int = 10, listener_name: str = "") -> Receiver:
+    """Attach a consumer of the fallback address."""
     return connect(listener_name).receiver(source=source(address, capabilities="qd.fallback"), credit=credit)
 
 
@@ -28,7 +28,7 @@ def test_only_without_primary_consumer(connect: Connect, fresh: Fresh) -> None:
     primary = connect().receiver(address, 10)
     pass_one(sender, primary, "to the primary")
     primary.detach()
-    for _ in range(CAPACITY):  # the producer's worker may hear of the loss a moment later: released until then
+    for _ in range(CAPACITY):  # released until the producer's worker knows of the loss
         number = sender.send(message.message("to the spare again"))
         sender.peer.barrier()
         spare.peer.barrier()
@@ -61,7 +61,7 @@ def test_annotations_of_a_redirected_message(connect: Connect, fresh: Fresh) -> 
 
 
 def test_anonymous_uses_the_fallback_too(connect: Connect, fresh: Fresh) -> None:
-    """routing-semantics.md F-16: with a fallback consumer and the setting, without a link on the primary address."""
+    """A fallback consumer suffices, without a link on the primary address (routing-semantics.md F-16)."""
     address = fresh("spare")
     spare = fallback(connect, address)
     pass_one(connect().sender(), spare, to=address)

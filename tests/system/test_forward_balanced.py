@@ -7,8 +7,8 @@ from tests.system.fixtures import Connect, Fresh, bodies
 WORKER_COUNTS = (1, 3)
 
 
-def send(sender: PeerSender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
-    """Send messages one by one, each known to have been routed before the next."""
+def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
+    """Send messages one by one; each has been routed before the next is sent."""
     numbers = []
     for number in range(start, start + count):
         numbers.append(sender.send(message.message(number), settled=settled))
@@ -16,8 +16,8 @@ def send(sender: PeerSender, count: int, start: int = 0, settled: bool | None = 
     return numbers
 
 
-def queued(receivers: list[PeerReceiver]) -> list[int]:
-    """Let consumers without credit have everything that was queued for them; gives how many each had."""
+def queued(receivers: list[Receiver]) -> list[int]:
+    """Deliver all messages queued for consumers without credit, and return their number for each consumer."""
     counts = []
     for receiver in receivers:
         receiver.flow(100, drain=True)
@@ -37,7 +37,7 @@ def test_ten_over_three_without_credit(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_the_least_loaded_is_filled_up(connect: Connect, fresh: Fresh) -> None:
-    """After 4/3/3 the first settles all of its own: the next three are its, then the levels match."""
+    """After 4/3/3 the first consumer settles its four, and gets the next three, until all have three."""
     address = fresh()
     receivers = [connect().receiver(address, 20) for _ in range(3)]
     sender = connect().sender(address)
@@ -69,7 +69,7 @@ def test_idle_consumers_take_turns(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_written_presettled_do_not_count(connect: Connect, fresh: Fresh) -> None:
-    """A consumer that holds unsettled deliveries gets nothing while another is idle and takes presettled ones."""
+    """An idle consumer of presettled messages gets all of them while another holds unsettled deliveries."""
     address = fresh()
     loaded = connect().receiver(address, 50)
     sender = connect().sender(address)
@@ -84,7 +84,7 @@ def test_written_presettled_do_not_count(connect: Connect, fresh: Fresh) -> None
 
 
 def test_many_producers_share_the_view_of_the_load(connect: Connect, fresh: Fresh) -> None:
-    """Outstanding counts are those of the whole router, not of one producer's worker."""
+    """Outstanding counts cover the whole router, not only one producer's worker."""
     address = fresh()
     receivers = [connect().receiver(address, 0) for _ in range(3)]
     senders = [connect().sender(address) for _ in range(4)]
@@ -112,7 +112,7 @@ def test_everything_is_settled_in_the_end(connect: Connect, fresh: Fresh) -> Non
 
 
 def test_a_busy_stream_is_avoided(connect: Connect, fresh: Fresh) -> None:
-    """8.10: a small message does not queue behind an unfinished stream while another consumer is idle."""
+    """A small message avoids the consumer of an unfinished stream while another is idle (routing-semantics.md 8.10)."""
     address = fresh()
     receivers = [connect().receiver(address, 10) for _ in range(2)]
     streaming, small = connect().sender(address), connect().sender(address)

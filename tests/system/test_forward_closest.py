@@ -1,4 +1,4 @@
-"""Closest distribution and what all distributions share (routing-semantics.md 8.1, 8.2)."""
+"""Closest distribution, and rules common to all distributions (routing-semantics.md 8.1, 8.2)."""
 
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, bodies, pair

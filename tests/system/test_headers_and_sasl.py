@@ -15,7 +15,7 @@ SECTIONS: list[Section] = [
     listener("anonymous", saslMechanisms="ANONYMOUS"),
     listener("hasty", initialHandshakeTimeoutSeconds=1),
 ]
-#: Seconds of initialHandshakeTimeoutSeconds of the listener `hasty`.
+#: Handshake time-out in s of the listener `hasty`.
 HASTY = 1.0
 
 
@@ -71,7 +71,7 @@ def test_foreign_octets_get_a_framing_error(dial: Connect, octets: bytes) -> Non
 
 
 def test_a_silent_connection_hears_nothing_first(dial: Connect) -> None:
-    """The router speaks only after the peer: of two connections the one that speaks gets the only octets."""
+    """The router sends only after the peer: of two connections, only the active connection receives octets."""
     silent, speaking = dial(), dial()
     assert speaking.header(SASL_HEADER) == SASL_HEADER
     silent.socket.setblocking(False)

@@ -1,4 +1,4 @@
-"""/healthz, /livez and /readyz: who may be sent clients, and why not, while workers die and the router ends."""
+"""/healthz, /livez and /readyz: readiness and its reasons while workers die and the router stops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_all_is_well(router: Router) -> None:
 
 
 def test_a_worker_that_is_replaced_makes_the_router_unready_but_not_dead(start: Start) -> None:
-    """Its successor cannot start before the process that is to start it goes on."""
+    """The replacement cannot start while the zygote, which forks it, is stopped."""
     router = start([listener(), WEB], workers=3)
     web = router.ports["web"]
     zygote = next(process for process in router.family() if process.pid != router.pid and process.children())
@@ -75,7 +75,7 @@ def test_without_any_worker_the_router_is_not_ready(start: Start) -> None:
 
 @pytest.mark.parametrize("workers", [1], ids=["1-worker"])
 def test_a_router_that_ends_is_not_ready(start: Start, workers: int) -> None:
-    """A worker that does not end keeps the router draining until its time is up."""
+    """A worker that does not end keeps the router draining until its time-out."""
     router = start([listener(), WEB], workers)
     web, worker = router.ports["web"], router.worker_pids()[0]
     os.kill(worker, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""`make hello`: the first message that a newcomer sends, by a real client, and what it says when that fails."""
+"""`make hello`: a newcomer's first message, sent by a real client, and its explanations of failures."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from tests.system.router import ROOT, Router, listener
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-#: Seconds for the whole script, above its own limit of ten.
+#: Seconds for the whole script, whose own limit is 10 s.
 TIMEOUT = 30.0
 
 
@@ -29,7 +29,7 @@ def test_a_message_goes_and_comes(router: Router) -> None:
 
 def test_no_router() -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        unused.bind(("127.0.0.1", 0))  # bound, without a listener
         ended = hello(unused.getsockname()[1])
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "did not open an AMQP connection" in ended.stderr

@@ -1,4 +1,4 @@
-"""HTTP listeners: paths, methods, parts that are turned off, starts that fail, and clients that mean harm."""
+"""HTTP listeners: paths, methods, disabled pages, failing starts, and hostile clients."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.system.test_bad_starts import fails
 pytestmark = pytest.mark.adversarial
 
 SECTIONS = [WEB, listener("bare", http=True, metrics=False, healthz=False)]
-#: As many connections as the router keeps for HTTP of one host.
+#: Maximum number of HTTP connections that the router keeps for one host.
 MOST = 32
 
 
 @pytest.fixture
 def sockets() -> Iterator[list[socket.socket]]:
-    """Sockets to be closed after the test."""
+    """Yield a list of sockets to be closed after the test."""
     made: list[socket.socket] = []
     yield made
     for one in made:
@@ -34,7 +34,7 @@ def sockets() -> Iterator[list[socket.socket]]:
 
 
 def dial(port: int, sockets: list[socket.socket], octets: bytes = b"") -> socket.socket:
-    """A connection on which `octets` were sent."""
+    """Open a connection and send `octets` on it."""
     opened = socket.create_connection(("127.0.0.1", port), PATIENCE)
     sockets.append(opened)
     opened.sendall(octets)
@@ -42,7 +42,7 @@ def dial(port: int, sockets: list[socket.socket], octets: bytes = b"") -> socket
 
 
 def everything(connection: socket.socket) -> bytes:
-    """All that comes until the router closes."""
+    """Return all octets received until the router closes the connection."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
         while octets := connection.recv(65536):
@@ -107,7 +107,7 @@ def test_the_listener_is_announced_as_http(router: Router) -> None:
 
 
 def test_port_taken(tmp_path: Path) -> None:
-    """HTTP listeners of the file are required, each (management.md 3.5)."""
+    """Every HTTP listener of the configuration file is required (management.md 3.5)."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -119,7 +119,7 @@ def test_port_taken(tmp_path: Path) -> None:
 
 
 def test_amqp_on_an_http_listener(router: Router, sockets: list[socket.socket]) -> None:
-    """It is no HTTP, and the answer says so; nothing of it reaches a worker."""
+    """The response says that the octets are not HTTP, and no octet reaches a worker."""
     answer = everything(dial(router.ports["web"], sockets, b"AMQP\x00\x01\x00\x00"))
     assert b" 400 " in answer.splitlines()[0]
     assert b"Server: sluice-router" in answer
@@ -139,7 +139,7 @@ def test_requests_that_are_too_large(router: Router, sockets: list[socket.socket
     with contextlib.suppress(ConnectionError):
         connection.sendall(octets)
     assert everything(connection).split(b"\r\n")[0] in (
-        b"",  # reset before it could be read
+        b"",  # reset before the response was read
         b"HTTP/1.1 431 Request Header Fields Too Large",
         b"HTTP/1.0 400 Bad Request",
         b"HTTP/1.1 400 Bad Request",
@@ -172,11 +172,11 @@ def test_connections_that_ask_nothing_do_not_keep_others_out(router: Router, soc
     poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="host") - before >= MOST, "the first have gone")
     assert scrape(web).sum("sluice_http_connections") <= MOST
     sockets[0].settimeout(PATIENCE)
-    assert everything(sockets[0]) == b""  # the oldest went first
+    assert everything(sockets[0]) == b""  # the oldest is closed first
 
 
 def test_host_with_many_half_requests_takes_no_place_of_others(router: Router, sockets: list[socket.socket]) -> None:
-    """A request of another host that comes slowly is not closed to make room."""
+    """A slow request of another host is not closed to make room."""
     web = router.ports["web"]
     slow = dial(web, sockets, b"GET /healthz HTTP/1.0\r\n")
     for number in range(5 * MOST):

@@ -1,4 +1,4 @@
-"""Metrics and details of health checks are shown only to clients that a listener with a login knows."""
+"""Access to metrics and health details: only clients that a listener with authentication accepts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def shows(reply: Reply, verdict: Reply) -> bool:
-    """Whether the details are shown; what nobody has to know is shown in any case."""
+    """Return whether the details are shown, and check that public information is always shown."""
     details = len(verdict.body.splitlines()) > 1
     assert verdict.status == 200
     assert verdict.body.splitlines()[-1] == b"readyz check passed"
@@ -98,7 +98,7 @@ def test_a_token_that_changes(router: Router, tmp_path: Path) -> None:
 
 
 def test_a_certificate(router: Router, made: Pki) -> None:
-    """Over plain HTTP on the same port there is none."""
+    """Plain HTTP on the same port has no certificate, and is refused."""
     port = router.ports["certificates"]
     assert b"sluice_" in _https(port, made, made.client)
     assert get(port, "/metrics").status == 401

@@ -1,4 +1,4 @@
-"""Files of `httpRootDir` (brokers-and-edge.md H-2), and requests that mean harm."""
+"""Files of `httpRootDir` (brokers-and-edge.md H-2), and hostile requests for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = b"secret of another directory"
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """A router with files; the listener says nothing of `http`."""
+    """Yield a router that serves files from a listener without the attribute `http`."""
     tmp_path = tmp_path_factory.mktemp("web")
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
@@ -46,7 +46,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
 
 
 def ask(router: Router, octets: bytes) -> bytes:
-    """The whole answer."""
+    """Send a request and return the whole response."""
     found = b""
     with socket.create_connection(("127.0.0.1", router.ports["web"]), PATIENCE) as raw:
         raw.sendall(octets)

@@ -1,6 +1,6 @@
-"""A hundred remote hosts, of which one is hostile in every way that needs no password: the others log in as before.
+"""A hundred remote hosts: while one is hostile in every way that needs no password, the others log in.
 
-How quickly is measured by `python -m loadtests.hostile_host`.
+`python -m loadtests.hostile_host` measures how quickly.
 """
 
 from __future__ import annotations

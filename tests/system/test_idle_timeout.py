@@ -10,7 +10,7 @@ from tests.system.router import Section, listener
 pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [listener("short", idleTimeoutSeconds=2)]
-#: Seconds of idleTimeoutSeconds of the listener `short`.
+#: Idle time-out in s of the listener `short`.
 IDLE = 2.0
 
 
@@ -24,7 +24,7 @@ def test_a_silent_peer_is_closed(connect: Connect) -> None:
 
 
 def test_empty_frames_keep_a_connection_open(connect: Connect) -> None:
-    """Two connections: the one with heartbeats outlives the one without, by more than one whole period."""
+    """The connection with heartbeats outlives the connection without by more than a whole period."""
     alive = connect("short")
     for _ in range(2):
         silent = connect("short")

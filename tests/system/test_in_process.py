@@ -1,4 +1,4 @@
-"""Messages for and from the router itself (routing-semantics.md 10), by way of the endpoints for tests (option -T)."""
+"""Messages to and from the router itself (routing-semantics.md 10), through the endpoints for tests (option -T)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.system.router import Router, poll
 OPTIONS = ["-T"]
 HOOKS = "org.apache.qpid.dispatch.router/test/"
 ECHO = f"{HOOKS}echo"
-MOST = 1048576  # octets of a message for the router itself
-#: Clients of the flood; rounds of it; seconds in which others have their answer; octets that the router may grow by:
-#: replies of 8 MiB wait for each link, and are copied while they are on their way.
+MOST = 1048576  # maximum size in octets of a message to the router itself
+#: Number of flooding clients, rounds of the flood, seconds for the reply to other clients, and octets that the router
+#: may grow by. Replies of 8 MiB wait for each link, and are copied while they are forwarded.
 FLOODS = 8
 ROUNDS = 20
 POLITE = 5.0
@@ -51,7 +51,7 @@ def test_a_message_is_handed_over_and_answered(
 
 
 def test_counters(router: Router, connect: Connect) -> None:
-    """management.md 7.1: requests count as any delivery, and to the container; replies from it and as egress."""
+    """Requests and replies count as other deliveries, and as to and from the container (management.md 7.1)."""
     replies = reply_link(connect, 20)
     sender = connect().sender(ECHO)
     counted = {"ingress": 10, "egress": 10, "accepted": 7, "presettled": 3, "to_container": 10, "from_container": 10}
@@ -133,7 +133,7 @@ def test_a_source_does_not_take(connect: Connect, name: str, settled: bool) -> N
 
 @pytest.mark.parametrize("address", [ECHO, "$management", "_local/$management"])
 def test_a_reply_to_the_router_itself_ends_there(connect: Connect, address: str) -> None:
-    """With a consumer on the address: the router is served first (routing-semantics.md A-9), says nothing to itself."""
+    """The router precedes a consumer of the address (routing-semantics.md A-9), and ignores its own replies."""
     deaf = connect().receiver(address, 10)
     replies = reply_link(connect)
     sender = connect().sender(ECHO)
@@ -171,7 +171,7 @@ def test_replies_to_an_address_of_many(connect: Connect, fresh: Fresh, treatment
 
 
 def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connect, fresh: Fresh) -> None:
-    """Clients that ask without end and never take an answer: others are answered, and memory stays as it is."""
+    """While clients send requests and never read replies, other clients are answered and memory stays bounded."""
     producer, consumer = pair(connect, fresh(), ROUNDS)
     replies = reply_link(connect, 2 * ROUNDS)
     asking = connect().sender(ECHO)
@@ -189,7 +189,7 @@ def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connec
         for sender, octets in list(floods):
             for _ in range(50):
                 if not sender.send_some(octets, 0.0, settled=True):
-                    floods.remove((sender, octets))  # the router does not read it now; its socket is full
+                    floods.remove((sender, octets))  # the router has stopped reading, and the socket is full
                     break
                 sent += 1
         asking.send(message.message("polite", reply_to=replies.address))
@@ -199,8 +199,8 @@ def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connec
     assert sent > 10 * FLOODS
 
 
-def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
-    """What it had accepted may be lost with it; the router, and who asks again, go on."""
+def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, peers: list[Peer]) -> None:
+    """Requests that the killed worker had accepted may be lost; the router, and clients that retry, continue."""
     router = start(workers=workers, options=OPTIONS)
 
     def opened() -> AmqpPeer:

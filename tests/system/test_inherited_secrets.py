@@ -1,4 +1,4 @@
-"""Secrets from the environment, from descriptors and from credentials of systemd: used, kept, and seen nowhere else."""
+"""Secrets from environment, descriptors and systemd credentials: used, kept, and hidden from other processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sections() -> list[Section]:
 
 
 class Started(Router):
-    """A router that a shell starts with a variable, a descriptor and a directory of credentials."""
+    """A router started by a shell with a variable, a descriptor and a directory of credentials."""
 
     def prepare(self) -> Started:
         credentials = self.directory / "credentials"
@@ -120,7 +120,7 @@ def test_start_with_a_secret_that_is_missing_is_refused_with_its_line(tmp_path: 
 
 
 def test_key_is_opened_with_the_password_of_a_descriptor(tmp_path: Path) -> None:
-    """A private key that is encrypted: its password comes by a descriptor, its listener speaks TLS."""
+    """The key's password comes from a descriptor, and the listener speaks TLS."""
     made = Started(tmp_path, ()).prepare()
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-subj", "/CN=localhost", "-days", "2"]

@@ -19,7 +19,7 @@ from tests.system.router import SETTINGS, Router, Section, poll
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-#: Addresses of which bystanders have consumers at F: the pair from E to F, and the one that only uses F.
+#: Number of addresses with bystander consumers at F: the pair from E to F, and the pair that uses only F.
 ADDRESSES_OF_BYSTANDERS = 2
 SCOPES: list[Section] = [
     *SETTINGS,
@@ -56,7 +56,7 @@ def _mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def mesh(_mesh: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The routers, shared by a test module."""
+    """Yield the routers, shared by a test module."""
     request.node.routers = list(_mesh.routers.values())
     yield _mesh
     _mesh.drop()
@@ -118,11 +118,11 @@ def test_consumers_here_come_first(mesh: Site, prefix: str) -> None:
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
 @pytest.mark.parametrize("prefix", ["multicast/", "shared/"])
 def test_a_multicast_message_reaches_every_consumer_once(mesh: Site, prefix: str, anonymous: bool) -> None:
-    """Those of E and F could get it over the interior, too, and those of G from E and from F."""
+    """Clients of E and F could get second copies over the interior, and clients of G from both E and F."""
     address = mesh.fresh(prefix)
     places = "EEFFGA" if prefix == "multicast/" else "EEFFG"
     receivers = {(name, number): mesh.connect(name).receiver(address, 100) for number, name in enumerate(places)}
-    others = {"E": 4, "F": 4, "G": 3}  # two clients or one, two other edge routers
+    others = {"E": 4, "F": 4, "G": 3}  # local clients, and two other edge routers
     if prefix == "multicast/":
         mesh.view("A").wait_consumers(f"M0{address}", 3)
     for name, consumers in others.items():
@@ -134,7 +134,7 @@ def test_a_multicast_message_reaches_every_consumer_once(mesh: Site, prefix: str
         numbers = [sender.send(message.message(number, to=address if anonymous else None)) for number in range(10)]
         for (name, _), receiver in receivers.items():
             if name == "A" and into == "G":
-                continue  # nobody passes it on
+                continue  # no edge router forwards it to the interior
             deliveries = receiver.receive(10)
             assert sorted(bodies(deliveries)) == list(range(10)), f"from {into} to {name}"
             for delivery in deliveries:
@@ -163,7 +163,7 @@ def test_a_multicast_message_of_the_interior_reaches_every_consumer_once(mesh: S
 
 
 def test_what_comes_from_another_edge_router_goes_no_further(mesh: Site) -> None:
-    """The consumer that the peer had is gone: it is of no use that a third one has another."""
+    """The peer's consumer has left. The message is released although a third router has a consumer."""
     address = mesh.fresh("balanced/")
     client = mesh.connect("F")
     client.receiver(address, 10)
@@ -205,7 +205,7 @@ def test_a_scope_that_becomes_local_takes_consumers_back(mesh: Site) -> None:
 
 
 def test_a_request_gets_its_reply(mesh: Site) -> None:
-    """The address for replies is generated, and only the edge router of the client knows it."""
+    """The reply address is generated, and only the client's edge router knows it."""
     address = mesh.fresh("balanced/")
     requests = mesh.connect("E").receiver(address, 10)
     client = mesh.connect("G")
@@ -268,7 +268,7 @@ def test_explain_follows_them(mesh: Site) -> None:
         (address, "There are consumers at edge router 'F' (cost 1)"),
         ("_edge/E/temp.x", "It is at edge router 'E' (cost 1): messages go there"),
     ):
-        # The other edge router tells this one of its consumer later than the interior router does.
+        # The notification from the other edge router may arrive after the interior router's.
         poll(partial(_found, management, asked, finding), f"{asked}: {finding}", CONVERGENCE)
 
 
@@ -282,7 +282,7 @@ def test_metrics_name_them(mesh: Site) -> None:
         return scrape(mesh.routers[router].ports["web"]).sum(f"sluice_edge_peer_{metric}", **labels)
 
     assert [shown("G", "connections", edge=edge) for edge in "EF"] == [1, 1]
-    # A page is some moments old, and consumers of tests before may still go.
+    # A page may be slightly out of date, and consumers of earlier tests may still be leaving.
     own = ADDRESSES_OF_BYSTANDERS
     poll(lambda: shown("G", "addresses", edge="F", users="there") == own, "no other consumers at F", CONVERGENCE)
     address = mesh.fresh("balanced/")

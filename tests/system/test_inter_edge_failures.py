@@ -1,4 +1,4 @@
-"""Edge routers that are connected to each other while routers and connections between them are lost."""
+"""Connected edge routers during the loss of routers and of connections between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKER_COUNTS = (1, 3)
 
 
 class Triangle:
-    """Interior router A, edge routers E and F below it; F is connected to E through a relay."""
+    """Interior router A with edge routers E and F; F is connected to E through a relay."""
 
     def __init__(self, start: Start, workers: int) -> None:
         self._start, self._workers = start, workers
@@ -31,7 +31,7 @@ class Triangle:
         self.wait()
 
     def wait(self) -> None:
-        """Wait until all are connected."""
+        """Wait until all routers are connected."""
         for view, other in ((self.at_e, "F"), (self.at_f, "E")):
             view.wait_peers(other)
         for name in "EF":
@@ -55,7 +55,7 @@ def triangle(start: Start, workers: int) -> Iterator[Triangle]:
 
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/"])
 def test_the_interior_is_killed_and_comes_back(triangle: Triangle, prefix: str) -> None:
-    """Messages go on all the time; each comes once."""
+    """Messages continue all the time, and each arrives once."""
     key = f"M0{prefix}x"
     flow = Flow(triangle.e, triangle.f, f"{prefix}x")
     triangle.at_e.wait_consumers(key, 2)  # F, and the uplink
@@ -70,10 +70,8 @@ def test_the_interior_is_killed_and_comes_back(triangle: Triangle, prefix: str) 
     assert flow.others == before, "the connection between the two was there all the time"
 
 
-def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(
-    triangle: Triangle, peers: list[AmqpPeer]
-) -> None:
-    """Settled messages, as fast as they go, to consumers of both edge routers."""
+def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(triangle: Triangle, peers: list[Peer]) -> None:
+    """Presettled messages at full speed to consumers of both edge routers."""
     address = "multicast/x"
     at_e, at_f = AmqpPeer.opened(triangle.e.port), AmqpPeer.opened(triangle.f.port)
     peers += [at_e, at_f]
@@ -87,7 +85,7 @@ def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(
     sent = 0
 
     def send_until(condition: str, met: bool) -> None:
-        """Send until the uplink of E is there, or not."""
+        """Send until E has an uplink (`met`) or has none."""
         nonlocal sent
 
         def over() -> bool:
@@ -120,7 +118,7 @@ def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(
 
 @pytest.mark.parametrize("prefix", ["balanced/", "multicast/"])
 def test_the_connection_between_them_is_lost_and_comes_back(triangle: Triangle, prefix: str) -> None:
-    """The interior takes over: nothing accepted is lost, nothing comes twice."""
+    """The interior takes over: no accepted message is lost, and no message arrives twice."""
     flow = Flow(triangle.e, triangle.f, f"{prefix}x")
     flow.wait_more()
     for _ in range(3):
@@ -132,9 +130,9 @@ def test_the_connection_between_them_is_lost_and_comes_back(triangle: Triangle, 
     flow.stop(late=True)
 
 
-def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int, peers: list[AmqpPeer]) -> None:
-    """Its addresses go with it; another one takes its place."""
-    at_f = AmqpPeer.opened(triangle.f.port)
+def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int, peers: list[Peer]) -> None:
+    """The addresses of a killed edge router are withdrawn, and its restarted successor is used."""
+    at_f = Peer.opened(triangle.f.port)
     peers.append(at_f)
     at_f.receiver("balanced/x", 10)
     triangle.at_e.wait_consumers("M0balanced/x", 1)
@@ -156,8 +154,8 @@ def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int
     flow.stop(late=True)
 
 
-def test_several_connections_between_two(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
-    """Each to the other, one of them of two: an address is on one of them."""
+def test_several_connections_between_two(start: Start, workers: int, peers: list[Peer]) -> None:
+    """Each router connects to the other, once with two connections, and an address uses one of the three."""
     a = start([*with_edges("A"), *SETTINGS], workers)
     with Relay(0) as later:
         e = start([*peer_edge("E", a, to=[later.port]), *SETTINGS], workers)
@@ -168,7 +166,7 @@ def test_several_connections_between_two(start: Start, workers: int, peers: list
         at_e.wait_peers("F", "F", "F")
         client = AmqpPeer.opened(f.port)
         peers.append(client)
-        for number in range(1, 6):  # others on the same connections
+        for number in range(1, 6):  # further addresses on the same connections
             client.receiver(f"multicast/{number}")
             at_e.wait_consumers(f"M0multicast/{number}", 1)
         flow = Flow(e, f, "multicast/0")

@@ -1,4 +1,4 @@
-"""Connections between edge routers on the wire, with scripted routers at the other ends (docs/internals/edge.md)."""
+"""Frames of connections between edge routers, with scripted routers as peers (docs/internals/edge.md)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SERVED = Symbol("x-opt-sluice.served")
 
 
 def at(end: Any) -> str | None:
-    """The address of a terminus."""
+    """Return the address of a terminus, None without one."""
     address = None if end is None or not end.value else end.value[0]
     return None if address is None else str(address)
 
 
 def said(**more: Any) -> Any:
-    """Open properties; a name with underscores is one of ours."""
+    """Return open properties; `name_of` becomes the Sluice property `sluice.name-of`."""
     return properties(**{"sluice." + name.replace("_", "-"): value for name, value in more.items()})
 
 
@@ -45,7 +45,7 @@ def peer_properties(mark: str = MARK) -> Any:
 
 
 class EdgePeer:
-    """Another edge router, P: it accepts what E attaches."""
+    """Edge router P, a scripted peer that accepts the links attached by E."""
 
     def __init__(self, port: int, mark: str = MARK) -> None:
         self.peer = RouteContainer.connected(
@@ -64,8 +64,8 @@ class EdgePeer:
     def attached(self) -> PeerSender | PeerReceiver:
         return self.peer.link_attached(timeout=CONVERGENCE)
 
-    def take(self, address: str) -> PeerReceiver:
-        """As if a client of P wanted to receive."""
+    def take(self, address: str) -> Receiver:
+        """Attach a receiver on behalf of a client of P."""
         return self.own.receiver(address, 10)
 
 
@@ -162,8 +162,8 @@ def test_nothing_else_can_be_attached(edge: Router, other: EdgePeer) -> None:
     client.drop()
 
 
-def test_what_a_hostile_peer_sends(edge: Router, other: EdgePeer, peers: list[AmqpPeer]) -> None:
-    """Heartbeats and messages that are none; E goes on, and sends nothing on to anybody else."""
+def test_what_a_hostile_peer_sends(edge: Router, other: EdgePeer, peers: list[Peer]) -> None:
+    """E survives malformed heartbeats and messages, and forwards none of them."""
     third = EdgePeer(edge.ports[PEERS], "fedcba9876543210")
     peers.append(third.peer)
     apart = third.take("balanced/y")
@@ -211,7 +211,7 @@ def test_peers_that_are_refused(edge: Router, peers: list[AmqpPeer], opens: Any)
     assert EdgeView(edge).peers() == []
 
 
-# Below a scripted interior router
+# --- below a scripted interior router ---
 
 
 @pytest.fixture
@@ -230,8 +230,8 @@ def below(start: Start, workers: int, broker: ScriptedBroker, peers: list[AmqpPe
     return router, interior
 
 
-def attach(interior: Interior, client: AmqpPeer, kind: str, address: str) -> Any:
-    """A client's link at E, about which the interior says that it is of no link route."""
+def attach(interior: Interior, client: Peer, kind: str, address: str) -> Any:
+    """Attach a client's link at E; the interior router answers the look-up: no link route."""
     link = client.receiver(address, 10, wait=False) if kind == "receiver" else client.sender(address, wait=False)
     interior.nothing()
     link.wait_attached()

@@ -1,4 +1,4 @@
-"""Inter-router connections while they live: control messages both ways, loss, retries, hostile peers, limits."""
+"""Established inter-router connections: control messages both ways, loss, retries, hostile peers, limits."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.system.router import Router, free_port, poll
 
 pytestmark = pytest.mark.adversarial
 
-#: Seconds after which a silent neighbour is lost: far more than any test waits.
+#: Seconds after which a silent neighbour is lost, far longer than any test waits.
 LONG = 120
-#: Seconds within which the loss of a connection is to be known.
+#: Seconds for the loss of a connection to be noticed.
 AT_ONCE = 5.0
 INSTANCE = 1_700_000_000
 
@@ -43,20 +43,20 @@ def router(start: Start, workers: int) -> Router:
 
 
 class Met:
-    """Router P beside the router under test: it has said HELLO until both knew each other."""
+    """Router P, a scripted neighbour of the router under test."""
 
     def __init__(self, links: RouterPeer, name: str = "P") -> None:
         self.links = links
         self.name = name
         self.number = 0
 
-    def heard(self) -> list[control.Router19Control]:
-        """Control messages that have come."""
+    def heard(self) -> list[control.Control]:
+        """Return the control messages received."""
         assert self.links.control_in is not None
         return [control.read(delivery.payload) for delivery in self.links.control_in.deliveries if delivery.complete]
 
-    def wait_hello(self, seen: list[str] | None = None) -> control.Router19Control:
-        """A HELLO; `seen`: the routers that it has to name."""
+    def wait_hello(self, seen: list[str] | None = None) -> control.Control:
+        """Wait for a HELLO and return it. seen: the router ids that it must list."""
 
         def found() -> control.Router19Control | None:
             hellos = [each for each in self.heard() if each.opcode == "HELLO"]
@@ -78,12 +78,12 @@ def connected(router: Router, name: str = "P", **fields: Any) -> Met:
 
 
 def neighbours(router: Router) -> list[str]:
-    """Whom the router's link state names."""
+    """Return the neighbours in the router's link state."""
     return list(next(row for row in View(router).query("router.node") if row["nextHop"] == "(self)")["linkState"])
 
 
 def reachable(router: Router) -> list[str]:
-    """To whom there is a way: a moment after the link state names the first neighbour."""
+    """Return the ids of reachable routers; a path is known shortly after the link state lists the first neighbour."""
     return [row["id"] for row in View(router).query("router.node") if row["cost"] is not None]
 
 
@@ -138,7 +138,7 @@ def test_a_control_message_that_is_too_large(router: Router) -> None:
 
 
 def test_control_messages_overtake_data_on_a_slow_network(router: Router) -> None:
-    """P does not read while megabytes for it come: what B says meanwhile stands before most of them."""
+    """While P does not read megabytes of data, a HELLO of B precedes most of the data."""
     met = connected(router, receive_buffer=65536)
     met.meet()
     met.links.send_control(control.router_advertisement("P", INSTANCE, 1, 1))
@@ -154,7 +154,7 @@ def test_control_messages_overtake_data_on_a_slow_network(router: Router) -> Non
             if not sender.credit:
                 break
             sender.send(message.message(bytes(16_000)), settled=True)
-        client.idle_until(time.monotonic() + 2.5)  # two HELLOs
+        client.idle_until(time.monotonic() + 2.5)  # two HELLO intervals
         before = len(met.heard())
         start_at = len(met.links.peer.frames)
         met.links.peer.until(lambda: len(met.heard()) > before, "a HELLO")
@@ -193,7 +193,7 @@ KILLS = pytest.mark.disturbs("a worker is killed")
 
 @pytest.mark.parametrize("way", [drop, close, detach_ours, end_session, pytest.param(kill_worker, marks=KILLS)])
 def test_a_neighbour_is_lost_at_once(router: Router, way: Callable[[Met, Router], None]) -> None:
-    """Its HELLOs would be good for minutes."""
+    """The HELLOs received before would keep the neighbour for minutes."""
     met = connected(router)
     met.meet()
     poll(lambda: neighbours(router) == ["P"], "the neighbour is known")
@@ -302,7 +302,7 @@ def test_two_connections_of_one_router(router: Router) -> None:
 
 
 def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
-    """Producers are spread over them, each keeps its order; when one goes, its producers go on by the others."""
+    """Producers are spread over the connections, keep their order, and move when a connection is closed."""
     listens = start(interior("A"), workers)
     port = listens.ports["net"]
     sections = interior("B")
@@ -326,14 +326,14 @@ def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
         assert View(dials).nodes()["A"]["cost"] == 1
 
 
-def all_used(senders: list[PeerSender], receiver: PeerReceiver, management: Management) -> bool:
-    """After some more messages: a worker may hear of the last connection later than management."""
+def all_used(senders: list[Sender], receiver: Receiver, management: Management) -> bool:
+    """Exchange messages, and return whether all connections carry some: a worker may learn of a connection late."""
     exchange(senders, receiver, 5)
     return all(count > 0 for count in ways(management).values())
 
 
 def ways(management: Management) -> dict[str, int]:
-    """Deliveries sent on data links, by connection."""
+    """Return the number of deliveries sent on data links, by connection."""
     found: dict[str, int] = {}
     for row in management.query("router.link"):
         if row["linkType"] == "inter-router" and row["linkDir"] == "out":
@@ -341,8 +341,8 @@ def ways(management: Management) -> dict[str, int]:
     return found
 
 
-def exchange(senders: list[PeerSender], receiver: PeerReceiver, rounds: int) -> None:
-    """Each sender sends some messages, which are accepted; each one's order is kept."""
+def exchange(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
+    """Send messages from each sender, and check that all are accepted, and in order for each sender."""
     sent = [(s, s.send(message.message([n, r]))) for r in range(rounds) for n, s in enumerate(senders)]
     orders: dict[int, list[int]] = {}
     for _ in sent:
@@ -360,7 +360,7 @@ def test_a_connection_to_oneself(start: Start, workers: int) -> None:
     with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         poll(lambda: len([r for r in management.query("connection") if r["role"] == "inter-router"]) == 2, "both ends")
-        wait = time.monotonic() + 2.5  # two HELLOs
+        wait = time.monotonic() + 2.5  # two HELLO intervals
         peer.idle_until(wait)
         assert [row["id"] for row in management.query("router.node")] == ["B"]
         rows = [row for row in management.query("router.link") if row["linkType"] == "router-control"]
@@ -440,7 +440,7 @@ def test_a_thousand_data_links(router: Router) -> None:
 
 
 def test_incomplete_control_messages_do_not_stop_others(router: Router) -> None:
-    """A flood of parts of control messages: each is bounded, and other neighbours are heard."""
+    """Incomplete control messages use bounded memory, and control messages of other neighbours are processed."""
     met = connected(router)
     met.meet()
     floods = [connected(router, f"F{number}", links=0) for number in range(12)]

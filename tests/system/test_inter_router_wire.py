@@ -1,4 +1,4 @@
-"""Inter-router connections on the wire: open, sessions, links of both sides (inter-router.md 2.2, 2.6, 16.1, 16.2)."""
+"""Frames of inter-router connections: open, sessions, links of both sides (inter-router.md 2.2, 2.6, 16.1, 16.2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.system.router import Router, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
-# inter-router.md 16.2; names are random
+# Examples of inter-router.md 16.2. Link names are random.
 BEGIN = "005311c00d044043707fffffff707fffffff"
 BEGUN = "005311c00f0460{channel}43707fffffff707fffffff"
 VECTORS = {
@@ -57,8 +57,8 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., Router]:
-    """Starts router A with a connector to the broker; keywords are its attributes."""
+def dialled(start: Start, workers: int, broker: Broker) -> Callable[..., Router]:
+    """Return a function that starts router A with a connector to the broker; keywords are connector attributes."""
 
     def begin(**attributes: Any) -> Router:
         connector = ("connector", {"name": "r", "host": "127.0.0.1", "port": broker.port, "role": "inter-router"})
@@ -70,7 +70,7 @@ def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[...,
 
 @pytest.fixture
 def listening(start: Start, workers: int) -> Callable[..., Router]:
-    """Starts router B with an inter-router listener `net`; keywords are its attributes."""
+    """Return a function that starts router B with an inter-router listener `net`; keywords are its attributes."""
 
     def begin(**attributes: Any) -> Router:
         sections = [("router", {"mode": "interior", "id": "B"}), listener(), listener("net", role="inter-router")]
@@ -85,8 +85,8 @@ def serve(broker: ScriptedBroker, **fields: Any) -> Container:
     return broker.serve(container_id="P", **{"properties": properties(), **fields})
 
 
-def body(wire: AmqpPeer) -> tuple[int, bytes]:
-    """The next frame that is no heartbeat: channel and octets behind its header."""
+def body(wire: Peer) -> tuple[int, bytes]:
+    """Return channel and octets behind the header of the next frame that is not a heartbeat."""
     while True:
         size, doff, _, channel = struct.unpack("!IBBH", wire.read_octets(FRAME_HEADER))
         octets = wire.read_octets(size - FRAME_HEADER)[4 * doff - FRAME_HEADER :]
@@ -100,7 +100,7 @@ def nameless(octets: bytes) -> bytes:
 
 
 def vector(capability: str, handle: int) -> bytes:
-    """The attach of a connector, without its name."""
+    """Return the expected attach of a connector, with its link name masked."""
     if (capability, handle) in VECTORS:
         return nameless(bytes.fromhex(VECTORS[capability, handle]))
     octets = bytearray(nameless(bytes.fromhex(VECTORS[capability, 0])))  # the sender of a data pair
@@ -163,8 +163,8 @@ def test_links_of_a_connector_are_attached_before_they_are_used(
 
 
 def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
-    """The rows of links between routers, once there are so many."""
-    with AmqpPeer.opened(router.port) as peer:
+    """Wait for `count` links between routers, and return their rows."""
+    with Peer.opened(router.port) as peer:
         management = Management(peer)
 
         def found() -> tuple[list[dict[str, Any]]] | None:
@@ -188,8 +188,8 @@ def test_priorities_go_by_the_order_of_answers(dialled: Callable[..., Router], b
     assert [by_name[link.name] for link in links[2:]] == [p for p in reversed(range(10)) for _ in range(2)]
 
 
-def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
-    """A router of 1.19 begins sessions of its own, and breaks down without: two are left to it."""
+def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broker: Broker) -> None:
+    """A router of 1.19 begins sessions of its own, and fails without a channel for them: two are left to it."""
     router = dialled()
     container = serve(broker, channel_max=4)
     links = RouterPeer.served(container, sessions=3)
@@ -308,7 +308,7 @@ def test_clients_on_an_inter_router_port(listening: Callable[..., Router]) -> No
             peer.sender("a", credit=False),
             peer.receiver("a"),
             peer.sender(None, credit=False),
-            peer.receiver(None, source=frames.source("a", capabilities=[CONTROL])),  # an array: no control link
+            peer.receiver(None, source=frames.source("a", capabilities=[CONTROL])),  # an array: not a control link
         ]
         for link in refused:
             assert link.wait_detached() == WRONG_ROLE

@@ -1,4 +1,4 @@
-"""Workers that are killed under load: others go on, nothing accepted is missing, every delivery gets an outcome."""
+"""Workers killed under load: others continue, no accepted message is lost, every delivery gets an outcome."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from tests.system.fixtures import Start, pass_one
 from tests.system.router import SETTINGS, Router, listener, poll
 
 WORKERS = 3
-#: Sender and receiver pairs; each link on a connection of its own, so that all combinations of workers occur.
+#: Number of pairs of sender and receiver. Each link has its own connection, so that all combinations of workers occur.
 PAIRS = 8
-#: Seconds within which a killed worker must have been replaced (architecture: milliseconds; the machine is busy).
+#: Seconds for the replacement of a killed worker on a busy machine (architecture: milliseconds).
 REPLACED_WITHIN = 10.0
-#: Seconds within which what remains must have an outcome, and flow.
+#: Seconds for surviving deliveries to get an outcome, and to flow.
 SETTLED_WITHIN = 10.0
-#: Sender's messages under way at most; far below the router's credit, so that its credit is never what they wait for.
+#: Maximum number of a sender's open messages, far below its credit, so that senders never wait for credit.
 UNDER_WAY = 50
 #: Seconds of load before, between and after kills.
 LOAD = 0.5
-#: Kills of the test that only looks at counters.
+#: Number of kills in the test of the counters.
 KILLS = int(os.environ.get("SLUICE_KILLS", "100"))
-#: Seconds that a sender of a large message waits for a window, which a consumer without credit keeps shut.
+#: Seconds that a sender of a large message waits for the window, which a consumer without credit keeps closed.
 WINDOW_WAIT = 0.1
-#: A message that is forwarded before it is complete.
+#: Message that is forwarded before it is complete.
 STREAM = message.data(bytes(600_000))
 SEED = int(os.environ.get("SLUICE_KILL_SEED", "1"))
 
 
 class Flow(threading.Thread):
-    """A sender and a receiver of one address, under load until told to stop.
+    """A sender and a receiver of one address, under load until `stopping` is set.
 
-    The receiver writes down what it got before it accepts it. A lost connection is noted and stays lost.
+    The receiver records a delivery before it accepts it. A lost connection is recorded and not replaced.
     """
 
     def __init__(self, port: int, number: int, multicast: bool) -> None:
@@ -114,7 +114,7 @@ class Flow(threading.Thread):
             self.outcomes[self.open.pop(delivery)] = outcomes.pop(delivery).name
 
     def finish(self, timeout: float) -> None:
-        """After the thread: all that a living sender has open must get its outcome."""
+        """Wait until all open messages of a surviving sender have outcomes, after the thread has ended."""
         deadline = time.monotonic() + timeout
         try:
             while self.open and not self.lost and time.monotonic() < deadline:
@@ -125,7 +125,7 @@ class Flow(threading.Thread):
                 self.sender.peer.read_frame(max(0.0, deadline - time.monotonic()), "an outcome")
                 self._note()
         except (StreamEnd, OSError):
-            # The thread may have stopped before it could see that the last kill ended this connection.
+            # The thread may have ended before it noticed that the last kill had closed this connection.
             self.lost.add("sender")
         except PeerTimeout:
             raise AssertionError(
@@ -133,7 +133,7 @@ class Flow(threading.Thread):
             ) from None
 
     def check(self) -> None:
-        """What the sender saw accepted the receiver has got; what was not lost was accepted."""
+        """Check that the receiver got all accepted messages; without a lost connection, all messages are accepted."""
         assert self.fault is None, f"{self.address}: {self.fault!r}"
         accepted = {number for number, name in self.outcomes.items() if name == "accepted"}
         missing = accepted - self.got
@@ -144,7 +144,7 @@ class Flow(threading.Thread):
             assert not presettled, f"{self.address}: presettled and lost {sorted(presettled)[:10]} of {self.sent}"
 
     def drop(self) -> None:
-        """End both connections without a frame."""
+        """Drop both connections."""
         self.sender.peer.drop()
         self.receiver.peer.drop()
 
@@ -155,7 +155,7 @@ def _port(link: PeerSender | PeerReceiver) -> int:
 
 @pytest.fixture
 def running() -> Iterator[list[Flow]]:
-    """Flows that must not outlive a test, however it ends."""
+    """Yield a list of flows that are stopped when the test ends."""
     flows: list[Flow] = []
     yield flows
     for flow in flows:
@@ -166,7 +166,7 @@ def running() -> Iterator[list[Flow]]:
 
 
 def start_flows(router: Router, running: list[Flow]) -> list[Flow]:
-    """PAIRS flows under load, a quarter of them multicast."""
+    """Start PAIRS flows, a quarter of them multicast."""
     flows = [Flow(router.port, number, number % 4 == 3) for number in range(PAIRS)]
     running.extend(flows)
     for flow in flows:
@@ -175,7 +175,7 @@ def start_flows(router: Router, running: list[Flow]) -> list[Flow]:
 
 
 def stop_flows(flows: list[Flow], killed: list[Flow]) -> None:
-    """Stop, wait for outcomes, check, leave. killed: the flows that may have lost a connection."""
+    """Stop the flows, wait for outcomes, check, and disconnect. killed: flows that may have lost a connection."""
     for flow in flows:
         flow.stopping.set()
     for flow in flows:
@@ -191,7 +191,7 @@ def stop_flows(flows: list[Flow], killed: list[Flow]) -> None:
 
 
 def spoiled(router: Router, flows: list[Flow], victims: list[int]) -> tuple[list[Flow], list[Flow]]:
-    """(flows that must go on, flows with an end on one of the victims)."""
+    """Return the flows that must continue, and the flows with a connection on one of the victims."""
     lost = []
     for flow in flows:
         if flow.lost or {router.worker_of(port) for port in flow.places} & set(victims):
@@ -200,7 +200,7 @@ def spoiled(router: Router, flows: list[Flow], victims: list[int]) -> tuple[list
 
 
 def kill(router: Router, victims: list[int]) -> None:
-    """Kill and wait for the replacements: as many workers as before, none of them a victim, all serving."""
+    """Kill workers, and wait until every worker slot is ready again and none has a victim's pid."""
     seen = len(router.lines)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
@@ -216,7 +216,7 @@ def kill(router: Router, victims: list[int]) -> None:
 
 
 def goes_on(flows: list[Flow]) -> None:
-    """Each of these flows gets further at once, both ways of sending."""
+    """Wait until each of these flows makes progress with unsettled and presettled messages."""
     before = [(len(flow.outcomes), len(flow.settled_got)) for flow in flows]
 
     def moved() -> bool:
@@ -231,8 +231,8 @@ def goes_on(flows: list[Flow]) -> None:
 
 
 def serves_everywhere(router: Router) -> None:
-    """New connections reach every worker and pass messages between any two."""
-    peers: dict[int, AmqpPeer] = {}
+    """Check that new connections reach every worker, and that messages pass between any two workers."""
+    peers: dict[int, Peer] = {}
     made = []
     for _ in range(WORKERS * 6):
         peer = AmqpPeer.opened(router.port)
@@ -253,7 +253,7 @@ def serves_everywhere(router: Router) -> None:
 
 
 def at_rest(router: Router) -> None:
-    """Nothing of the load is left, every delivery is accounted for, and no process has complained."""
+    """Check that no load is left, that every delivery is accounted for, and that no process logged a fault."""
     with Counters(router) as counters:
         counters.wait_gauges("after everybody has left", connections=0, links=0)
         counters.wait_balance(dict.fromkeys(counters.totals(), 0))
@@ -263,7 +263,7 @@ def at_rest(router: Router) -> None:
 
 
 def strike(router: Router, flows: list[Flow], count: int, choose: random.Random) -> list[Flow]:
-    """Kill `count` random workers under load. Returns the flows that had a connection on one of them."""
+    """Kill `count` random workers under load, and return the flows with a connection on one of them."""
     victims = choose.sample(router.worker_pids(), count)
     staying, killed = spoiled(router, flows, victims)
     kill(router, victims)
@@ -286,7 +286,7 @@ def test_killed_at_once(start: Start, running: list[Flow], count: int) -> None:
 
 @pytest.mark.long
 def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
-    """Five, with new flows each time; the rings and slots of the dead are used again."""
+    """Five kills, each with new flows; rings and slots of killed workers are reused."""
     router = start([listener(), *SETTINGS], WORKERS)
     choose = random.Random(SEED)
     for _ in range(5):
@@ -300,7 +300,7 @@ def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
 
 
 class Mixed(threading.Thread):
-    """Deliveries of all kinds between links that come and go, and are cut off by kills: only counters are looked at."""
+    """Deliveries of all kinds on short-lived links; only the router's counters are checked."""
 
     def __init__(self, port: int, number: int) -> None:
         super().__init__(name=f"mixed {number}", daemon=True)
@@ -316,7 +316,7 @@ class Mixed(threading.Thread):
                 self._round(peers)
                 self.rounds += 1
             except (StreamEnd, OSError, PeerTimeout):
-                self.stopping.wait(0.01)  # its worker was killed
+                self.stopping.wait(0.01)  # the worker of a connection was killed
             for peer in peers:
                 peer.drop(reset=self.choose.random() < 0.5)
 
@@ -334,7 +334,7 @@ class Mixed(threading.Thread):
             settled = choose.random() < 0.5
             if choose.random() < 0.1:
                 if not sender.send_some(STREAM[:-10], WINDOW_WAIT, settled=settled, more=True):
-                    break  # nobody takes it
+                    break  # the window stays closed
                 end = choose.choice(["whole", "aborted", "unfinished"])
                 if end == "unfinished":
                     break
@@ -353,7 +353,7 @@ class Mixed(threading.Thread):
 @pytest.mark.long
 @pytest.mark.timeout(60 + 2 * KILLS)
 def test_counters_after_many_kills(start: Start) -> None:
-    """Whatever was on its way: all that came in has ended, or was dropped."""
+    """All deliveries received have ended or were dropped, whatever the kills interrupted."""
     router = start([listener(), *SETTINGS], WORKERS)
     choose = random.Random(SEED)
     load = [Mixed(router.port, number) for number in range(4)]
@@ -377,7 +377,7 @@ def test_counters_after_many_kills(start: Start) -> None:
 
 
 def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None:
-    """Kills as fast as new processes appear: the router recovers."""
+    """The router recovers from kills as fast as new processes appear."""
     router = start([listener(), *SETTINGS], WORKERS)
     flows = start_flows(router, running)
     choose = random.Random(SEED)
@@ -402,7 +402,7 @@ def _serves(router: Router) -> bool:
 
 
 def test_killed_with_streams_under_way(start: Start) -> None:
-    """Large messages half sent: aborted at the consumer, modified or released at the producer; nothing hangs."""
+    """Streams are aborted at the consumer, and modified or released at the producer; none hangs."""
     router = start([listener(), *SETTINGS], WORKERS)
     content = message.data(bytes(600_000))
     receivers, senders = [], []
@@ -434,7 +434,7 @@ def test_killed_with_streams_under_way(start: Start) -> None:
 
 
 def test_credit_after_a_kill(start: Start) -> None:
-    """A producer whose consumers' worker died has all its credit once somebody consumes again."""
+    """A producer regains all its credit when a consumer attaches after its consumers' workers were killed."""
     router = start([listener(), *SETTINGS], WORKERS)
     receivers = [AmqpPeer.opened(router.port).receiver("balanced/credit", 20) for _ in range(2 * WORKERS)]
     sender = AmqpPeer.opened(router.port).sender("balanced/credit")
@@ -471,8 +471,8 @@ def test_credit_after_a_kill(start: Start) -> None:
     at_rest(router)
 
 
-def router_ended(link: PeerReceiver | PeerSender) -> bool:
-    """Whether the router has ended the link's connection."""
+def router_ended(link: Receiver | Sender) -> bool:
+    """Return whether the router has closed the link's connection."""
     try:
         link.peer.barrier()
     except (StreamEnd, OSError):
@@ -481,7 +481,7 @@ def router_ended(link: PeerReceiver | PeerSender) -> bool:
 
 
 def test_zygote_killed(start: Start) -> None:
-    """Without the process that starts workers the router cannot keep its promises: it ends, with all its processes."""
+    """The router ends with all its processes if the process that starts workers is killed."""
     router = start([listener(), *SETTINGS], WORKERS)
     zygote = next(process for process in router.family() if process.pid != router.pid and process.children())
     assert isinstance(zygote, psutil.Process)

@@ -1,4 +1,4 @@
-"""Frames far longer than a read, in any pieces."""
+"""Frames much longer than a read, sent in pieces of any size."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def clients(router: Router, most: int) -> tuple[PeerSender, PeerReceiver]:
     return producer.sender("closest/a"), receiver
 
 
-def octets(sender: PeerSender, body: bytes) -> bytes:
-    """A message in one frame."""
+def octets(sender: Sender, body: bytes) -> bytes:
+    """Return a message in one transfer frame."""
     return sender.session.transfer_octets(
         message.data(body), handle=sender.handle, delivery_id=sender.session.take_delivery_id(), delivery_tag=b"t",
         settled=True,

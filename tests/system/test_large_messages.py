@@ -14,19 +14,19 @@ pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
 SECTIONS: list[Section] = [listener("open", stripAnnotations="no")]
-#: Octets of a body that is far above what is held back before a message streams.
+#: Octets of a body far above the limit at which a message streams.
 LARGE = 600_000
 CONTENT = message.data(bytes(n * 7 & 0xFF for n in range(LARGE)))
 
 
-def both_quiet(sender: PeerSender, receiver: PeerReceiver) -> None:
-    """Round trips at both ends."""
+def both_quiet(sender: Sender, receiver: Receiver) -> None:
+    """Make a round trip at both ends."""
     sender.peer.barrier()
     receiver.peer.barrier()
 
 
-def stream(connect: Connect, address: str, credit: int = 10) -> tuple[PeerSender, int, PeerReceiver]:
-    """A message of which the first part has reached the consumer and the rest is to come."""
+def stream(connect: Connect, address: str, credit: int = 10) -> tuple[Sender, int, Receiver]:
+    """Send a first part of a message that reaches the consumer, and return sender, delivery-id and receiver."""
     sender, receiver = pair(connect, address, credit)
     number = sender.send(CONTENT[:300_000], more=True)
     receiver.next(complete=False)
@@ -104,7 +104,7 @@ def test_tiny_frames_from_the_producer(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_continuation_frames(connect: Connect, fresh: Fresh) -> None:
-    """Every frame of a delivery names the same delivery; only the last lacks `more`."""
+    """Every frame of a delivery has the same delivery-id; only the last frame lacks `more`."""
     address = fresh()
     receiver = connect(max_frame_size=512).receiver(address, 5)
     connect().sender(address).send(message.data(bytes(4000)), settled=True)
@@ -167,7 +167,7 @@ def test_abort_of_a_multicast_stream(connect: Connect, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("way", ["detach", "close", "drop"])
 def test_complete_message_then_gone(connect: Connect, fresh: Fresh, way: str) -> None:
-    """routing-semantics.md M-14: all octets already sent count, however fast the producer goes."""
+    """All octets sent are delivered, however fast the producer leaves (routing-semantics.md M-14)."""
     sender, receiver = pair(connect, fresh())
     sender.send(CONTENT, settled=True)
     if way == "detach":
@@ -175,7 +175,7 @@ def test_complete_message_then_gone(connect: Connect, fresh: Fresh, way: str) ->
     elif way == "close":
         sender.peer.frame("close")
     else:
-        # Not closed: with a flow unread that would be a reset, and what the router has not read yet would be lost.
+        # Not closed: with an unread flow that would be a reset, which discards octets that the router has not read.
         sender.peer.socket.shutdown(socket.SHUT_WR)
     delivery = receiver.next()
     assert not delivery.aborted
@@ -205,7 +205,7 @@ def test_stream_of_a_presettled_message(connect: Connect, fresh: Fresh) -> None:
 
 @pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "targeted"])
 def test_no_destination_for_a_stream(connect: Connect, fresh: Fresh, anonymous: bool) -> None:
-    """routing-semantics.md M-11: released at once, the rest is read and discarded, then settled."""
+    """The stream is released at once, its rest is discarded, then it is settled (routing-semantics.md M-11)."""
     address = fresh()
     if anonymous:
         sender = connect().sender()
@@ -221,7 +221,7 @@ def test_no_destination_for_a_stream(connect: Connect, fresh: Fresh, anonymous: 
 
 
 def test_two_streams_over_one_session(connect: Connect, fresh: Fresh) -> None:
-    """Frames of two deliveries on two links of one session may be interleaved."""
+    """Frames of two deliveries on two links of one session may interleave."""
     one, two = fresh(), fresh()
     receivers = [connect().receiver(one, 5), connect().receiver(two, 5)]
     peer = connect()
@@ -235,7 +235,7 @@ def test_two_streams_over_one_session(connect: Connect, fresh: Fresh) -> None:
 
 
 def test_streams_wait_for_each_other_on_one_link(connect: Connect, fresh: Fresh) -> None:
-    """AMQP forbids interleaving on a link: the second comes after the first, both whole."""
+    """AMQP forbids interleaving on a link: the second message follows the first, both complete."""
     address = fresh()
     first, _number, receiver = stream(connect, address)
     second = connect().sender(address)
@@ -248,7 +248,7 @@ def test_streams_wait_for_each_other_on_one_link(connect: Connect, fresh: Fresh)
 
 
 def test_many_large_messages(connect: Connect, fresh: Fresh) -> None:
-    """More than all socket buffers hold: the producer is slowed, nothing is lost."""
+    """The producer is slowed down when all socket buffers are full, and no message is lost."""
     sender, receiver = pair(connect, fresh(), credit=100)
     count = 20
     numbers: list[int] = []

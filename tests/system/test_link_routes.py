@@ -1,6 +1,6 @@
-"""Link routes: links of clients that go to a broker as they are, with a scripted container as the broker.
+"""Link routes: clients' links relayed to a broker, with a scripted container as the broker.
 
-Clients are spread over the workers, so that some share that of the broker and some do not.
+Clients are spread over the workers: some share the broker's worker, others do not.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def link_route(direction: str, prefix: str = "q", **attributes: Any) -> Section:
     return "linkRoute", {"name": f"{prefix}-{direction}", "direction": direction, **attributes}
 
 
-LARGE = 1 << 26  # octets of a message
+LARGE = 1 << 26  # size of a message in octets
 
 BOTH = (link_route("in"), link_route("out"))
 
 
 class Rig:
-    """A router with a listener for clients and one for brokers."""
+    """A router with a listener for clients and a listener for brokers."""
 
     def __init__(self, router: Router, peers: list[AmqpPeer], count: int) -> None:
         self.router = router
@@ -58,8 +58,8 @@ class Rig:
         self.peers.append(peer)
         return peer
 
-    def clients(self) -> list[AmqpPeer]:
-        """One for each worker."""
+    def clients(self) -> list[Peer]:
+        """Open one client connection for each worker."""
         return [self.client(f"client{number}") for number in range(self.count)]
 
     def broker(self, container_id: str = "broker", name: str = "brokers") -> RouteContainer:
@@ -68,11 +68,11 @@ class Rig:
         return peer
 
     def up(self, name: str) -> bool:
-        """Whether a link is answered."""
+        """Return whether a link has been answered."""
         return bool(self.management.one("router.link", linkName=name)["operStatus"] == "up")
 
     def serving(self) -> RouteContainer:
-        """A broker for which every link route is active."""
+        """Connect a broker, and wait until every link route is active."""
         broker = self.broker()
         poll(
             lambda: all(row["operStatus"] == "active" for row in self.management.query(KIND)), "link routes are active"
@@ -82,8 +82,8 @@ class Rig:
 
 @pytest.fixture
 def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
-    """Starts a router with these link routes."""
-    peers: list[AmqpPeer] = []
+    """Yield a function that starts a router with the given link routes."""
+    peers: list[Peer] = []
 
     def begin(*sections: Section, **router: Any) -> Rig:
         own: list[Section] = [listener("clients"), listener("brokers", role="route-container")]
@@ -94,18 +94,18 @@ def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
         peer.drop()
 
 
-def drains(end: PeerSender) -> bool:
-    """The receiver wants to drain three credits."""
+def drains(end: Sender) -> bool:
+    """Return whether the receiver drains three credits."""
     return end.draining and end.credit == 3
 
 
-def place(peer: AmqpPeer) -> int:
-    """Our port of its connection."""
+def place(peer: Peer) -> int:
+    """Return the local port of a peer's connection."""
     return int(peer.socket.getsockname()[1])
 
 
-def attached(broker: Container, link: PeerLink) -> Any:
-    """The broker's end of a link that a client has attached, answered."""
+def attached(broker: Container, link: Link) -> Any:
+    """Answer the attach of a client's link at the broker, and return the broker's end."""
     if len(broker.sessions) == broker.own:
         broker.session_begun()
     end = broker.link_attached()

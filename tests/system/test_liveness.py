@@ -1,4 +1,4 @@
-"""A few rounds of `python -m loadtests.liveness`, and whether it notices what stands still."""
+"""A few rounds of `python -m loadtests.liveness`, and its detection of stalls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from loadtests.liveness.draw import (
 from loadtests.liveness.routers import HOPS, Routers
 from loadtests.liveness.world import World
 
-#: Rounds for each arrangement of routers, half of them with somebody who never behaves.
+#: Number of rounds for each arrangement of routers, half of them with a misbehaving client.
 ROUNDS = 4
-#: Seconds without progress on a machine that does other things, too.
+#: Permitted seconds without progress on a busy machine.
 PATIENCE = 15.0
 
 
@@ -41,7 +41,7 @@ def test_everything_comes_to_rest(run: Run, hop: str, workers: int, capsys: pyte
 
 
 def one_link(**consumer: object) -> Scenario:
-    """A producer of three messages and a consumer, each on a connection of its own."""
+    """Return a scenario with a producer of three messages and a consumer, each on its own connection."""
     address = Address("balanced/one", "balanced")
     to = ProducerSpec(1, address, [MessageSpec(100)] * 3)
     end = ConsumerSpec(2, address)

@@ -1,6 +1,6 @@
-"""locust's users: a short run of a scenario has sane statistics, and names failures as AMQP does.
+"""Users of locust: a short run of a scenario has plausible statistics, and names failures as AMQP does.
 
-locust runs in a process of its own: it patches the standard library.
+locust runs in a process of its own, because it patches the standard library.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import pytest
 
 from tests.system.router import ROOT, Router
 
-SECONDS = 60  # at most: a run ends when enough was counted
-FAILING_SECONDS = 3  # nothing is counted, so the run has its time
+SECONDS = 60  # maximum; a run ends when enough requests were counted
+FAILING_SECONDS = 3  # duration of a run that counts no requests
 pytestmark = pytest.mark.long
 
 
 def run(
     router: Router, where: Path, *more: str, enough: dict[tuple[str, str], int] | None = None
 ) -> tuple[int, dict[tuple[str, str], int]]:
-    """Run the standalone scenario until `enough` of each (type, name) was counted; without that for FAILING_SECONDS.
+    """Run the standalone scenario until `enough` of each (type, name) was counted, or for FAILING_SECONDS without it.
 
-    Returns locust's exit status and the number of reports of each type and name.
+    Return locust's exit status, and the number of requests by type and name.
     """
     files = [str(ROOT / "loadtests" / "scenarios" / "standalone.py")]
     environment = dict(os.environ)
@@ -43,7 +43,7 @@ def run(
 
 
 def rows(file: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """A table of locust's by type (or method) and name."""
+    """Return a table of locust by type (or method) and name."""
     with file.open() as lines:
         return {(row.get("Type") or row.get("Method") or "", row["Name"]): row for row in csv.DictReader(lines)}
 
@@ -59,7 +59,7 @@ def test_statistics(router: Router, tmp_path: Path) -> None:
     assert status == 0
     assert rows(tmp_path / "load_failures.csv") == {}
     sent, received = counts["send", "balanced/load"], counts["receive", "balanced/load"]
-    # What is on its way when the test ends counts on one side only.
+    # Messages in transit at the end are counted on one side only.
     assert abs(sent - received) <= 60
     assert counts["receive", "multicast/load"] > counts["send", "multicast/load"]
     assert all(float(row["Max Response Time"]) < 30_000 for row in rows(tmp_path / "load_stats.csv").values())

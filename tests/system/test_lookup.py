@@ -55,7 +55,7 @@ def test_anonymous_without_address(connect: Connect, payload: bytes) -> None:
 
 @pytest.mark.parametrize("target", ["somewhere", None])
 def test_sections_before_the_body_that_are_too_large_name_the_limit(connect: Connect, target: str | None) -> None:
-    """A message that is complete has a text of its own; one of which more is to come is not waited for."""
+    """A complete message has an error text of its own; a longer message is rejected before it is complete."""
     sender = connect().sender(target, credit=False)
     sender.peer.receiver(target or "somewhere", 10)
     sender.wait_credit()
