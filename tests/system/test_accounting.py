@@ -24,7 +24,9 @@ counters = accounting.counters
 
 @pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
 @pytest.mark.parametrize("name", list(OUTCOMES))
-def test_outcome(connect: Connect, fresh: Fresh, counters: Counters, prefix: str, name: str) -> None:
+def test_outcome_of_each_kind_is_counted(
+    connect: Connect, fresh: Fresh, counters: Counters, prefix: str, name: str
+) -> None:
     sender, receiver = pair(connect, fresh(prefix), credit=20)
     with counters.expect(ingress=20, egress=20, **{name: 20}):
         numbers = [sender.send(message.message(n)) for n in range(20)]
@@ -34,7 +36,7 @@ def test_outcome(connect: Connect, fresh: Fresh, counters: Counters, prefix: str
     counters.wait_gauges("all settled")
 
 
-def test_links_count_as_the_totals_do(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_link_counters_agree_with_totals(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """The slots of both links count two of each outcome and three presettled deliveries."""
     sender, receiver = pair(connect, fresh(), credit=20)
     numbers = [sender.send(message.message(n)) for n in range(8)]
@@ -50,7 +52,7 @@ def test_links_count_as_the_totals_do(connect: Connect, fresh: Fresh, counters: 
     assert found == {1: expected, 2: expected}
 
 
-def test_settled_without_state(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_settlement_without_state_is_counted(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     sender, receiver = pair(connect, fresh())
     with counters.expect(ingress=5, egress=5, settled_no_state=5):
         numbers = [sender.send(message.message(n)) for n in range(5)]
@@ -59,7 +61,7 @@ def test_settled_without_state(connect: Connect, fresh: Fresh, counters: Counter
         assert all_settled(sender, numbers) == [None] * 5
 
 
-def test_outcome_first_settlement_later(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_outcome_before_settlement_counts_at_settlement(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """The delivery is counted once, when it is finished (management.md 7.2)."""
     sender, receiver = pair(connect, fresh(), mode=SECOND)
     with counters.expect(ingress=1, egress=1):
@@ -71,7 +73,7 @@ def test_outcome_first_settlement_later(connect: Connect, fresh: Fresh, counters
         sender.settle(number)
 
 
-def test_the_last_of_two_outcomes_counts(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_last_of_two_outcomes_is_counted(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     sender, receiver = pair(connect, fresh(), mode=SECOND)
     with counters.expect(ingress=1, egress=1, released=1):
         number = sender.send(message.message("x"))
@@ -81,7 +83,7 @@ def test_the_last_of_two_outcomes_counts(connect: Connect, fresh: Fresh, counter
         sender.outcome(number)
 
 
-def test_producer_settles_first(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_settlement_by_producer_counts_without_state(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     sender, receiver = pair(connect, fresh())
     with counters.expect(ingress=1, egress=1, settled_no_state=1):
         number = sender.send(message.message("x"))
@@ -94,7 +96,9 @@ def test_producer_settles_first(connect: Connect, fresh: Fresh, counters: Counte
 
 @pytest.mark.parametrize("size", [10, 40_000, 400_000])
 @pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
-def test_presettled(connect: Connect, fresh: Fresh, counters: Counters, prefix: str, size: int) -> None:
+def test_presettled_deliveries_are_counted(
+    connect: Connect, fresh: Fresh, counters: Counters, prefix: str, size: int
+) -> None:
     sender, receiver = pair(connect, fresh(prefix), credit=20)
     with counters.expect(ingress=10, egress=10, presettled=10):
         for _ in range(10):
@@ -103,7 +107,7 @@ def test_presettled(connect: Connect, fresh: Fresh, counters: Counters, prefix: 
     counters.wait_gauges("all sent")
 
 
-def test_a_mix_of_both(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_mixed_settlement_counts_both_kinds(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     sender, receiver = pair(connect, fresh(), credit=40)
     with counters.expect(ingress=40, egress=40, presettled=20, accepted=20):
         for number in range(40):
@@ -113,7 +117,9 @@ def test_a_mix_of_both(connect: Connect, fresh: Fresh, counters: Counters) -> No
 
 
 @pytest.mark.parametrize("size", [10, 40_000, 400_000])
-def test_consumer_that_wants_settled(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
+def test_consumer_of_settled_deliveries_counts_accepted(
+    connect: Connect, fresh: Fresh, counters: Counters, size: int
+) -> None:
     """For snd-settle-mode settled, writing the delivery gives the producer accepted (routing-semantics.md 8.1)."""
     address = fresh()
     connect().receiver(address, 10, snd_settle_mode=1)
@@ -124,9 +130,7 @@ def test_consumer_that_wants_settled(connect: Connect, fresh: Fresh, counters: C
     counters.wait_gauges("all sent")
 
 
-def test_settled_on_the_last_frame_for_a_consumer_that_wants_settled(
-    connect: Connect, fresh: Fresh, counters: Counters
-) -> None:
+def test_stream_settled_on_last_frame_becomes_presettled(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """The delivery becomes presettled (routing-semantics.md M-15): no outcome is sent or counted."""
     address = fresh()
     receiver = connect().receiver(address, 10, snd_settle_mode=1)
@@ -145,7 +149,7 @@ def test_settled_on_the_last_frame_for_a_consumer_that_wants_settled(
 
 
 @pytest.mark.parametrize("consumers", [1, 2, 3, 5])
-def test_multicast(connect: Connect, fresh: Fresh, counters: Counters, consumers: int) -> None:
+def test_multicast_copies_count_one_outcome(connect: Connect, fresh: Fresh, counters: Counters, consumers: int) -> None:
     """Each delivery counts one outcome, and one egress for each copy."""
     address = fresh("multicast")
     receivers = [connect().receiver(address, 50) for _ in range(consumers)]
@@ -177,7 +181,9 @@ def test_multicast_outcomes_are_combined(connect: Connect, fresh: Fresh, counter
 
 
 @pytest.mark.parametrize("way", list(LOSSES))
-def test_multicast_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+def test_multicast_with_lost_consumer_counts_dropped_copy(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str
+) -> None:
     """A consumer of three leaves with two copies sent, two queued and a presettled one queued; the others accept."""
     address = fresh("multicast")
     lost = connect().receiver(address, 2)
@@ -197,7 +203,9 @@ def test_multicast_consumer_leaves(connect: Connect, fresh: Fresh, counters: Cou
 
 
 @pytest.mark.parametrize("prefix", ["balanced", "closest"])
-def test_anycast_over_many(connect: Connect, fresh: Fresh, counters: Counters, prefix: str) -> None:
+def test_anycast_over_several_consumers_is_counted(
+    connect: Connect, fresh: Fresh, counters: Counters, prefix: str
+) -> None:
     address = fresh(prefix)
     receivers = [connect().receiver(address, 100) for _ in range(5)]
     sender = connect().sender(address)
@@ -222,7 +230,7 @@ def test_anycast_over_many(connect: Connect, fresh: Fresh, counters: Counters, p
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
 @pytest.mark.parametrize("size", [10, 40_000, 400_000])
-def test_targeted_without_destination(
+def test_targeted_delivery_without_destination_is_counted(
     connect: Connect, fresh: Fresh, counters: Counters, settled: bool, size: int
 ) -> None:
     """Deliveries after the consumer's detach are released or dropped (routing-semantics.md 16.3)."""
@@ -238,7 +246,7 @@ def test_targeted_without_destination(
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
 @pytest.mark.parametrize("size", [10, 400_000])
-def test_anonymous_without_destination(
+def test_anonymous_delivery_without_destination_is_counted(
     connect: Connect, fresh: Fresh, counters: Counters, settled: bool, size: int
 ) -> None:
     sender = connect().sender()
@@ -251,7 +259,9 @@ def test_anonymous_without_destination(
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_anonymous_to_a_consumer(connect: Connect, fresh: Fresh, counters: Counters, settled: bool) -> None:
+def test_anonymous_delivery_to_consumer_is_counted(
+    connect: Connect, fresh: Fresh, counters: Counters, settled: bool
+) -> None:
     address = fresh()
     receiver = connect().receiver(address, 10)
     sender = connect().sender()
@@ -262,7 +272,9 @@ def test_anonymous_to_a_consumer(connect: Connect, fresh: Fresh, counters: Count
         receiver.session.disposition(deliveries[0].id, deliveries[-1].id)
 
 
-def test_anonymous_unavailable(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_anonymous_delivery_to_unavailable_address_is_rejected(
+    connect: Connect, fresh: Fresh, counters: Counters
+) -> None:
     sender = connect().sender()
     with counters.expect(ingress=2, rejected=1, presettled=1, dropped_presettled=1, dropped_rejected=1):
         payload = message.message("x", to=fresh("unavailable"))
@@ -271,14 +283,14 @@ def test_anonymous_unavailable(connect: Connect, fresh: Fresh, counters: Counter
 
 
 @pytest.mark.parametrize("payload", [b"", message.value("no address")], ids=["empty", "no-address"])
-def test_rejected_before_routing_is_not_counted(connect: Connect, counters: Counters, payload: bytes) -> None:
+def test_rejection_before_routing_is_not_counted(connect: Connect, counters: Counters, payload: bytes) -> None:
     sender = connect().sender()
     with counters.expect():
         sender.send(payload, settled=True)
         assert sender.request(payload).name == "rejected"
 
 
-def test_settled_late_without_destination(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_stream_settled_after_release_counts_once(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """A delivery released while streaming and settled by the producer with the last frame is counted once."""
     sender = connect().sender()
     payload = message.properties(to=fresh()) + message.data(bytes(2 * STREAMING))
@@ -288,7 +300,7 @@ def test_settled_late_without_destination(connect: Connect, fresh: Fresh, counte
         sender.send(payload[STREAMING:], settled=True)
 
 
-def test_fallback(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_fallback_delivery_counts_as_redirected(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     address = fresh("fallback")
     receiver = connect().receiver(credit=10, source=frames.source(address, capabilities="qd.fallback"))
     sender = connect().sender(address)
@@ -312,7 +324,7 @@ def overflow(connect: Connect, address: str, count: int) -> tuple[Sender, Receiv
     return sender, receiver
 
 
-def test_drop_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_drop_oldest_counts_overflow(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """Nine of fifteen are dropped, as in the example of routing-semantics.md 8.6."""
     with counters.expect(ingress=15, egress=15, presettled=15, dropped_presettled=9, dropped_overflow=9):
         _sender, receiver = overflow(connect, fresh("drop"), 15)
@@ -322,7 +334,7 @@ def test_drop_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None
     assert (link["deliveries"], link["presettled"], link["dropped_presettled"]) == (6, 15, 9)
 
 
-def test_drop_oldest_of_multicast(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_drop_oldest_of_multicast_spares_ready_consumer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """Copies are dropped at the consumer with a full queue; the other consumer receives all messages."""
     address = fresh("many")
     ready = connect("ten").receiver(address, 100)
@@ -332,7 +344,9 @@ def test_drop_oldest_of_multicast(connect: Connect, fresh: Fresh, counters: Coun
 
 
 @pytest.mark.parametrize("prefix", ["block", "balanced"])
-def test_held_back_and_delivered(connect: Connect, fresh: Fresh, counters: Counters, prefix: str) -> None:
+def test_held_deliveries_are_delivered_and_counted(
+    connect: Connect, fresh: Fresh, counters: Counters, prefix: str
+) -> None:
     with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
         sender, receiver = overflow(connect, fresh(prefix), 3 * TEN)
         receiver.flow(100)
@@ -341,7 +355,7 @@ def test_held_back_and_delivered(connect: Connect, fresh: Fresh, counters: Count
     counters.wait_gauges("all sent")
 
 
-def test_what_is_held_back_has_ended_for_its_producer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_held_deliveries_count_as_ended_for_producer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """The producer link counts held deliveries as ended, as 1.19 does, which never holds any."""
     with counters.expect(ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN):
         _sender, receiver = overflow(connect, fresh("block"), 3 * TEN)
@@ -354,7 +368,7 @@ def test_what_is_held_back_has_ended_for_its_producer(connect: Connect, fresh: F
     assert (link["deliveries"], link["presettled"]) == (3 * TEN, 3 * TEN)
 
 
-def test_throttle_drops_for_a_silent_consumer(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_throttle_with_silent_consumer_drops_oldest(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     with counters.expect(
         ingress=3 * TEN, egress=3 * TEN, presettled=3 * TEN, dropped_presettled=2 * TEN, dropped_overflow=2 * TEN
     ):
@@ -365,7 +379,9 @@ def test_throttle_drops_for_a_silent_consumer(connect: Connect, fresh: Fresh, co
 
 
 @pytest.mark.parametrize("way", list(LOSSES))
-def test_consumer_with_a_full_queue_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+def test_consumer_loss_with_full_queue_drops_deliveries(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str
+) -> None:
     with counters.expect(
         ingress=3 * TEN,
         egress=3 * TEN,
@@ -383,7 +399,7 @@ def test_consumer_with_a_full_queue_leaves(connect: Connect, fresh: Fresh, count
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_exchange(connect: Connect, counters: Counters, settled: bool) -> None:
+def test_exchange_delivery_counts_copies(connect: Connect, counters: Counters, settled: bool) -> None:
     """Two next hops get presettled copies; the producer gets accepted."""
     receivers = [connect().receiver(address, 10) for address in ("ex.one", "ex.two")]
     sender = connect().sender("ex")
@@ -396,7 +412,7 @@ def test_exchange(connect: Connect, counters: Counters, settled: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 40_000])
-def test_exchange_consumers_leave(connect: Connect, counters: Counters, size: int) -> None:
+def test_exchange_with_lost_consumers_drops_copies(connect: Connect, counters: Counters, size: int) -> None:
     """The producer gets accepted; the copies are counted as dropped."""
     receivers = [connect().receiver(address) for address in ("ex.one", "ex.two")]
     sender = connect().sender("ex")
@@ -410,7 +426,7 @@ def test_exchange_consumers_leave(connect: Connect, counters: Counters, size: in
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_exchange_without_match(connect: Connect, counters: Counters, settled: bool) -> None:
+def test_exchange_without_match_counts_no_destination(connect: Connect, counters: Counters, settled: bool) -> None:
     connect().receiver("ex.one", 10)
     sender = connect().sender("ex")
     ends = {"presettled": 2, "dropped_presettled": 2, "dropped_noDestination": 2} if settled else {"released": 2}
@@ -420,7 +436,7 @@ def test_exchange_without_match(connect: Connect, counters: Counters, settled: b
             all_settled(sender, numbers)
 
 
-def test_exchange_alternate(connect: Connect, counters: Counters) -> None:
+def test_exchange_alternate_receives_unmatched_messages(connect: Connect, counters: Counters) -> None:
     receiver = connect().receiver("other.alternate", 10)
     sender = connect().sender("other")
     with counters.expect(ingress=2, egress=2, accepted=1, presettled=1):
@@ -432,7 +448,7 @@ def test_exchange_alternate(connect: Connect, counters: Counters) -> None:
 # --- gauges ---------------------------------------------------------------------------------------------------------
 
 
-def test_gauges_follow_the_queue(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_gauges_follow_queue_and_settlement(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """Five deliveries are queued, three of them sent, two settled."""
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(5)]
@@ -448,7 +464,7 @@ def test_gauges_follow_the_queue(connect: Connect, fresh: Fresh, counters: Count
     counters.wait_gauges("gone", links=1)
 
 
-def test_gauges_of_withheld_credit(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_gauges_with_withheld_credit_are_zero(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     """Released deliveries that withhold credit are not unsettled, before and after a consumer attaches again."""
     address = fresh()
     sender, receiver = pair(connect, address)

@@ -23,7 +23,9 @@ counters = accounting.counters
 
 @pytest.mark.parametrize("way", list(LOSSES))
 @pytest.mark.parametrize("prefix", ["balanced", "closest", "multicast"])
-def test_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
+def test_consumer_loss_counts_sent_and_queued(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str
+) -> None:
     sender, receiver = pair(connect, fresh(prefix), credit=3)
     with counters.expect(
         ingress=8, egress=8, modified=3, released=2, presettled=3, dropped_presettled=3, dropped_consumerLost=3
@@ -40,7 +42,7 @@ def test_consumer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way
 
 @pytest.mark.parametrize("way", list(LOSSES))
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_consumer_leaves_in_the_middle_of_a_stream(
+def test_consumer_loss_during_stream_is_counted(
     connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool
 ) -> None:
     sender, receiver = pair(connect, fresh())
@@ -56,7 +58,7 @@ def test_consumer_leaves_in_the_middle_of_a_stream(
 
 
 @pytest.mark.parametrize("way", list(LOSSES))
-def test_consumer_and_then_producer_of_a_presettled_stream_leave(
+def test_presettled_stream_losing_both_ends_counts_once(
     connect: Connect, fresh: Fresh, counters: Counters, way: str
 ) -> None:
     """The delivery ends once. With the consumer on the producer's worker it ends when the consumer leaves."""
@@ -73,7 +75,9 @@ def test_consumer_and_then_producer_of_a_presettled_stream_leave(
 
 
 @pytest.mark.parametrize("size", [10, 5000])
-def test_consumer_refuses_all_that_is_queued(connect: Connect, fresh: Fresh, counters: Counters, size: int) -> None:
+def test_consumer_detach_without_credit_releases_queue(
+    connect: Connect, fresh: Fresh, counters: Counters, size: int
+) -> None:
     """The consumer, on a link with a small queue, detaches without ever having granted credit."""
     address = fresh()
     receiver = connect("ten").receiver(address)
@@ -87,7 +91,7 @@ def test_consumer_refuses_all_that_is_queued(connect: Connect, fresh: Fresh, cou
     counters.wait_gauges("all released")
 
 
-def test_outcome_before_the_last_octet(connect: Connect, fresh: Fresh, counters: Counters) -> None:
+def test_outcome_before_last_octet_counts_once(connect: Connect, fresh: Fresh, counters: Counters) -> None:
     sender, receiver = pair(connect, fresh())
     content = message.data(bytes(2 * STREAMING))
     with counters.expect(ingress=1, egress=1, rejected=1):
@@ -104,7 +108,9 @@ def test_outcome_before_the_last_octet(connect: Connect, fresh: Fresh, counters:
 
 @pytest.mark.parametrize("way", list(LOSSES))
 @pytest.mark.parametrize("prefix", ["balanced", "multicast"])
-def test_producer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str) -> None:
+def test_producer_loss_counts_all_deliveries(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str
+) -> None:
     """Sent and queued deliveries, also presettled ones, are counted although their outcomes have no receiver."""
     sender, receiver = pair(connect, fresh(prefix), credit=2)
     before = counters.totals()
@@ -125,7 +131,9 @@ def test_producer_leaves(connect: Connect, fresh: Fresh, counters: Counters, way
 
 
 @pytest.mark.parametrize("way", list(LOSSES))
-def test_producer_leaves_behind_a_full_queue(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+def test_producer_loss_with_full_queue_keeps_deliveries(
+    connect: Connect, fresh: Fresh, counters: Counters, way: str
+) -> None:
     """Presettled deliveries that hold back credit are counted and delivered."""
     address = fresh("block")
     receiver = connect("ten").receiver(address)
@@ -143,7 +151,7 @@ def test_producer_leaves_behind_a_full_queue(connect: Connect, fresh: Fresh, cou
 @pytest.mark.parametrize("way", ["abort", *LOSSES])
 @pytest.mark.parametrize("prefix", ["balanced", "multicast"])
 @pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
-def test_stream_is_aborted(
+def test_aborted_stream_is_counted_as_dropped(
     connect: Connect, fresh: Fresh, counters: Counters, way: str, prefix: str, settled: bool | None
 ) -> None:
     """A forwarded delivery without end is dropped; an aborted delivery that was not forwarded is not counted."""
@@ -165,7 +173,7 @@ def test_stream_is_aborted(
 
 
 @pytest.mark.parametrize("way", ["abort", *LOSSES])
-def test_aborted_before_it_was_forwarded(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
+def test_abort_before_forwarding_is_not_counted(connect: Connect, fresh: Fresh, counters: Counters, way: str) -> None:
     sender, _receiver = pair(connect, fresh())
     with counters.expect():
         sender.send(message.data(bytes(1000))[:500], more=True)
@@ -180,7 +188,7 @@ def test_aborted_before_it_was_forwarded(connect: Connect, fresh: Fresh, counter
 
 @pytest.mark.parametrize("way", ["abort", "drop"])
 @pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
-def test_aborted_without_destination(
+def test_abort_without_destination_counts_once(
     connect: Connect, fresh: Fresh, counters: Counters, way: str, settled: bool | None
 ) -> None:
     """The outcome is decided at routing; the later abort is not counted."""
@@ -200,7 +208,7 @@ def test_aborted_without_destination(
 
 
 @pytest.mark.parametrize("settled", [True, None], ids=["presettled", "unsettled"])
-def test_aborted_behind_others_without_credit(
+def test_abort_in_queue_without_credit_leaves_link_idle(
     connect: Connect, fresh: Fresh, counters: Counters, settled: bool | None
 ) -> None:
     """A delivery is aborted in the queue of a consumer without credit, more follow, and the link becomes idle."""

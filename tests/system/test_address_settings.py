@@ -70,11 +70,13 @@ def distribution_of(connect: Connect, management: Management, address: str) -> s
         ("lit", "closest"),
     ],
 )
-def test_matching(connect: Connect, management: Management, address: str, expected: str) -> None:
+def test_address_matching_finds_distribution(
+    connect: Connect, management: Management, address: str, expected: str
+) -> None:
     assert distribution_of(connect, management, address) == expected
 
 
-def test_settings_do_what_they_say(connect: Connect) -> None:
+def test_multicast_setting_delivers_to_both_consumers(connect: Connect) -> None:
     first, second = connect().receiver("P/multi", 5), connect().receiver("P/multi", 5)
     connect().sender("P.multi", credit=False)
     connect().sender("P/multi").send(message.message("x"), settled=True)
@@ -95,7 +97,7 @@ def test_local_addresses_have_no_settings(connect: Connect, management: Manageme
     assert management.one("router.address", key="Lmulticast/x")["distribution"] == "balanced"
 
 
-def test_priority_is_shown(connect: Connect, management: Management) -> None:
+def test_priority_setting_is_shown(connect: Connect, management: Management) -> None:
     connect().receiver("noisy.one")
     assert management.one("router.address", key="M0noisy.one")["priority"] == 7
 
@@ -120,7 +122,7 @@ CREATE = "router.config.address"
         ),
     ],
 )
-def test_refused_settings(
+def test_invalid_setting_is_refused(
     management: Management, fresh: Fresh, attributes: dict[str, object], description: str
 ) -> None:
     with pytest.raises(ManagementStatusError) as refused:
@@ -129,29 +131,29 @@ def test_refused_settings(
 
 
 @pytest.mark.parametrize("name", ["fallback", "enableFallback"])
-def test_fallback_by_either_name(management: Management, fresh: Fresh, name: str) -> None:
+def test_fallback_setting_accepts_both_names(management: Management, fresh: Fresh, name: str) -> None:
     prefix = fresh("fb").replace("/", "")
     management.create(CREATE, prefix, prefix=prefix, **{name: True})
     assert management.one(CREATE, name=prefix)["fallback"] is True
 
 
-def test_settings_apply_to_all_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_created_setting_applies_to_existing_addresses(connect: Connect, management: Management, fresh: Fresh) -> None:
     """Settings apply to addresses in use as well; 1.19 changed later ones only (routing-semantics.md A-10)."""
     prefix = fresh("live").replace("/", "")
     earlier, _receiver = pair(connect, f"{prefix}/earlier")
     management.create(CREATE, prefix, prefix=prefix, distribution="multicast")
     assert distribution_of(connect, management, f"{prefix}/later") == "multicast"
 
-    def treatment(name: str) -> str:
+    def shown_distribution(name: str) -> str:
         return str(management.one("router.address", key=f"M0{prefix}/{name}")["distribution"])
 
-    poll(lambda: treatment("earlier") == "multicast", "the address in use is treated anew")
+    poll(lambda: shown_distribution("earlier") == "multicast", "the address in use is treated anew")
     management.delete(CREATE, prefix)
-    poll(lambda: (treatment("earlier"), treatment("later")) == ("balanced", "balanced"), "as before")
+    poll(lambda: (shown_distribution("earlier"), shown_distribution("later")) == ("balanced", "balanced"), "as before")
     assert distribution_of(connect, management, f"{prefix}/latest") == "balanced"
     pass_one(earlier, _receiver)
 
 
-def test_both_prefix_and_pattern_in_the_file_are_ignored(start: Start) -> None:
+def test_setting_with_prefix_and_pattern_in_file_is_ignored(start: Start) -> None:
     router = start([listener(), ("address", {"prefix": "x", "pattern": "y", "distribution": "multicast"})])
     router.wait_log(r"(?i)prefix.*pattern|pattern.*prefix")

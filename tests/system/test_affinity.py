@@ -20,7 +20,7 @@ WORKERS = 2
 ADDRESS = "closest/a"
 
 
-class Clients:
+class AffinityClients:
     """Clients of a router by their container ids."""
 
     def __init__(self, router: Router) -> None:
@@ -36,18 +36,18 @@ class Clients:
         """Return the pid of the worker that owns a client's connection."""
         return self.router.worker_of(int(self.peers[name].socket.getsockname()[1]))
 
-    def together(self) -> bool:
+    def share_worker(self) -> bool:
         """Return whether all clients are on one worker."""
         return len({self.worker(name) for name in self.peers}) == 1
 
-    def wait_together(self) -> None:
+    def wait_shared_worker(self) -> None:
         """Wait until all clients are on one worker.
 
         A worker that hands a connection over may still hold it when the other worker answers.
         """
-        poll(self.together, "all are on one worker")
+        poll(self.share_worker, "all are on one worker")
 
-    def go(self) -> None:
+    def disconnect_all(self) -> None:
         """Close all clients, and wait until the router has closed their connections."""
         for peer in self.peers.values():
             peer.close()
@@ -55,13 +55,13 @@ class Clients:
         self.peers.clear()
         poll(lambda: len(self.management.query("connection")) == 1, "all connections are closed")
 
-    def meet(self, port: str = "", **fields: Any) -> None:
+    def connect_pair_once(self, port: str = "", **fields: Any) -> None:
         """Connect a producer and a consumer for the first time, on two workers, and disconnect them."""
         producer, consumer = self.connect("producer", port, **fields), self.connect("consumer", port, **fields)
-        assert not self.together()
+        assert not self.share_worker()
         consumer.receiver(ADDRESS, 1)
         producer.sender(ADDRESS)
-        self.go()
+        self.disconnect_all()
 
     @property
     def moved(self) -> int:
@@ -69,48 +69,48 @@ class Clients:
 
 
 @pytest.fixture
-def clients(start: Start) -> Iterator[Clients]:
+def clients(start: Start) -> Iterator[AffinityClients]:
     web = listener("web", http=True, metrics=True)
-    found = Clients(start([listener(), listener("second"), web, *SETTINGS], WORKERS))
+    found = AffinityClients(start([listener(), listener("second"), web, *SETTINGS], WORKERS))
     yield found
     for peer in found.peers.values():
         peer.drop()
 
 
 @pytest.mark.parametrize("sasl", [False, True])
-def test_a_pair_that_comes_back_meets(clients: Clients, sasl: bool) -> None:
-    clients.meet(sasl=sasl)
+def test_reconnecting_pair_shares_worker(clients: AffinityClients, sasl: bool) -> None:
+    clients.connect_pair_once(sasl=sasl)
     for order in (("producer", "consumer"), ("consumer", "producer")):
         for name in order:
             clients.connect(name, sasl=sasl)
-        clients.wait_together()
+        clients.wait_shared_worker()
         receiver = clients.peers["consumer"].receiver(ADDRESS, 10)
         pass_one(clients.peers["producer"].sender(ADDRESS), receiver)
-        clients.go()
+        clients.disconnect_all()
     assert clients.moved == 2
     page = scrape(clients.router.ports["web"])
     assert page.sum("sluice_connections_moved_total") == 2
     assert page.sum("sluice_containers_remembered") == 2
 
 
-def test_who_has_left_a_worker_ends_nobody_there(clients: Clients) -> None:
+def test_moved_connection_ends_no_other_connection(clients: AffinityClients) -> None:
     """A moved connection's descriptor is reused by a connection that may still wait for the reply to its open."""
-    clients.meet()
+    clients.connect_pair_once()
     clients.connect("producer")
 
-    def come_and_go() -> int:
+    def connect_and_reset() -> int:
         for _ in range(40):
             AmqpPeer.opened(clients.router.port, container_id="consumer").drop(reset=True)
         return 1
 
     with ThreadPoolExecutor(8) as threads:
-        assert sum(each.result() for each in [threads.submit(come_and_go) for _ in range(8)]) == 8
+        assert sum(each.result() for each in [threads.submit(connect_and_reset) for _ in range(8)]) == 8
     assert clients.moved > 0
 
 
-def test_what_came_with_the_open_goes_along(clients: Clients) -> None:
+def test_frames_after_open_move_with_connection(clients: AffinityClients) -> None:
     """A moved connection neither loses nor repeats frames after open, as Proton sends them: all in one write."""
-    clients.meet()
+    clients.connect_pair_once()
     sender = clients.connect("producer").sender(ADDRESS, credit=False)
     consumer = clients.peers["consumer"] = AmqpPeer(clients.router.port)
     frames = [
@@ -125,16 +125,16 @@ def test_what_came_with_the_open_goes_along(clients: Clients) -> None:
     assert consumer.read_octets(len(AMQP_HEADER)) == AMQP_HEADER
     for name in ("open", "begin", "attach"):
         consumer.expect(name)
-    clients.wait_together()
+    clients.wait_shared_worker()
     sender.wait_credit()
     sender.send(message.message("x"), settled=True)
     assert message.body(consumer.expect("transfer").payload) == "x"
     assert clients.moved == 1
 
 
-def test_more_than_a_hand_over_takes_stays(clients: Clients) -> None:
+def test_connection_with_too_much_input_stays(clients: AffinityClients) -> None:
     """If a client sends more after its open than a hand-over carries, the connection stays on its worker."""
-    clients.meet()
+    clients.connect_pair_once()
     clients.connect("consumer").receiver(ADDRESS, 10)
     producer = clients.peers["producer"] = AmqpPeer(clients.router.port)
     hello = Performative("open", container_id="producer", max_frame_size=65536)
@@ -146,12 +146,12 @@ def test_more_than_a_hand_over_takes_stays(clients: Clients) -> None:
     assert producer.read_octets(len(AMQP_HEADER)) == AMQP_HEADER
     for name in ("open", "begin", "begin", "begin"):
         producer.expect(name)
-    assert not clients.together()
+    assert not clients.share_worker()
     assert clients.moved == 0
 
 
-def test_a_placement_comes_first(clients: Clients) -> None:
-    clients.meet("second")
+def test_placement_takes_precedence_over_affinity(clients: AffinityClients) -> None:
+    clients.connect_pair_once("second")
     clients.management.create("placement", "here", listener="second", worker=1)
     clients.connect("consumer").receiver(ADDRESS, 1)
     first = clients.worker("consumer")
@@ -161,20 +161,20 @@ def test_a_placement_comes_first(clients: Clients) -> None:
     assert clients.moved == 0 or first != clients.worker("producer")
 
 
-def test_it_can_be_switched_off(start: Start) -> None:
+def test_affinity_without_memory_is_off(start: Start) -> None:
     router = start([listener(), ("router", {"rememberedContainers": 0}), *SETTINGS], WORKERS)
-    clients = Clients(router)
-    clients.meet()
+    clients = AffinityClients(router)
+    clients.connect_pair_once()
     for name in ("producer", "consumer"):
         clients.connect(name)
-    assert not clients.together()
+    assert not clients.share_worker()
     assert clients.moved == 0
 
 
-def test_pairs_come_back_to_even_workers(start: Start) -> None:
+def test_reconnecting_pairs_keep_workers_balanced(start: Start) -> None:
     """Most pairs of many that reconnect at once, in two orders, meet, and the workers stay balanced."""
     pairs, workers = 40, 4
-    clients = Clients(start([listener(), *SETTINGS], workers))
+    clients = AffinityClients(start([listener(), *SETTINGS], workers))
     for turn in range(2):
         for side in ("producer", "consumer"):
             for number in range(pairs):
@@ -186,7 +186,7 @@ def test_pairs_come_back_to_even_workers(start: Start) -> None:
                 else:
                     peer.receiver(f"closest/{own}", 1)
         if turn == 0:
-            clients.go()
+            clients.disconnect_all()
     places = {name: clients.worker(name) for name in clients.peers}
     apart = sum(places[f"producer{number}"] != places[f"consumer{number}"] for number in range(pairs))
     assert apart <= pairs * (1 - 1 / workers) / 2

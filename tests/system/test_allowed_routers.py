@@ -44,7 +44,7 @@ def to(router: Router, role: str = "inter-router", **attributes: Any) -> Section
 
 
 @pytest.mark.parametrize("allowed", ["CN=B", "CN=x | CN=* => B"])
-def test_member_joins_and_a_certificate_of_a_client_does_not(start: Start, made: Pki, allowed: str) -> None:
+def test_member_joins_and_client_certificate_is_refused(start: Start, made: Pki, allowed: str) -> None:
     a = start(member(made, "A", "A", entry(allowedRouters=allowed)))
     intruder = start(member(made, "I", "client", to(a)))
     a.wait_log(
@@ -59,7 +59,7 @@ def test_member_joins_and_a_certificate_of_a_client_does_not(start: Start, made:
 
 
 @pytest.mark.parametrize("role", ["inter-router", "edge"])
-def test_intruder_is_told_why(start: Start, made: Pki, role: str) -> None:
+def test_intruder_receives_the_reason(start: Start, made: Pki, role: str) -> None:
     a = start(member(made, "A", "A", entry(role, allowedRouters="CN=B")))
     dialled = socket.create_connection(("127.0.0.1", a.ports["net"]), timeout=10)
     context = made.context(certificate(made, "client"))
@@ -68,14 +68,14 @@ def test_intruder_is_told_why(start: Start, made: Pki, role: str) -> None:
         assert peer.expect_close() == DENIED
 
 
-def test_member_under_the_id_of_another_is_kept_out(start: Start, made: Pki) -> None:
+def test_member_with_foreign_router_id_is_refused(start: Start, made: Pki) -> None:
     a = start(member(made, "A", "A", entry(allowedRouters="CN=B => B | CN=C => C")))
     start(member(made, "B", "C", to(a)))
     a.wait_log(r"Router 'B' \(CN=C\) from \S+ may not join")
     assert set(View(a).nodes()) == {"A"}
 
 
-def test_connector_leaves_a_router_that_it_does_not_mean(start: Start, made: Pki) -> None:
+def test_connector_to_unlisted_router_closes(start: Start, made: Pki) -> None:
     a = start(member(made, "A", "A", entry()))
     b = start(member(made, "B", "B", to(a, allowedRouters="CN=X => A")))
     b.wait_log(r"Router 'A' \(CN=A\) from localhost:\d+ may not join: allowedRouters of connector 'out'")
@@ -84,7 +84,7 @@ def test_connector_leaves_a_router_that_it_does_not_mean(start: Start, made: Pki
     assert set(View(b).nodes()) == {"B"}
 
 
-def test_edge_router_is_named_by_the_listener_of_its_role(start: Start, made: Pki) -> None:
+def test_edge_listener_lists_allowed_edge_routers(start: Start, made: Pki) -> None:
     a = start(member(made, "A", "A", entry("edge", allowedRouters="CN=E => E")))
     start(member(made, "F", "F", to(a, "edge"), mode="edge"))
     a.wait_log(r"Router 'F' \(CN=F\) from \S+ may not join")
@@ -93,7 +93,7 @@ def test_edge_router_is_named_by_the_listener_of_its_role(start: Start, made: Pk
     assert EdgeView(a).address("HF") is None
 
 
-def test_list_counts_for_connections_after_a_reload(start: Start, made: Pki) -> None:
+def test_reloaded_list_applies_to_new_connections(start: Start, made: Pki) -> None:
     sections = member(made, "A", "A", entry(allowedRouters="CN=B"))
     a = start(sections)
     b = start(member(made, "B", "B", to(a)))

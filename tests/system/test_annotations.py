@@ -25,7 +25,7 @@ def pairs_of(payload: bytes) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("out", STRIPS)
 @pytest.mark.parametrize("into", STRIPS)
-def test_all_combinations(connect: Connect, fresh: Fresh, into: str, out: str) -> None:
+def test_annotations_follow_strip_settings(connect: Connect, fresh: Fresh, into: str, out: str) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, into=f"strip_{into}", out=f"strip_{out}")
     given = [*USER, (TO, "elsewhere"), (INGRESS, "0/FAR"), (TRACE, ["0/FAR"])]
@@ -47,7 +47,9 @@ def test_all_combinations(connect: Connect, fresh: Fresh, into: str, out: str) -
 
 @pytest.mark.parametrize("out", STRIPS)
 @pytest.mark.parametrize("into", STRIPS)
-def test_message_without_annotations(connect: Connect, fresh: Fresh, into: str, out: str) -> None:
+def test_message_without_annotations_gets_router_annotations(
+    connect: Connect, fresh: Fresh, into: str, out: str
+) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, into=f"strip_{into}", out=f"strip_{out}")
     payload = message.header(priority=5) + message.message("x", subject="s")
@@ -61,14 +63,14 @@ def test_message_without_annotations(connect: Connect, fresh: Fresh, into: str, 
         assert codes == [message.HEADER, message.MESSAGE_ANNOTATIONS, message.PROPERTIES, message.VALUE]
 
 
-def test_to_as_the_client_wrote_it(connect: Connect, fresh: Fresh) -> None:
+def test_target_spelling_is_kept_in_to_annotation(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect("strip_no").receiver(address, 5)
     connect().sender(f"amqp://host/{address}/").send(message.message("x"), settled=True)
     assert message.annotation(receiver.next().payload, TO) == f"amqp://host/{address}/"
 
 
-def test_anonymous_has_no_to(connect: Connect, fresh: Fresh) -> None:
+def test_anonymous_message_has_no_to_annotation(connect: Connect, fresh: Fresh) -> None:
     receiver = connect("strip_no").receiver(fresh(), 5)
     connect().sender().send(message.message("x", to=receiver.address), settled=True)
     assert pairs_of(receiver.next().payload) == [(INGRESS, "0/QDR"), (TRACE, ["0/QDR"])]
@@ -97,7 +99,7 @@ def test_dynamic_target_shows_its_generated_address(connect: Connect) -> None:
     ids=["to", "trace", "trace-entry", "ingress"],
 )
 @pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "targeted"])
-def test_invalid_router_annotations(
+def test_invalid_router_annotations_are_rejected(
     connect: Connect, fresh: Fresh, anonymous: bool, wrong: dict[str, Any], description: str
 ) -> None:
     receiver = connect().receiver(fresh(), 50)
@@ -112,7 +114,7 @@ def test_invalid_router_annotations(
     assert len(receiver.deliveries) == 1
 
 
-def test_section_that_is_not_a_map(connect: Connect, fresh: Fresh) -> None:
+def test_annotations_section_without_map_is_rejected(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, _receiver = pair(connect, address, into="strip_no")
     outcome = sender.request(message.section(message.MESSAGE_ANNOTATIONS, ["no", "map"]) + message.message("x"))
@@ -146,13 +148,13 @@ def test_user_annotations_after_router_annotations_are_kept(
     assert len([key for key, _value in found if key == INGRESS]) == (1 if out == "no" else 0)
 
 
-def test_an_empty_map_is_dropped(connect: Connect, fresh: Fresh) -> None:
+def test_empty_annotations_map_is_dropped(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     sender.send(message.annotations({}) + message.message("x"), settled=True)
     assert receiver.next().payload == message.message("x")
 
 
-def test_only_router_annotations_leave_no_section(connect: Connect, fresh: Fresh) -> None:
+def test_router_annotations_alone_leave_no_section(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     sender.send(message.annotations({"x-opt-qd.ingress": "0/X"}) + message.message("x"), settled=True)
     assert receiver.next().payload == message.message("x")
@@ -167,7 +169,7 @@ def test_obsolete_annotations_are_dropped(connect: Connect, fresh: Fresh) -> Non
     assert {str(key) for key, _value in found[2:]} == {str(TO), str(INGRESS), str(TRACE)}
 
 
-def test_types_of_user_annotations_survive(connect: Connect, fresh: Fresh) -> None:
+def test_user_annotation_types_are_kept(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), out="strip_no")
     values: list[tuple[Any, Any]] = [
         (Symbol("long" * 80), Map([(Symbol("k"), UInt(7)), ("s", [None, True, b"\x00"])])),
@@ -180,7 +182,7 @@ def test_types_of_user_annotations_survive(connect: Connect, fresh: Fresh) -> No
     assert [type(value) for _key, value in found[:3]] == [Map, str, float]
 
 
-def test_everything_else_is_relayed_octet_for_octet(connect: Connect, fresh: Fresh) -> None:
+def test_remaining_sections_are_relayed_unchanged(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=20)
     payloads = [
         message.header(durable=True, priority=200, ttl=5, first_acquirer=True, delivery_count=9)

@@ -29,7 +29,7 @@ NOT_FOUND = ("amqp:not-found", "Node not found")
 
 
 @pytest.mark.parametrize("modes", [(0, 0), (1, 0), (2, 1), (2, 0)])
-def test_reply_of_a_receiver(connect: Connect, fresh: Fresh, modes: tuple[int, int]) -> None:
+def test_receiver_attach_reply_echoes_fields(connect: Connect, fresh: Fresh, modes: tuple[int, int]) -> None:
     address = fresh()
     receiver = connect().receiver(
         address,
@@ -52,7 +52,7 @@ def test_reply_of_a_receiver(connect: Connect, fresh: Fresh, modes: tuple[int, i
     assert receiver.target["address"] == "test-target"
 
 
-def test_reply_of_a_sender(connect: Connect, fresh: Fresh) -> None:
+def test_sender_attach_reply_echoes_fields(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender = connect().sender(address, credit=False, snd_settle_mode=0, rcv_settle_mode=1)
     reply = sender.remote
@@ -64,7 +64,7 @@ def test_reply_of_a_sender(connect: Connect, fresh: Fresh) -> None:
     assert sender.source["address"] == "test-source"
 
 
-def test_termini_are_copied(connect: Connect, fresh: Fresh) -> None:
+def test_termini_are_copied_to_reply(connect: Connect, fresh: Fresh) -> None:
     given: dict[str, Any] = {"durable": 2, "expiry_policy": "never", "timeout": 30, "capabilities": ["queue"]}
     address = "amqp://elsewhere/" + fresh()
     found = connect().receiver(
@@ -77,7 +77,7 @@ def test_termini_are_copied(connect: Connect, fresh: Fresh) -> None:
     assert (sender.target["durable"], sender.target["expiry_policy"], sender.target["timeout"]) == (2, "never", 30)
 
 
-def test_filters_are_not_confirmed_and_not_applied(connect: Connect, fresh: Fresh) -> None:
+def test_filters_are_neither_confirmed_nor_applied(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     selector = Map([(Symbol("sel"), Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'"))])
     receiver = connect().receiver(source=source(address, filter=selector), credit=5)
@@ -104,7 +104,7 @@ def test_unsettled_map_is_ignored(connect: Connect, fresh: Fresh) -> None:
 # --- 4.2, 4.4 refusals ----------------------------------------------------------------------------------------------
 
 
-def refused(peer: Peer, role: str, **fields: Any) -> tuple[str, str | None] | None:
+def expect_refusal(peer: Peer, role: str, **fields: Any) -> tuple[str, str | None] | None:
     """Attach, expect a refusal, and return its error. The reply's requested terminus is null, the other a copy."""
     link: Any
     if role == "receiver":
@@ -123,38 +123,38 @@ def refused(peer: Peer, role: str, **fields: Any) -> tuple[str, str | None] | No
 
 
 @pytest.mark.parametrize("terminus", [None, source(), source("")], ids=["null source", "no address", "empty address"])
-def test_receiver_without_address(connect: Connect, terminus: Described | None) -> None:
-    assert refused(connect(), "receiver", source=terminus) == NO_ROUTE
+def test_receiver_without_address_is_refused(connect: Connect, terminus: Described | None) -> None:
+    assert expect_refusal(connect(), "receiver", source=terminus) == NO_ROUTE
 
 
 @pytest.mark.parametrize("role", ["receiver", "sender"])
 @pytest.mark.parametrize("capability", ["qd.router", "qd.router-data"])
-def test_router_capability(connect: Connect, fresh: Fresh, role: str, capability: str) -> None:
+def test_router_capability_of_client_is_refused(connect: Connect, fresh: Fresh, role: str, capability: str) -> None:
     make = source if role == "receiver" else target
     side = "source" if role == "receiver" else "target"
-    error = refused(connect(), role, **{side: make(fresh(), capabilities=capability)})
+    error = expect_refusal(connect(), role, **{side: make(fresh(), capabilities=capability)})
     assert error == ("qd:forbidden", "Connectivity to the node is forbidden")
 
 
 @pytest.mark.parametrize("role", ["receiver", "sender"])
-def test_unavailable(connect: Connect, role: str) -> None:
-    assert refused(connect(), role, address="unavailable/x") == NOT_FOUND
+def test_unavailable_address_is_refused(connect: Connect, role: str) -> None:
+    assert expect_refusal(connect(), role, address="unavailable/x") == NOT_FOUND
 
 
 @pytest.mark.parametrize("address", ["_topo/0/OTHER/x", "_topo/all/x"])
-def test_receiver_on_another_router(connect: Connect, address: str) -> None:
-    assert refused(connect(), "receiver", address=address) == NO_ROUTE
+def test_receiver_of_remote_router_address_is_refused(connect: Connect, address: str) -> None:
+    assert expect_refusal(connect(), "receiver", address=address) == NO_ROUTE
 
 
-def test_sender_to_another_router_waits_for_credit(connect: Connect) -> None:
+def test_sender_to_remote_router_address_waits_for_credit(connect: Connect) -> None:
     sender = connect().sender("_topo/0/OTHER/x", credit=False)
     sender.peer.barrier()
     assert not sender.flows
     assert sender.detached is None
 
 
-def test_coordinator(connect: Connect) -> None:
-    assert refused(connect(), "sender", target=coordinator()) == (
+def test_coordinator_without_link_route_is_refused(connect: Connect) -> None:
+    assert expect_refusal(connect(), "sender", target=coordinator()) == (
         "amqp:precondition-failed",
         "The router can't coordinate transactions by itself, a linkRoute to a coordinator must be configured to use"
         " transactions.",
@@ -162,22 +162,24 @@ def test_coordinator(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("role", ["receiver", "sender"])
-def test_dynamic_with_link_route_address(connect: Connect, role: str) -> None:
+def test_dynamic_node_of_unknown_link_route_is_refused(connect: Connect, role: str) -> None:
     make = source if role == "receiver" else target
     side = "source" if role == "receiver" else "target"
     wanted = make(None, dynamic=True, dynamic_node_properties={"x-opt-qd.address": "no.such.route"})
-    assert refused(connect(), role, **{side: wanted}) == NO_ROUTE
+    assert expect_refusal(connect(), role, **{side: wanted}) == NO_ROUTE
 
 
-def test_a_refusal_leaves_session_and_other_links(connect: Connect, fresh: Fresh) -> None:
+def test_refused_attach_keeps_session_and_links(connect: Connect, fresh: Fresh) -> None:
     peer = connect()
     receiver = peer.receiver(fresh(), 5)
-    refused(peer, "receiver", address="unavailable/y")
-    refused(peer, "sender", address="unavailable/y")
+    expect_refusal(peer, "receiver", address="unavailable/y")
+    expect_refusal(peer, "sender", address="unavailable/y")
     pass_one(peer.sender(receiver.address), receiver)
 
 
-def test_default_distribution_unavailable(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
+def test_default_distribution_unavailable_refuses_unknown_addresses(
+    start: Start, workers: int, peers: list[Peer]
+) -> None:
     sections: list[Section] = [
         listener(),
         ("router", {"defaultDistribution": "unavailable"}),
@@ -187,9 +189,9 @@ def test_default_distribution_unavailable(start: Start, workers: int, peers: lis
     peer = AmqpPeer.opened(router.port)
     peers.append(peer)
     for role in ("receiver", "sender"):
-        assert refused(peer, role, address="anything") == NOT_FOUND
-        assert refused(peer, role, address="_local/anything") == NOT_FOUND
-    assert refused(peer, "sender", target=coordinator())[0] == "amqp:precondition-failed"  # type: ignore[index]
+        assert expect_refusal(peer, role, address="anything") == NOT_FOUND
+        assert expect_refusal(peer, role, address="_local/anything") == NOT_FOUND
+    assert expect_refusal(peer, "sender", target=coordinator())[0] == "amqp:precondition-failed"  # type: ignore[index]
     receiver = peer.receiver("known.a", 5)
     pass_one(peer.sender("known.a"), receiver)
     dynamic = peer.receiver(dynamic=True, credit=5)
@@ -203,14 +205,14 @@ def test_default_distribution_unavailable(start: Start, workers: int, peers: lis
 
 
 @pytest.mark.parametrize("terminus", [None, target(), target("")], ids=["null", "no address", "empty"])
-def test_anonymous_links(connect: Connect, terminus: Described | None) -> None:
+def test_anonymous_link_gets_credit(connect: Connect, terminus: Described | None) -> None:
     sender = connect().sender(target=terminus)
     assert sender.credit == 250
     assert not sender.target.get("address")
     assert sender.detached is None
 
 
-def test_dynamic_source(connect: Connect) -> None:
+def test_dynamic_source_address_is_routed(connect: Connect) -> None:
     receiver = connect().receiver(dynamic=True, credit=5)
     assert re.fullmatch(r"amqp:/_topo/0/QDR/" + TEMPORARY, receiver.address), receiver.address
     assert receiver.source["dynamic"] is True
@@ -220,7 +222,7 @@ def test_dynamic_source(connect: Connect) -> None:
     pass_one(targeted, receiver)
 
 
-def test_dynamic_source_ignores_the_given_address(connect: Connect, fresh: Fresh) -> None:
+def test_dynamic_source_ignores_given_address(connect: Connect, fresh: Fresh) -> None:
     receiver = connect().receiver(fresh(), dynamic=True)
     assert re.fullmatch(r"amqp:/_topo/0/QDR/" + TEMPORARY, receiver.address), receiver.address
 
@@ -231,7 +233,7 @@ def test_dynamic_addresses_are_unique(connect: Connect) -> None:
     assert len(found) == 20
 
 
-def test_dynamic_address_dies_with_its_link(connect: Connect) -> None:
+def test_dynamic_address_ends_with_its_link(connect: Connect) -> None:
     receiver = connect().receiver(dynamic=True, credit=5)
     address = receiver.address
     sender = connect().sender()
@@ -240,7 +242,7 @@ def test_dynamic_address_dies_with_its_link(connect: Connect) -> None:
     assert sender.request(message.message(to=address)).name == "released"
 
 
-def test_dynamic_target(connect: Connect) -> None:
+def test_dynamic_target_address_is_routed(connect: Connect) -> None:
     sender = connect().sender(target=target(None, dynamic=True), credit=False)
     address = sender.target["address"]
     assert re.fullmatch(r"amqp:/_\$" + TEMPORARY, address), address
@@ -253,7 +255,7 @@ def test_dynamic_target(connect: Connect) -> None:
 # --- 4.5 capabilities and phases ------------------------------------------------------------------------------------
 
 
-def test_waypoint_setting_and_capability(connect: Connect, fresh: Fresh) -> None:
+def test_waypoint_setting_and_capability_select_phases(connect: Connect, fresh: Fresh) -> None:
     """Route: producer -> phase 0 -> waypoint -> phase 1 -> consumer."""
     address = fresh("way")
     final = connect("open").receiver(address, 5)
@@ -272,7 +274,7 @@ def test_waypoint_setting_and_capability(connect: Connect, fresh: Fresh) -> None
     assert sender.outcome(number).name == "accepted"
 
 
-def test_phases_are_addresses_of_their_own(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_phases_are_separate_addresses(connect: Connect, fresh: Fresh, management: Management) -> None:
     address = fresh("way")
     peer = connect()
     peer.receiver(address)
@@ -281,7 +283,7 @@ def test_phases_are_addresses_of_their_own(connect: Connect, fresh: Fresh, manag
     assert {f"M0{address}", f"M1{address}"} <= keys
 
 
-def test_explicit_phases(connect: Connect, fresh: Fresh) -> None:
+def test_explicit_phases_are_routed_separately(connect: Connect, fresh: Fresh) -> None:
     address = fresh("phased")
     final = connect().receiver(address, 5)  # phase 5
     sender = connect().sender(address, credit=False)  # phase 2
@@ -298,7 +300,7 @@ def test_explicit_phases(connect: Connect, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("capability", ["qd.waypoint_0", "qd.waypoint_10", "qd.way"])
-def test_other_capabilities_change_nothing(connect: Connect, fresh: Fresh, capability: str) -> None:
+def test_unknown_capabilities_are_ignored(connect: Connect, fresh: Fresh, capability: str) -> None:
     address = fresh()
     receiver = connect().receiver(source=source(address, capabilities=capability), credit=5)
     pass_one(connect().sender(address), receiver)
@@ -309,7 +311,7 @@ def test_other_capabilities_change_nothing(connect: Connect, fresh: Fresh, capab
 
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("role", ["receiver", "sender"])
-def test_detach_is_answered_alike(connect: Connect, fresh: Fresh, role: str, closed: bool) -> None:
+def test_detach_reply_repeats_closed_flag(connect: Connect, fresh: Fresh, role: str, closed: bool) -> None:
     peer, address = connect(), fresh()
     other = connect().receiver(address, 5)
     link: Any = peer.receiver(address, name="again") if role == "receiver" else peer.sender(address, name="again")
@@ -324,7 +326,7 @@ def test_detach_is_answered_alike(connect: Connect, fresh: Fresh, role: str, clo
         pass_one(peer.sender(address, name="again"), other)
 
 
-def test_no_transfer_after_detach(connect: Connect, fresh: Fresh) -> None:
+def test_detached_consumer_gets_no_transfers(connect: Connect, fresh: Fresh) -> None:
     """Deliveries queued for a consumer without credit end with its detach, and are not sent to it."""
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(3)]
@@ -338,7 +340,7 @@ def test_no_transfer_after_detach(connect: Connect, fresh: Fresh) -> None:
     assert {sender.outcome(number).name for number in numbers} <= {"released", "modified"}
 
 
-def test_detach_by_the_client_is_not_seen_by_others(connect: Connect, fresh: Fresh) -> None:
+def test_detach_error_is_not_relayed_to_peers(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     receiver.send_detach(error=frames.error("amqp:internal-error", "mine"))
     receiver.wait_detached()
@@ -346,7 +348,7 @@ def test_detach_by_the_client_is_not_seen_by_others(connect: Connect, fresh: Fre
     assert sender.detached is None
 
 
-def test_data_before_a_detach_is_processed(connect: Connect, fresh: Fresh) -> None:
+def test_transfers_before_detach_are_delivered(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=100)
     for number in range(50):
         sender.send(message.message(number), settled=True)
@@ -354,7 +356,7 @@ def test_data_before_a_detach_is_processed(connect: Connect, fresh: Fresh) -> No
     assert [message.body(one.payload) for one in receiver.receive(50)] == list(range(50))
 
 
-def test_node_descriptor_forms(connect: Connect, fresh: Fresh) -> None:
+def test_symbolic_descriptor_of_terminus_is_accepted(connect: Connect, fresh: Fresh) -> None:
     """A terminus with a symbolic descriptor is treated as one with a numeric descriptor."""
     address = fresh()
     terminus = Described(Symbol("amqp:source:list"), [address])
@@ -364,7 +366,7 @@ def test_node_descriptor_forms(connect: Connect, fresh: Fresh) -> None:
     assert receiver.remote.source.descriptor in (ULong(0x28), Symbol("amqp:source:list"))
 
 
-def test_answers_keep_the_order_of_the_attaches(connect: Connect) -> None:
+def test_attach_replies_keep_order_of_attaches(connect: Connect) -> None:
     """A client that attaches for a reply address and for credit has the address when the credit arrives."""
     session = connect().session
     for _ in range(20):

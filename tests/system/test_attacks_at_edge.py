@@ -18,5 +18,5 @@ NEIGHBOUR = "inter-edge"
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attack(router: Router, bystanders: BystanderSite, name: str) -> None:
+def test_attack_leaves_bystanders_undisturbed(router: Router, bystanders: BystanderSite, name: str) -> None:
     play(router, bystanders, name)

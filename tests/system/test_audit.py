@@ -40,7 +40,7 @@ def vhost(hostname: str, group: dict[str, Any], **attributes: Any) -> Section:
     return "vhost", {"hostname": hostname, **attributes, "groups": {"all": {"users": "*", "remoteHosts": "*", **group}}}
 
 
-class Site:
+class AuditedRouter:
     """A router with an audit log in its directory."""
 
     def __init__(self, folder: Path, start: Start, sections: Callable[[Path], list[Section]], **audit: Any) -> None:
@@ -91,14 +91,14 @@ def sections(folder: Path) -> list[Section]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, start: Start) -> Site:
-    return Site(tmp_path, start, sections)
+def audited(tmp_path: Path, start: Start) -> AuditedRouter:
+    return AuditedRouter(tmp_path, start, sections)
 
 
 @pytest.fixture
-def dial(peers: list[AmqpPeer]) -> Callable[..., AmqpPeer]:
-    def connected(site: Site, name: str = "", **fields: Any) -> AmqpPeer:
-        peers.append(AmqpPeer.opened(site.router.ports[name], **fields))
+def dial(peers: list[Peer]) -> Callable[..., Peer]:
+    def connected(audited: AuditedRouter, name: str = "", **fields: Any) -> Peer:
+        peers.append(Peer.opened(audited.router.ports[name], **fields))
         return peers[-1]
 
     return connected
@@ -107,16 +107,16 @@ def dial(peers: list[AmqpPeer]) -> Callable[..., AmqpPeer]:
 Dial = Callable[..., AmqpPeer]
 
 
-def manage(site: Site, *words: str) -> tools.Done:
-    return tools.run("manage", site.router.ports[""], *words)
+def manage(audited: AuditedRouter, *words: str) -> tools.Done:
+    return tools.run("manage", audited.router.ports[""], *words)
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------
 
 
-def test_login_names_who_and_how(site: Site) -> None:
-    client = BlockingConnection(f"amqp://guest:secret@127.0.0.1:{site.router.ports['people']}", timeout=20)
-    line = site.one("login")
+def test_login_line_names_user_and_mechanism(audited: AuditedRouter) -> None:
+    client = BlockingConnection(f"amqp://guest:secret@127.0.0.1:{audited.router.ports['people']}", timeout=20)
+    line = audited.one("login")
     client.close()
     assert (line["outcome"], line["router"], line["user"], line["listener"]) == ("success", "QDR", "guest", "people")
     assert line["vhost"] == "127.0.0.1"
@@ -126,42 +126,42 @@ def test_login_names_who_and_how(site: Site) -> None:
     assert isinstance(line["connection"], int)
 
 
-def test_wrong_password_names_the_claim_and_no_secret(site: Site, peers: list[AmqpPeer]) -> None:
+def test_refused_login_line_names_claimed_user_without_secret(audited: AuditedRouter, peers: list[Peer]) -> None:
     with pytest.raises(proton.ConnectionException):
-        BlockingConnection(f"amqp://guest:wr0ng-secret@127.0.0.1:{site.router.ports['people']}", timeout=20)
-    peers.append(AmqpPeer(site.router.ports["people"]))
+        BlockingConnection(f"amqp://guest:wr0ng-secret@127.0.0.1:{audited.router.ports['people']}", timeout=20)
+    peers.append(Peer(audited.router.ports["people"]))
     assert peers[-1].sasl("PLAIN", plain("guest", "wr0ng-secret")).code == 1
-    line = site.one("login.refused", mechanism="PLAIN")
+    line = audited.one("login.refused", mechanism="PLAIN")
     assert (line["outcome"], line["listener"], line["detail"]["claimed"]) == ("denied", "people", "guest")
     assert "Password verification failed" in line["detail"]["reason"]
     assert "user" not in line
-    assert "wr0ng-secret" not in site.path.read_text()
+    assert "wr0ng-secret" not in audited.path.read_text()
 
 
-def test_client_that_leaves_before_the_answer_was_refused(site: Site) -> None:
+def test_refused_login_of_departed_client_is_recorded(audited: AuditedRouter) -> None:
     """The reply to a failed login is delayed. A client that disconnects before it is recorded as well."""
-    peer = Peer(site.router.ports["people"])
+    peer = Peer(audited.router.ports["people"])
     assert peer.header(SASL_HEADER) == SASL_HEADER
     peer.expect("sasl-mechanisms")
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "wrong"))
     peer.drop()
-    assert site.one("login.refused")["detail"]["claimed"] == "guest"
+    assert audited.one("login.refused")["detail"]["claimed"] == "guest"
 
 
-def test_login_without_open_is_a_line_when_the_client_leaves(site: Site) -> None:
-    peer = AmqpPeer(site.router.ports["people"])
+def test_login_without_open_is_recorded_at_disconnect(audited: AuditedRouter) -> None:
+    peer = Peer(audited.router.ports["people"])
     assert peer.sasl("PLAIN", plain("guest", "secret")).code == 0
     peer.drop()
-    line = site.one("login")
+    line = audited.one("login")
     assert (line["user"], line["detail"]["opened"]) == ("guest", False)
 
 
-def test_login_by_token_names_its_issuer(site: Site, peers: list[AmqpPeer]) -> None:
-    peers.append(AmqpPeer(site.router.ports["tokens"]))
+def test_login_by_token_names_issuer(audited: AuditedRouter, peers: list[Peer]) -> None:
+    peers.append(Peer(audited.router.ports["tokens"]))
     open_with(peers[-1], token(sub="alice"))
-    line = site.one("login", mechanism="OAUTHBEARER")
+    line = audited.one("login", mechanism="OAUTHBEARER")
     assert line["detail"]["token"] == {"issuer": ISSUER, "subject": "alice"}
-    assert site.path.read_text().count("eyJ") == 0  # tokens are not logged
+    assert audited.path.read_text().count("eyJ") == 0  # tokens are not logged
 
 
 def test_login_by_certificate_names_subject_and_issuer(
@@ -180,95 +180,95 @@ def test_login_by_certificate_names_subject_and_issuer(
         }
         return [("sslProfile", profile), listener(**wanted)]
 
-    site = Site(tmp_path, start, secured)
-    plain_socket = socket.create_connection(("127.0.0.1", site.router.ports[""]), timeout=10)
+    audited = AuditedRouter(tmp_path, start, secured)
+    plain_socket = socket.create_connection(("127.0.0.1", audited.router.ports[""]), timeout=10)
     peers.append(
         AmqpPeer(made.context(made.issue("client", CLIENT)).wrap_socket(plain_socket, server_hostname="localhost"))
     )
     peers[-1].open(mechanism="EXTERNAL")
-    line = site.one("login")
+    line = audited.one("login")
     tls = line["detail"]["tls"]
     assert tls["subject"] == line["user"]
     assert tls["issuer"]
     assert tls["issuer"] != tls["subject"]
-    refused = socket.create_connection(("127.0.0.1", site.router.ports[""]), timeout=10)
+    refused = socket.create_connection(("127.0.0.1", audited.router.ports[""]), timeout=10)
     refused.sendall(b"AMQP\0\1\0\0")
-    line = site.one("connection.refused")
+    line = audited.one("connection.refused")
     refused.close()
     assert line["detail"]["reason"]
 
 
-def test_guessing_is_bounded_and_nothing_is_lost(site: Site) -> None:
+def test_repeated_refused_logins_are_condensed(audited: AuditedRouter) -> None:
     """Mechanisms that are not offered are refused immediately, so many attempts are possible."""
     attempts = 60
     for _ in range(attempts):
-        peer = AmqpPeer(site.router.ports["people"])
+        peer = Peer(audited.router.ports["people"])
         assert peer.sasl("ANONYMOUS", b"").code == 1
         peer.drop()
-    site.router.stop()
-    found = site.found("login.refused")
+    audited.router.stop()
+    found = audited.found("login.refused")
     assert sum(line.get("repeated", 1) for line in found) == attempts
     assert len(found) < attempts / 2
     assert "mech=ANONYMOUS" in found[-1]["detail"]["reason"]
     assert not {"connection", "port"} & found[-1].keys()  # they differ between attempts
     assert found[-1]["remote"] == "127.0.0.1"
-    site.router.start()
+    audited.router.start()
 
 
 # --- policy ----------------------------------------------------------------------------------------------------------
 
 
-def test_denied_open_link_and_session(site: Site, dial: Dial) -> None:
+def test_denied_open_link_and_session_are_recorded(audited: AuditedRouter, dial: Dial) -> None:
     forged = 'x"}\n{"event":"router.stop"}'
-    assert dial(site, "shut").expect_close() is not None
-    line = site.one("policy.denied", of="connection")
+    assert dial(audited, "shut").expect_close() is not None
+    line = audited.one("policy.denied", of="connection")
     assert (line["vhost"], line["user"], line["detail"]["reason"]) == ("none", "anonymous", "remote_host")
     assert line["outcome"] == "denied"
-    peer = dial(site, "tight")
+    peer = dial(audited, "tight")
     peer.session.sender(forged, wait=False)
-    line = site.one("policy.denied", of="link")
+    line = audited.one("policy.denied", of="link")
     assert (line["vhost"], line["detail"]["group"], line["detail"]["reason"]) == ("tight", "all", "target")
     assert (line["detail"]["direction"], line["detail"]["address"]) == ("send", forged)
-    peer = dial(site, "tight")
+    peer = dial(audited, "tight")
     peer.frame("begin", channel=1, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
     peer.frame("begin", channel=2, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
-    assert site.one("policy.denied", of="session")["connection"] == line["connection"] + 1
-    assert not site.found("router.stop")
-    assert not site.found("open.refused")
+    assert audited.one("policy.denied", of="session")["connection"] == line["connection"] + 1
+    assert not audited.found("router.stop")
+    assert not audited.found("open.refused")
 
 
 # --- management ------------------------------------------------------------------------------------------------------
 
 
-def test_create_update_and_delete_by_qdmanage(site: Site) -> None:
-    assert manage(site, "create", "--type=address", "--name=mine", "prefix=mine", "distribution=closest").code == 0
-    line = site.one("management.change", operation="CREATE")
+def test_changes_by_qdmanage_are_recorded(audited: AuditedRouter) -> None:
+    assert manage(audited, "create", "--type=address", "--name=mine", "prefix=mine", "distribution=closest").code == 0
+    line = audited.one("management.change", operation="CREATE")
     assert (line["outcome"], line["user"], line["detail"]["status"]) == ("success", "anonymous", 201)
-    assert manage(site, "update", "--type=log", "--name=log/DEFAULT", "enable=debug+").code == 0
-    line = site.one("management.change", operation="UPDATE")
+    assert manage(audited, "update", "--type=log", "--name=log/DEFAULT", "enable=debug+").code == 0
+    line = audited.one("management.change", operation="UPDATE")
     assert line["detail"]["after"] == {"enable": "debug+"}
-    assert manage(site, "delete", "--type=address", "--name=mine").code == 0
-    assert site.one("management.change", operation="DELETE")["detail"]["before"]["distribution"] == "closest"
+    assert manage(audited, "delete", "--type=address", "--name=mine").code == 0
+    assert audited.one("management.change", operation="DELETE")["detail"]["before"]["distribution"] == "closest"
 
 
-def test_changes_have_before_and_after(site: Site, dial: Dial) -> None:
-    management = Management(dial(site))
+def test_change_line_has_before_and_after(audited: AuditedRouter, dial: Dial) -> None:
+    management = Management(dial(audited))
     management.create("router.config.address", "mine", prefix="mine", distribution="closest")
-    line = site.one("management.change", operation="CREATE")
+    line = audited.one("management.change", operation="CREATE")
     assert line["detail"]["after"]["distribution"] == "closest"
     assert "before" not in line["detail"]
     management.update("log", "log/DEFAULT", enable="debug+")
-    line = site.one("management.change", operation="UPDATE")
+    line = audited.one("management.change", operation="UPDATE")
     assert (line["detail"]["identity"], line["detail"]["status"]) == ("log/DEFAULT", 200)
     assert line["detail"]["after"] == {"enable": "debug+"}
     management.delete("router.config.address", "mine")
-    line = site.one("management.change", operation="DELETE")
+    line = audited.one("management.change", operation="DELETE")
     assert line["detail"]["before"]["prefix"] == "mine"
     assert (line["user"], line["outcome"]) == ("anonymous", "success")
 
 
-def test_secrets_are_masked_also_in_refused_requests(site: Site, dial: Dial) -> None:
-    management = Management(dial(site))
+def test_secrets_in_refused_requests_are_masked(audited: AuditedRouter, dial: Dial) -> None:
+    management = Management(dial(audited))
     connector = {"host": "127.0.0.1", "port": str(free_port()), "saslUsername": "u"}
     management.create("connector", "c", saslPassword="s3cret-1", **connector)
     with pytest.raises(ManagementStatusError):
@@ -276,53 +276,53 @@ def test_secrets_are_masked_also_in_refused_requests(site: Site, dial: Dial) -> 
     with pytest.raises(ManagementStatusError):
         management.call("CREATE", {"saslPassword": "s3cret-3", "nonsense": 1}, type=PREFIX + "connector", name="e")
     first, second, third = poll(
-        lambda: (found := site.found("management.change")) and len(found) == 3 and found, "three lines"
+        lambda: (found := audited.found("management.change")) and len(found) == 3 and found, "three lines"
     )
     assert first["detail"]["after"]["saslPassword"] == "*******"
     assert (second["outcome"], second["detail"]["status"]) == ("failure", 400)
     assert second["detail"]["asked"] == {**connector, "saslPasword": "*******"}
     assert third["detail"]["asked"] == {"saslPassword": "*******", "nonsense": "*******"}
-    assert "s3cret" not in site.path.read_text()
+    assert "s3cret" not in audited.path.read_text()
 
 
-def test_request_without_the_role_is_denied(site: Site, dial: Dial) -> None:
-    peer = dial(site, "readers")
-    with pytest.raises(ManagementStatusError) as caught:
+def test_request_without_role_is_recorded_as_denied(audited: AuditedRouter, dial: Dial) -> None:
+    peer = dial(audited, "readers")
+    with pytest.raises(ManagementError) as caught:
         Management(peer).create("router.config.address", "mine", prefix="mine")
     assert caught.value.code == 403
-    line = site.one("management.change")
+    line = audited.one("management.change")
     assert (line["outcome"], line["detail"]["status"], line["detail"]["role"]) == ("denied", 403, "read")
     assert line["detail"]["asked"] == {"prefix": "mine"}
 
 
-def test_closing_a_connection_names_both_ends(site: Site, dial: Dial) -> None:
-    management = Management(dial(site))
-    victim = dial(site, container_id="victim")
+def test_connection_closed_by_management_is_recorded_twice(audited: AuditedRouter, dial: Dial) -> None:
+    management = Management(dial(audited))
+    victim = dial(audited, container_id="victim")
     identity = management.one("connection", container="victim")["identity"]
     management.update("connection", identity, adminStatus="deleted")
     assert victim.expect_close() is not None
-    asked = site.one("management.change")
+    asked = audited.one("management.change")
     assert asked["detail"]["asked"] == {"adminStatus": "deleted"}
     assert asked["detail"]["identity"] == identity
-    closed = site.one("connection.closed")
+    closed = audited.one("connection.closed")
     assert closed["connection"] == int(identity)
     assert "management" in closed["detail"]["reason"]
 
 
-def test_trace_and_log_are_operations(site: Site, dial: Dial) -> None:
-    management = Management(dial(site))
+def test_trace_and_log_requests_are_recorded_as_operations(audited: AuditedRouter, dial: Dial) -> None:
+    management = Management(dial(audited))
     management.call("TRACE", connection="1", seconds=1)
     management.call("GET-LOG", limit=1)
-    assert site.one("management.operation", operation="TRACE")["detail"]["asked"]["connection"] == "1"
-    site.one("management.operation", operation="GET-LOG")
+    assert audited.one("management.operation", operation="TRACE")["detail"]["asked"]["connection"] == "1"
+    audited.one("management.operation", operation="GET-LOG")
     management.query("connection")
     management.call("CREATE", {"prefix": "last"}, type=PREFIX + "router.config.address", name="last")
-    site.one("management.change")
-    assert len(site.found("management.operation")) == 2
+    audited.one("management.change")
+    assert len(audited.found("management.operation")) == 2
 
 
-def test_audit_log_is_out_of_reach_of_management(site: Site, dial: Dial) -> None:
-    management = Management(dial(site))
+def test_audit_log_cannot_be_changed_by_management(audited: AuditedRouter, dial: Dial) -> None:
+    management = Management(dial(audited))
     for call in (
         lambda: management.call("CREATE", {"path": "/tmp/x"}, type=PREFIX + "audit", name="other"),
         lambda: management.call("UPDATE", {"onFull": "drop"}, type=PREFIX + "audit", name="audit"),
@@ -331,117 +331,117 @@ def test_audit_log_is_out_of_reach_of_management(site: Site, dial: Dial) -> None
         with pytest.raises(ManagementStatusError) as caught:
             call()
         assert caught.value.code in (403, 501)
-    assert len(poll(lambda: len(site.found("management.change")) == 3 and site.lines(), "three lines")) > 3
+    assert len(poll(lambda: len(audited.found("management.change")) == 3 and audited.lines(), "three lines")) > 3
     row = management.one("audit")
     assert (row["name"], row["linesDropped"], row["fault"]) == ("audit", 0, None)
     assert row["linesWritten"] >= 3
 
 
-def test_request_by_way_of_another_router_names_that_router(
-    tmp_path: Path, start: Start, peers: list[AmqpPeer]
-) -> None:
+def test_request_via_router_connection_names_its_origin(tmp_path: Path, start: Start, peers: list[Peer]) -> None:
     (port,) = ports(1)
-    site = Site(tmp_path, start, lambda folder: interior("A", port))
+    audited = AuditedRouter(tmp_path, start, lambda folder: interior("A", port))
     other = start(interior("B", to=[port]))
     View(other).wait_nodes(A=1)
     peers.append(AmqpPeer.opened(other.port))
     Management(peers[-1], "_topo/0/A/$management").create("router.config.address", "mine", prefix="mine")
-    line = site.one("management.change")
+    line = audited.one("management.change")
     assert (line["listener"], line["detail"]["origin"]) == ("net", "router")
-    assert site.one("login", role="inter-router")["connection"] == line["connection"]
+    assert audited.one("login", role="inter-router")["connection"] == line["connection"]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_life_of_the_router_is_a_whole_series(site: Site) -> None:
-    site.router.stop()
-    lines = site.lines()
+def test_lines_of_router_run_have_consecutive_numbers(audited: AuditedRouter) -> None:
+    audited.router.stop()
+    lines = audited.lines()
     assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
     assert [line["event"] for line in lines[:2] + lines[-2:]] == [
         "audit.start", "router.start", "router.stop", "audit.stop",
     ]  # fmt: skip
     assert lines[-2]["detail"]["reason"] == "SIGTERM"
     assert len({line["boot"] for line in lines}) == 1
-    site.router.start()
-    assert site.lines()[len(lines)]["sequence"] == 1
-    assert site.lines()[len(lines)]["boot"] != lines[0]["boot"]
+    audited.router.start()
+    assert audited.lines()[len(lines)]["sequence"] == 1
+    assert audited.lines()[len(lines)]["boot"] != lines[0]["boot"]
 
 
-def test_reload_says_who_asked_and_what_changed(site: Site, dial: Dial) -> None:
-    site.router.configure([*site.sections, ("address", {"prefix": "new", "distribution": "multicast"})])
-    os.kill(site.router.pid, signal.SIGHUP)
-    line = site.one("configuration.reload", source="SIGHUP")
+def test_reload_line_names_requester_and_changes(audited: AuditedRouter, dial: Dial) -> None:
+    audited.router.configure([*audited.sections, ("address", {"prefix": "new", "distribution": "multicast"})])
+    os.kill(audited.router.pid, signal.SIGHUP)
+    line = audited.one("configuration.reload", source="SIGHUP")
     assert (line["outcome"], line["detail"]["created"]) == ("success", 1)
     assert line["detail"]["changes"] == ["create address (prefix new)"]
-    site.router.configure([*site.sections, ("address", {"prefix": "new", "distribution": "nonsense"})])
-    with pytest.raises(ManagementStatusError):
-        Management(dial(site)).call("RELOAD")
-    line = poll(lambda: [each for each in site.found("configuration.reload") if each["outcome"] == "failure"], "it")[0]
+    audited.router.configure([*audited.sections, ("address", {"prefix": "new", "distribution": "nonsense"})])
+    with pytest.raises(ManagementError):
+        Management(dial(audited)).call("RELOAD")
+    line = poll(lambda: [each for each in audited.found("configuration.reload") if each["outcome"] == "failure"], "it")[
+        0
+    ]
     assert line["detail"]["source"].startswith("management [C")
     assert "nonsense" in line["detail"]["reason"]
-    assert site.one("management.operation", operation="RELOAD")["detail"]["status"] == 400
+    assert audited.one("management.operation", operation="RELOAD")["detail"]["status"] == 400
 
 
-def test_rename_and_sighup_begin_a_new_file(site: Site, dial: Dial) -> None:
-    moved = site.folder / "moved.log"
-    site.path.rename(moved)
-    os.kill(site.router.pid, signal.SIGHUP)
-    poll(site.path.exists, "there is a new file")
-    dial(site, container_id="later")
-    site.one("login", container="later")
-    both = site.lines(moved, site.path)
+def test_renamed_file_is_replaced_after_sighup(audited: AuditedRouter, dial: Dial) -> None:
+    moved = audited.folder / "moved.log"
+    audited.path.rename(moved)
+    os.kill(audited.router.pid, signal.SIGHUP)
+    poll(audited.path.exists, "there is a new file")
+    dial(audited, container_id="later")
+    audited.one("login", container="later")
+    both = audited.lines(moved, audited.path)
     assert [line["sequence"] for line in both] == list(range(1, len(both) + 1))
 
 
-def test_full_file_is_replaced(tmp_path: Path, start: Start, dial: Dial) -> None:
-    site = Site(tmp_path, start, sections, maxSize=65536, keep=20)
-    management = Management(dial(site))
+def test_full_file_is_rotated(tmp_path: Path, start: Start, dial: Dial) -> None:
+    audited = AuditedRouter(tmp_path, start, sections, maxSize=65536, keep=20)
+    management = Management(dial(audited))
     for number in range(200):
         management.create("router.config.address", f"n{number}", prefix=f"n{number}-{'x' * 500}")
-    site.router.stop()
+    audited.router.stop()
     older = sorted(tmp_path.glob("audit.log.*"), key=lambda path: -int(path.suffix[1:]))
     assert len(older) >= 2
-    assert all(path.stat().st_size <= 65536 for path in [*older, site.path])
-    lines = site.lines(*older, site.path)
+    assert all(path.stat().st_size <= 65536 for path in [*older, audited.path])
+    lines = audited.lines(*older, audited.path)
     assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
     assert len([line for line in lines if line["event"] == "management.change"]) == 200
-    site.router.start()
+    audited.router.start()
 
 
-def test_logs_come_and_go_with_the_configuration(site: Site, dial: Dial) -> None:
-    other = site.folder / "other.log"
-    management = Management(dial(site))
-    site.router.configure([*site.sections, ("audit", {"name": "second", "path": other})])
+def test_audit_logs_follow_the_configuration(audited: AuditedRouter, dial: Dial) -> None:
+    other = audited.folder / "other.log"
+    management = Management(dial(audited))
+    audited.router.configure([*audited.sections, ("audit", {"name": "second", "path": other})])
     management.call("RELOAD")
-    dial(site, container_id="both")
-    poll(lambda: any(line["event"] == "login" for line in site.lines(other)), "the second log has it")
-    site.one("login", container="both")
-    site.router.configure([each for each in site.sections if each[0] != "audit"])
+    dial(audited, container_id="both")
+    poll(lambda: any(line["event"] == "login" for line in audited.lines(other)), "the second log has it")
+    audited.one("login", container="both")
+    audited.router.configure([each for each in audited.sections if each[0] != "audit"])
     management.call("RELOAD")
-    poll(lambda: site.found("audit.stop"), "it ends")
-    assert site.lines(other)[0]["event"] == "audit.start"
-    size = site.path.stat().st_size
-    dial(site, container_id="unseen").close()
-    site.router.configure(site.sections)
+    poll(lambda: audited.found("audit.stop"), "it ends")
+    assert audited.lines(other)[0]["event"] == "audit.start"
+    size = audited.path.stat().st_size
+    dial(audited, container_id="unseen").close()
+    audited.router.configure(audited.sections)
     management.call("RELOAD")
-    poll(lambda: len(site.found("audit.start")) == 2, "it begins again")
-    assert site.path.stat().st_size > size
-    assert not site.found("login", container="unseen")
+    poll(lambda: len(audited.found("audit.start")) == 2, "it begins again")
+    assert audited.path.stat().st_size > size
+    assert not audited.found("login", container="unseen")
 
 
-def test_place_that_cannot_be_opened_refuses_the_start_and_the_reload(site: Site, dial: Dial) -> None:
-    wrong: Section = ("audit", {"name": "wrong", "path": site.folder / "none" / "audit.log"})
-    site.router.configure([*site.sections, wrong])
-    with pytest.raises(ManagementStatusError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
-        Management(dial(site)).call("RELOAD")
-    site.router.stop()
-    seen = len(site.router.lines)
-    site.router.spawn()
-    assert site.router.wait_exit() == 1
-    assert any("sluice.conf:" in line and "'wrong' cannot be opened" in line for line in site.router.lines[seen:])
-    site.router.configure(site.sections)
-    site.router.start()
+def test_unopenable_file_fails_start_and_reload(audited: AuditedRouter, dial: Dial) -> None:
+    wrong: Section = ("audit", {"name": "wrong", "path": audited.folder / "none" / "audit.log"})
+    audited.router.configure([*audited.sections, wrong])
+    with pytest.raises(ManagementError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
+        Management(dial(audited)).call("RELOAD")
+    audited.router.stop()
+    seen = len(audited.router.lines)
+    audited.router.spawn()
+    assert audited.router.wait_exit() == 1
+    assert any("sluice.conf:" in line and "'wrong' cannot be opened" in line for line in audited.router.lines[seen:])
+    audited.router.configure(audited.sections)
+    audited.router.start()
 
 
 # --- full disks ------------------------------------------------------------------------------------------------------
@@ -469,69 +469,69 @@ def fill_up(path: Path) -> None:
     os.close(descriptor)
 
 
-def fill(management: Management, count: int) -> None:
+def create_addresses(management: Management, count: int) -> None:
     for number in range(count):
         management.create("router.config.address", f"f{number}", prefix=f"f{number}-{'x' * 800}")
 
 
-def test_full_device_counts_what_is_lost(tmp_path: Path, start: Start, dial: Dial) -> None:
+def test_full_device_counts_dropped_lines(tmp_path: Path, start: Start, dial: Dial) -> None:
     full: Section = ("audit", {"name": "full", "path": "/dev/full", "maxQueued": 32768})
-    site = Site(tmp_path, start, lambda folder: [*sections(folder), full])
-    management = Management(dial(site))
-    fill(management, 60)
+    audited = AuditedRouter(tmp_path, start, lambda folder: [*sections(folder), full])
+    management = Management(dial(audited))
+    create_addresses(management, 60)
     row = management.one("audit", name="full")
     assert (row["linesWritten"], row["fault"]) == (0, "No space left on device")
     assert row["linesDropped"] > 10
     dropped = "sluice_audit_dropped_total"
-    assert scrape(site.router.ports["web"]).sum(dropped) >= row["linesDropped"]
-    site.router.wait_log(r"SERVER \(error\) The audit log 'full' cannot be written: No space left on device")
-    site.router.wait_log(r"SERVER \(error\) The audit log 'full' drops lines: .* linesDropped counts them")
-    assert len(site.found("management.change")) == 60  # the other log is complete
+    assert scrape(audited.router.ports["web"]).sum(dropped) >= row["linesDropped"]
+    audited.router.wait_log(r"SERVER \(error\) The audit log 'full' cannot be written: No space left on device")
+    audited.router.wait_log(r"SERVER \(error\) The audit log 'full' drops lines: .* linesDropped counts them")
+    assert len(audited.found("management.change")) == 60  # the other log is complete
     assert management.one("audit", name="audit")["linesDropped"] == 0
 
 
-def test_disk_with_room_again_says_what_is_missing(tmp_path: Path, disk: Path, start: Start, dial: Dial) -> None:
-    site = Site(tmp_path, start, sections)
-    site.router.stop()
-    site.path = disk / "audit.log"
-    site.audit[1].update(path=site.path, maxQueued=32768)
+def test_freed_disk_records_the_dropped_lines(tmp_path: Path, disk: Path, start: Start, dial: Dial) -> None:
+    audited = AuditedRouter(tmp_path, start, sections)
+    audited.router.stop()
+    audited.path = disk / "audit.log"
+    audited.audit[1].update(path=audited.path, maxQueued=32768)
     ballast = disk / "ballast"
     ballast.write_bytes(b"x" * 50_000)
-    site.router.configure(site.sections)
-    site.router.start()
-    management = Management(dial(site))
-    fill(management, 80)
+    audited.router.configure(audited.sections)
+    audited.router.start()
+    management = Management(dial(audited))
+    create_addresses(management, 80)
     row = management.one("audit")
     assert row["linesDropped"] > 0
     ballast.unlink()
     poll(lambda: management.one("audit")["fault"] is None, "it is written again")
     management.delete("router.config.address", "f0")
-    missing = site.one("audit.dropped")["detail"]
-    lines = site.lines()
+    missing = audited.one("audit.dropped")["detail"]
+    lines = audited.lines()
     seen = {line["sequence"] for line in lines}
     assert set(range(1, max(seen) + 1)) - seen == set(range(missing["first"], missing["last"] + 1))
     assert missing["count"] == len(range(missing["first"], missing["last"] + 1)) == row["linesDropped"]
 
 
-def test_log_that_refuses_lets_nothing_happen_unseen(tmp_path: Path, disk: Path, start: Start, dial: Dial) -> None:
-    site = Site(tmp_path, start, sections)
-    site.router.stop()
-    site.path = disk / "audit.log"
-    site.audit[1].update(path=site.path, maxQueued=65536, onFull="refuse")
-    site.router.configure(site.sections)
-    site.router.start()
+def test_full_log_with_refuse_denies_changes(tmp_path: Path, disk: Path, start: Start, dial: Dial) -> None:
+    audited = AuditedRouter(tmp_path, start, sections)
+    audited.router.stop()
+    audited.path = disk / "audit.log"
+    audited.audit[1].update(path=audited.path, maxQueued=65536, onFull="refuse")
+    audited.router.configure(audited.sections)
+    audited.router.start()
     ballast = disk / "ballast"
     fill_up(ballast)
-    management = Management(dial(site))
-    with pytest.raises(ManagementStatusError, match="The audit log cannot be written"):
-        fill(management, 200)
-    assert dial(site).expect_close() == ("amqp:resource-limit-exceeded", "the audit log cannot be written")
+    management = Management(dial(audited))
+    with pytest.raises(ManagementError, match="The audit log cannot be written"):
+        create_addresses(management, 200)
+    assert dial(audited).expect_close() == ("amqp:resource-limit-exceeded", "the audit log cannot be written")
     created = len(management.query("router.config.address"))
     assert management.one("audit")["linesDropped"] <= 2  # the refusals themselves
     ballast.unlink()
     poll(lambda: management.one("audit")["fault"] is None, "it is written again")
-    poll(lambda: len(site.found("management.change", status=201)) == created, "each change has its line")
-    dial(site).close()
+    poll(lambda: len(audited.found("management.change", status=201)) == created, "each change has its line")
+    dial(audited).close()
 
 
 def test_router_without_audit_has_no_file(tmp_path: Path, start: Start, peers: list[AmqpPeer]) -> None:

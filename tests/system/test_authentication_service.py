@@ -19,7 +19,7 @@ from tests.system.router import Router, listener
 pytestmark = pytest.mark.adversarial
 
 
-class Site:
+class AuthServiceRouter:
     """A router, its authentication service, and clients that log in."""
 
     def __init__(self, router: Router, service: ScriptedBroker, peers: list[AmqpPeer]) -> None:
@@ -31,7 +31,7 @@ class Site:
         self.peers.append(AmqpPeer(self.router.ports[name]))
         return self.peers[-1]
 
-    def begins(self, name: str = "served") -> tuple[Peer, Container]:
+    def begin_login(self, name: str = "served") -> tuple[Peer, Container]:
         """Connect a client that sends its SASL header; return it with the router's connection to the service."""
         peer = self.dial(name)
         peer.raw(SASL_HEADER)
@@ -49,8 +49,8 @@ class Site:
 
 
 @pytest.fixture
-def site(start: Start, peers: list[AmqpPeer]) -> Iterator[Site]:
-    service = ScriptedBroker()
+def auth_router(start: Start, peers: list[Peer]) -> Iterator[AuthServiceRouter]:
+    service = Broker()
     router = start(
         [
             ("authServicePlugin", {"name": "service", "host": "127.0.0.1", "port": service.port, "realm": "the.realm"}),
@@ -60,7 +60,7 @@ def site(start: Start, peers: list[AmqpPeer]) -> Iterator[Site]:
         ],
         2,
     )
-    yield Site(router, service, peers)
+    yield AuthServiceRouter(router, service, peers)
     service.close()
 
 
@@ -68,13 +68,13 @@ def mechanisms(peer: AmqpPeer) -> list[str]:
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
 
-def test_an_exchange(site: Site) -> None:
+def test_exchange_with_service_logs_client_in(auth_router: AuthServiceRouter) -> None:
     """The exchange of security.md A-1, A-3, A-4, A-6."""
-    place = f"127.0.0.1:{site.service.port}"
-    site.router.wait_log(f"CONN_MGR .info. Using auth service {place} from  SASL Plugin service$")
-    peer, service = site.begins()
-    site.router.wait_log(rf"SERVER .info. \[C\d+\] Enabling remote authentication service {place}$")
-    site.offer(service, "PLAIN", "X-OTHER")
+    place = f"127.0.0.1:{auth_router.service.port}"
+    auth_router.router.wait_log(f"CONN_MGR .info. Using auth service {place} from  SASL Plugin service$")
+    peer, service = auth_router.begin_login()
+    auth_router.router.wait_log(rf"SERVER .info. \[C\d+\] Enabling remote authentication service {place}$")
+    auth_router.offer(service, "PLAIN", "X-OTHER")
     assert peer.read_octets(8) == SASL_HEADER
     assert mechanisms(peer) == ["PLAIN", "X-OTHER"]
     peer.frame("sasl-init", mechanism="X-OTHER", initial_response=b"first", hostname="client's")
@@ -104,15 +104,15 @@ def test_an_exchange(site: Site) -> None:
     assert peer.header() == AMQP_HEADER
     peer.frame("open", container_id="client")
     peer.expect("open")
-    row = site.user()
+    row = auth_router.user()
     assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("alice", "X-OTHER", True)
-    site.router.wait_log("AUTHSERVICE .info. authenticated as alice$")
+    auth_router.router.wait_log("AUTHSERVICE .info. authenticated as alice$")
 
 
-def test_permissions(site: Site) -> None:
+def test_permissions_of_service_are_enforced(auth_router: AuthServiceRouter) -> None:
     """Addresses that the service does not name are refused (security.md A-7, A-8)."""
-    peer, service = site.begins()
-    site.offer(service, "PLAIN")
+    peer, service = auth_router.begin_login()
+    auth_router.offer(service, "PLAIN")
     assert peer.read_octets(8) == SASL_HEADER
     assert mechanisms(peer) == ["PLAIN"]
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=b"\0alice\0secret")
@@ -135,9 +135,9 @@ def test_permissions(site: Site) -> None:
     assert error_of(detach.error) == ("amqp:unauthorized-access", "link disallowed by local policy")
 
 
-def test_the_listener_filters(site: Site) -> None:
-    peer, service = site.begins("filtered")
-    site.offer(service, "PLAIN", "SCRAM-SHA-1")
+def test_listener_filters_offered_mechanisms(auth_router: AuthServiceRouter) -> None:
+    peer, service = auth_router.begin_login("filtered")
+    auth_router.offer(service, "PLAIN", "SCRAM-SHA-1")
     assert peer.read_octets(8) == SASL_HEADER
     assert mechanisms(peer) == ["PLAIN"]
     peer.frame("sasl-init", mechanism="SCRAM-SHA-1", initial_response=b"")
@@ -145,15 +145,15 @@ def test_the_listener_filters(site: Site) -> None:
     assert service.read_rest() == b""
 
 
-def failed(site: Site, mechanism: str) -> None:
+def wait_failure_log(auth_router: AuthServiceRouter, mechanism: str) -> None:
     text = f"failed: amqp:unauthorized-access Failed to authenticate client [mech={mechanism}]"
-    site.router.wait_log(re.escape(text) + "$")
+    auth_router.router.wait_log(re.escape(text) + "$")
 
 
-def test_a_refusal(site: Site) -> None:
+def test_refusal_by_service_ends_connection(auth_router: AuthServiceRouter) -> None:
     """The client gets the service's negative outcome (security.md A-5)."""
-    peer, service = site.begins()
-    site.offer(service, "PLAIN")
+    peer, service = auth_router.begin_login()
+    auth_router.offer(service, "PLAIN")
     assert peer.read_octets(8) == SASL_HEADER
     assert mechanisms(peer) == ["PLAIN"]
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=b"\0user\0wrong")
@@ -161,9 +161,9 @@ def test_a_refusal(site: Site) -> None:
     service.frame("sasl-outcome", code=1)
     assert peer.expect("sasl-outcome").code == 1
     assert peer.expect_end() == []
-    failed(site, "PLAIN")
-    site.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: amqp:unauthorized-access ")
-    assert "wrong" not in site.router.log
+    wait_failure_log(auth_router, "PLAIN")
+    auth_router.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: amqp:unauthorized-access ")
+    assert "wrong" not in auth_router.router.log
 
 
 def drop(service: Container) -> None:
@@ -176,46 +176,48 @@ def refuse_header(service: Container) -> None:
 
 
 @pytest.mark.parametrize("end", [drop, refuse_header])
-def test_a_service_that_ends_before_its_mechanisms(site: Site, end: Callable[[Container], None]) -> None:
+def test_service_ending_before_mechanisms_refuses_client(
+    auth_router: AuthServiceRouter, end: Callable[[Container], None]
+) -> None:
     """The client gets an empty list of mechanisms, and a negative outcome."""
-    peer, service = site.begins()
+    peer, service = auth_router.begin_login()
     end(service)
     assert peer.read_octets(8) == SASL_HEADER
     assert mechanisms(peer) == []
     assert peer.expect("sasl-outcome").code == 1
     assert peer.expect_end() == []
-    failed(site, "none")
-    site.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: amqp:connection:framing-error ")
+    wait_failure_log(auth_router, "none")
+    auth_router.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: amqp:connection:framing-error ")
 
 
-def test_a_service_that_is_not_there(site: Site) -> None:
-    site.service.close()
-    peer = site.dial()
+def test_unreachable_service_refuses_client(auth_router: AuthServiceRouter) -> None:
+    auth_router.service.close()
+    peer = auth_router.dial()
     assert peer.header(SASL_HEADER) == SASL_HEADER
     assert mechanisms(peer) == []
     assert peer.expect("sasl-outcome").code == 1
-    site.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: proton:io Connection refused")
+    auth_router.router.wait_log("AUTHSERVICE .warning. Downstream disconnected: proton:io Connection refused")
 
 
-def test_a_slow_service_keeps_nobody_else_waiting(site: Site) -> None:
-    slow, service = site.begins()
-    other, quick = site.begins()
-    site.offer(quick, "PLAIN")
+def test_slow_service_delays_no_other_login(auth_router: AuthServiceRouter) -> None:
+    slow, service = auth_router.begin_login()
+    other, quick = auth_router.begin_login()
+    auth_router.offer(quick, "PLAIN")
     assert other.read_octets(8) == SASL_HEADER
     assert mechanisms(other) == ["PLAIN"]
-    with AmqpPeer.opened(site.router.ports[""]) as peer:
+    with Peer.opened(auth_router.router.ports[""]) as peer:
         peer.barrier()
     slow.drop()  # also closes the router's connection to the service
     assert service.read_rest() == SASL_HEADER
 
 
-def test_many_clients_that_go_away(site: Site) -> None:
+def test_departed_clients_leave_nothing_behind(auth_router: AuthServiceRouter) -> None:
     """Connections to the service end with their clients, and the next login works."""
     for _ in range(20):
-        peer, service = site.begins()
+        peer, service = auth_router.begin_login()
         peer.drop()
         service.read_rest()  # the header, or nothing
-    peer, service = site.begins()
-    site.offer(service, "PLAIN")
+    peer, service = auth_router.begin_login()
+    auth_router.offer(service, "PLAIN")
     assert peer.read_octets(8) == SASL_HEADER
     assert mechanisms(peer) == ["PLAIN"]

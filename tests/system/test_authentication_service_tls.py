@@ -59,7 +59,7 @@ def begin(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPe
     return peer
 
 
-def let_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl.SSLSocket:
+def log_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl.SSLSocket:
     """Log a client in, and return the service's end of the router's connection."""
     peer = begin(router, name, service, peers)
     container = service.accept()
@@ -83,7 +83,9 @@ def let_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl
     return container.socket
 
 
-def refused(router: Router, name: str, service: Broker, peers: list[Peer], reason: str, handshake: bool = True) -> None:
+def expect_refusal(
+    router: Router, name: str, service: Broker, peers: list[Peer], reason: str, handshake: bool = True
+) -> None:
     """Log in without success: the service receives nothing, and the client gets only a negative outcome.
 
     handshake: the service takes part in the TLS handshake.
@@ -100,7 +102,9 @@ def refused(router: Router, name: str, service: Broker, peers: list[Peer], reaso
     router.wait_log(text + reason, after=before)
 
 
-def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+def test_service_over_tls_is_verified_and_sees_certificate(
+    start: Start, serve: Serve, made: Pki, peers: list[Peer]
+) -> None:
     """The service is verified, and gets the router's certificate (locked key). The profile limits versions."""
     mutual = serve(made.server_context(made.server, wants_client=True))
     simple = serve(made.server_context(made.server))
@@ -113,15 +117,15 @@ def test_a_service_behind_tls(start: Start, serve: Serve, made: Pki, peers: list
         "old": (simple, {"caCertFile": made.trusted, "protocols": "TLSv1.2"}),
     }
     router = start(sections(services))
-    shown = let_in(router, "mutual", mutual, peers)
+    shown = log_in(router, "mutual", mutual, peers)
     assert (shown.getpeercert() or {})["subject"] == ((("commonName", "localhost"),),)
     assert shown.version() == "TLSv1.3"
-    assert let_in(router, "old", simple, peers).version() == "TLSv1.2"
+    assert log_in(router, "old", simple, peers).version() == "TLSv1.2"
     assert re.search("secret|" + KEY_PASSWORD, "\n".join(router.lines)) is None
 
 
-def test_whom_the_router_does_not_trust(
-    start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer], tmp_path_factory: pytest.TempPathFactory
+def test_untrusted_service_is_refused(
+    start: Start, serve: Serve, made: Pki, peers: list[Peer], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     others = pki(tmp_path_factory.getbasetemp(), "others")
     good = serve(made.server_context(made.server))
@@ -134,21 +138,23 @@ def test_whom_the_router_does_not_trust(
         "versions": (good, {"caCertFile": made.trusted, "protocols": "TLSv9"}),
     }
     router = start(sections(services))
-    refused(router, "unknown", good, peers, "SSL Failure: certificate verify failed: ")
-    refused(router, "elsewhere", elsewhere, peers, "SSL Failure: certificate verify failed: Hostname mismatch")
-    refused(router, "system", good, peers, "SSL Failure: certificate verify failed: ")
-    refused(router, "missing", good, peers, "SSL Failure: there is no sslProfile 'missing-tls'", handshake=False)
-    refused(router, "versions", good, peers, "SSL Failure: protocols: 'TLSv9' is none of ", handshake=False)
+    expect_refusal(router, "unknown", good, peers, "SSL Failure: certificate verify failed: ")
+    expect_refusal(router, "elsewhere", elsewhere, peers, "SSL Failure: certificate verify failed: Hostname mismatch")
+    expect_refusal(router, "system", good, peers, "SSL Failure: certificate verify failed: ")
+    expect_refusal(router, "missing", good, peers, "SSL Failure: there is no sslProfile 'missing-tls'", handshake=False)
+    expect_refusal(router, "versions", good, peers, "SSL Failure: protocols: 'TLSv9' is none of ", handshake=False)
 
 
-def test_a_service_that_wants_a_certificate(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+def test_service_requiring_certificate_is_unusable_without_one(
+    start: Start, serve: Serve, made: Pki, peers: list[Peer]
+) -> None:
     """With TLS 1.3 the router reads the refusal after its own handshake, unless the connection ends first."""
     mutual = serve(made.server_context(made.server, wants_client=True))
     router = start(sections({"mutual": (mutual, {"caCertFile": made.trusted})}))
-    refused(router, "mutual", mutual, peers, "(SSL Failure: .*certificate required|connection aborted)")
+    expect_refusal(router, "mutual", mutual, peers, "(SSL Failure: .*certificate required|connection aborted)")
 
 
-def test_a_service_without_tls(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
+def test_service_without_tls_is_refused(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
     plain = serve(None)
     router = start(sections({"plain": (plain, {"caCertFile": made.trusted})}))
     peer = begin(router, "plain", plain, peers)

@@ -35,7 +35,7 @@ def auto_link(direction: str, address: str = "q.1", **attributes: Any) -> Sectio
     return "autoLink", {"name": direction, "address": address, "direction": direction, **attributes}
 
 
-class Rig:
+class AutoLinkRouter:
     """A router with a listener for brokers, and a management client."""
 
     def __init__(self, router: Router, containers: list[Container]) -> None:
@@ -67,13 +67,13 @@ class Rig:
 
 
 @pytest.fixture
-def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
+def start_router(start: Start, workers: int) -> Iterator[Callable[..., AutoLinkRouter]]:
     """Yield a function that starts a router with the given auto links."""
     containers: list[Container] = []
 
-    def begin(*sections: Section, count: int = workers) -> Rig:
+    def begin(*sections: Section, count: int = workers) -> AutoLinkRouter:
         own = [listener("clients"), listener("brokers", role="route-container")]
-        return Rig(start([*own, *sections], count), containers)
+        return AutoLinkRouter(start([*own, *sections], count), containers)
 
     yield begin
     for container in containers:
@@ -87,9 +87,9 @@ def links(container: Container, count: int = 2, answer: bool = True) -> dict[str
     return {"in" if isinstance(link, PeerSender) else "out": link for link in found}
 
 
-def test_the_attaches(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(auto_link("out"), auto_link("in", externalAddress="other"))
-    found = links(rig_.container())
+def test_auto_link_attaches_have_configured_termini(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(auto_link("out"), auto_link("in", externalAddress="other"))
+    found = links(host.container())
     for direction, address in (("out", "q.1"), ("in", "other")):
         attach = found[direction].remote
         assert re.fullmatch(r"qdlink\.[A-Za-z0-9+_]{15}", attach.fields["name"])
@@ -99,21 +99,21 @@ def test_the_attaches(rig: Callable[..., Rig]) -> None:
         assert getattr(found[direction], far) == {"address": address, **end}
         assert getattr(found[direction], near) == end
     for name in ("in", "out"):
-        row = rig_.wait(name, "active")
-        (link,) = [link for link in rig_.management.query("router.link") if link["identity"] == row["linkRef"]]
+        row = host.wait(name, "active")
+        (link,) = [link for link in host.management.query("router.link") if link["identity"] == row["linkRef"]]
         assert (link["linkName"], link["linkDir"]) == (found[name].name, name)
         assert link["owningAddr"] == {"in": "M1q.1", "out": "M0q.1"}[name]
-        rig_.router.wait_log(f"Auto Link Activated '{name}' on container broker")
+        host.router.wait_log(f"Auto Link Activated '{name}' on container broker")
 
 
-def test_a_message_goes_by_way_of_the_broker(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(WAYPOINT, auto_link("out"), auto_link("in"))
-    client = rig_.client()
+def test_message_passes_through_broker(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(WAYPOINT, auto_link("out"), auto_link("in"))
+    client = host.client()
     receiver = client.receiver("q.1", credit=10)
     sender = client.sender("q.1", credit=False)
     client.barrier()
     assert sender.credit == 0, "nobody to send to"
-    found = links(rig_.container())
+    found = links(host.container())
     found["out"].flow(5)
     sender.wait_credit()
     number = sender.send(message.message("stored"))
@@ -129,13 +129,13 @@ def test_a_message_goes_by_way_of_the_broker(rig: Callable[..., Rig]) -> None:
     assert found["in"].outcome(back).name == "accepted"
 
 
-def test_broker_with_a_limit_gets_no_longer_message(rig: Callable[..., Rig]) -> None:
+def test_broker_message_size_limit_is_enforced(start_router: Callable[..., AutoLinkRouter]) -> None:
     """The limit is in the broker's attach (routing-semantics.md 8.11)."""
-    rig_ = rig(WAYPOINT, auto_link("out"))
-    out = links(rig_.container(), 1, answer=False)["out"]
+    host = start_router(WAYPOINT, auto_link("out"))
+    out = links(host.container(), 1, answer=False)["out"]
     accept(out, max_message_size=ULong(500))
     out.flow(5)
-    client = rig_.client()
+    client = host.client()
     sender = client.sender("q.1", credit=False)
     sender.wait_credit()
     outcome = sender.request(message.data(bytes(1000)))
@@ -147,101 +147,101 @@ def test_broker_with_a_limit_gets_no_longer_message(rig: Callable[..., Rig]) -> 
     assert sender.outcome(number).name == "accepted"
 
 
-def test_messages_of_a_broker_wait_there_when_nobody_receives(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(WAYPOINT, auto_link("in"))
-    sender = links(rig_.container(), 1)["in"]
-    rig_.wait("in", "active")
+def test_broker_without_consumer_gets_no_credit(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(WAYPOINT, auto_link("in"))
+    sender = links(host.container(), 1)["in"]
+    host.wait("in", "active")
     sender.peer.barrier()
     assert sender.credit == 0, "nobody receives"
-    first = rig_.client().receiver("q.1", credit=1)
+    first = host.client().receiver("q.1", credit=1)
     assert sender.wait_credit(CAPACITY) == CAPACITY
     first.send_detach()
     sender.peer.until(lambda: sender.credit == 0, "the credit is taken back")
     assert not sender.draining, "brokers take a drain badly"
     outcome = sender.request(message.message("early"))
     assert outcome.name == "released", "it was on its way"
-    receiver = rig_.client().receiver("q.1", credit=1)
+    receiver = host.client().receiver("q.1", credit=1)
     sender.wait_credit()
     sender.send(message.message("late"))
     assert bodies([receiver.next()]) == ["late"]
 
 
-def test_a_connection_is_found_by_its_name(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(auto_link("out", connection="brokers"), auto_link("in", connection="clients"))
-    one, two = rig_.container("a"), rig_.container("b")
+def test_connection_attribute_selects_connection_by_name(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(auto_link("out", connection="brokers"), auto_link("in", connection="clients"))
+    one, two = host.container("a"), host.container("b")
     first, second = links(one, 1), links(two, 1)
     assert list(first) == list(second) == ["out"]
-    assert rig_.wait("out", "active")
-    assert rig_.row("in")["operStatus"] == "inactive", "normal connections are no containers"
-    rig_.router.wait_log("Auto Link Activated 'out' on connection brokers")
+    assert host.wait("out", "active")
+    assert host.row("in")["operStatus"] == "inactive", "normal connections are no containers"
+    host.router.wait_log("Auto Link Activated 'out' on connection brokers")
     one.drop()
-    rig_.router.wait_log("Auto Link Deactivated 'out' on connection brokers")
-    assert rig_.row("out")["operStatus"] == "active", "on the other connection"
+    host.router.wait_log("Auto Link Deactivated 'out' on connection brokers")
+    assert host.row("out")["operStatus"] == "active", "on the other connection"
 
 
 @pytest.mark.parametrize("direction", ["out", "in"])
-def test_a_refusal_is_told_and_the_link_attached_again(rig: Callable[..., Rig], direction: str) -> None:
-    rig_ = rig(auto_link(direction, "dead"))
-    container = rig_.container()
+def test_refused_auto_link_is_shown_and_retried(start_router: Callable[..., AutoLinkRouter], direction: str) -> None:
+    host = start_router(auto_link(direction, "dead"))
+    container = host.container()
     link = links(container, 1, answer=False)[direction]
-    row = rig_.wait(direction, "attaching")
+    row = host.wait(direction, "attaching")
     assert row["linkRef"] is not None
     refuse(link, "amqp:not-found", "no such queue")
     link.wait_detached()
     refused = time.monotonic()
     assert link.detached is not None
     assert link.detached.closed
-    row = rig_.wait(direction, "failed")
+    row = host.wait(direction, "failed")
     assert (row["lastError"], row["linkRef"]) == ("no such queue", None)
-    rig_.router.wait_log(f"Auto Link Activation Failed. no such queue '{direction}' on container broker")
+    host.router.wait_log(f"Auto Link Activation Failed. no such queue '{direction}' on container broker")
     again = container.link_attached(answer=False, timeout=3 + LATE)
     assert time.monotonic() - refused > 1.5
     assert again.name != link.name
-    assert rig_.row(direction)["lastError"] == "no such queue"
+    assert host.row(direction)["lastError"] == "no such queue"
     accept(again)
-    assert rig_.wait(direction, "active")["lastError"] is None
+    assert host.wait(direction, "active")["lastError"] is None
     again.send_detach()
     again.wait_detached()
     detached = time.monotonic()
-    rig_.wait(direction, "failed")
-    wanted = PeerReceiver if direction == "out" else PeerSender
+    host.wait(direction, "failed")
+    wanted = Receiver if direction == "out" else Sender
     assert isinstance(container.link_attached(timeout=6 + LATE), wanted)
     assert time.monotonic() - detached > 4
 
 
-def test_the_loss_of_the_connection(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(auto_link("out"), auto_link("in"))
-    container = rig_.container()
+def test_lost_connection_deactivates_auto_links(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(auto_link("out"), auto_link("in"))
+    container = host.container()
     found = links(container, answer=False)
     refuse(found["out"], "amqp:not-found", "gone")
     accept(found["in"])
-    rig_.wait("out", "failed")
-    rig_.wait("in", "active")
+    host.wait("out", "failed")
+    host.wait("in", "active")
     container.drop()
     for name in ("in", "out"):
-        row = rig_.wait(name, "inactive")
+        row = host.wait(name, "inactive")
         assert (row["linkRef"], row["lastError"]) == (None, None)
-        rig_.router.wait_log(f"Auto Link Deactivated '{name}' on container broker")
-    again = rig_.container()
+        host.router.wait_log(f"Auto Link Deactivated '{name}' on container broker")
+    again = host.container()
     assert sorted(links(again)) == ["in", "out"]
 
 
-def test_created_and_deleted(rig: Callable[..., Rig]) -> None:
-    rig_ = rig()
-    container = rig_.container()
-    made = rig_.management.create(KIND, "made", address="x", direction="out", containerId="broker", fallback=False)
+def test_auto_link_created_by_management_can_be_deleted(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router()
+    container = host.container()
+    made = host.management.create(KIND, "made", address="x", direction="out", containerId="broker", fallback=False)
     assert (made["phase"], made["dir"], made["addr"], made["operStatus"]) == (0, "out", "x", "attaching")
     link = links(container, 1)["out"]
-    rig_.wait("made", "active")
-    assert rig_.management.query("router")[0]["autoLinkCount"] == 1
-    rig_.management.delete(KIND, "made")
+    host.wait("made", "active")
+    assert host.management.query("router")[0]["autoLinkCount"] == 1
+    host.management.delete(KIND, "made")
     assert link.wait_detached() is None
     link.send_detach()
-    assert rig_.management.query(KIND) == []
-    rows = rig_.management.query("router.address")
+    assert host.management.query(KIND) == []
+    rows = host.management.query("router.address")
     poll(lambda: "M0x" not in [row["name"] for row in rows], "the address is gone")
-    rig_.management.create(KIND, "again", addr="x", dir="in", containerId="broker")
-    assert isinstance(container.link_attached(), PeerSender)
+    host.management.create(KIND, "again", addr="x", dir="in", containerId="broker")
+    assert isinstance(container.link_attached(), Sender)
 
 
 @pytest.mark.parametrize(
@@ -257,24 +257,24 @@ def test_created_and_deleted(rig: Callable[..., Rig]) -> None:
         ),
     ],
 )
-def test_refused(start: Start, attributes: dict[str, Any], text: str) -> None:
-    management = Management(AmqpPeer.opened(next(iter(start([listener()], 1).ports.values()))))
-    with pytest.raises(ManagementStatusError) as caught:
+def test_invalid_auto_link_is_refused(start: Start, attributes: dict[str, Any], text: str) -> None:
+    management = Management(Peer.opened(next(iter(start([listener()], 1).ports.values()))))
+    with pytest.raises(ManagementError) as caught:
         management.create(KIND, "x", **attributes)
     assert (caught.value.code, caught.value.description) == (400, text)
 
 
-def test_phases(rig: Callable[..., Rig]) -> None:
+def test_phases_route_through_two_brokers(start_router: Callable[..., AutoLinkRouter]) -> None:
     """A message passes through a chain of two brokers."""
-    rig_ = rig(
+    host = start_router(
         ("address", {"prefix": "chain", "ingressPhase": 0, "egressPhase": 2}),
         auto_link("out", "chain", name="out0", phase=0, containerId="one"),
         auto_link("in", "chain", name="in1", phase=1, containerId="one"),
         auto_link("out", "chain", name="out1", phase=1, containerId="two"),
         auto_link("in", "chain", name="in2", phase=2, containerId="two"),
     )
-    one, two = links(rig_.container("one")), links(rig_.container("two"))
-    client = rig_.client()
+    one, two = links(host.container("one")), links(host.container("two"))
+    client = host.client()
     receiver = client.receiver("chain", credit=10)
     sender = client.sender("chain")
     sender.send(message.message("step"), settled=True)
@@ -287,16 +287,16 @@ def test_phases(rig: Callable[..., Rig]) -> None:
     assert bodies([receiver.next()]) == ["step"]
 
 
-def test_fallback(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(
+def test_fallback_auto_links_use_fallback_address(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(
         ("address", {"prefix": "f", "enableFallback": True}),
         auto_link("out", "f", fallback=True),
         auto_link("in", "f", fallback=True),
     )
-    found = links(rig_.container())
+    found = links(host.container())
     found["out"].flow(10)
-    rig_.wait("out", "active")
-    client = rig_.client()
+    host.wait("out", "active")
+    client = host.client()
     sender = client.sender("f")
     sender.send(message.message("kept"), settled=True)
     kept = found["out"].next()
@@ -311,28 +311,28 @@ def test_fallback(rig: Callable[..., Rig]) -> None:
     sender.send(message.message("direct"), settled=True)
     assert bodies([receiver.next()]) == ["direct"]
     assert len(found["out"].deliveries) == 1
-    assert {row["name"] for row in rig_.management.query("router.address")} >= {"M0f", "MFf"}
+    assert {row["name"] for row in host.management.query("router.address")} >= {"M0f", "MFf"}
 
 
-def test_a_queue_in_shards(rig: Callable[..., Rig]) -> None:
+def test_sharded_queue_spreads_and_collects_messages(start_router: Callable[..., AutoLinkRouter]) -> None:
     """Producers spread over the shards, and one consumer drains all of them while a shard comes and goes."""
     shards = [
         auto_link(way, "q.s", name=f"{way}-{broker}", containerId=broker) for broker in "ab" for way in ("in", "out")
     ]
-    rig_ = rig(WAYPOINT, *shards)
-    first = links(rig_.container("a"))
+    host = start_router(WAYPOINT, *shards)
+    first = links(host.container("a"))
     first["out"].flow(100)
-    client = rig_.client()
+    client = host.client()
     receiver = client.receiver("q.s", credit=100)
     sender = client.sender("q.s")
     sender.send(message.message("1"))
     assert bodies([first["out"].next()]) == ["1"]
-    other = rig_.container("b")
+    other = host.container("b")
     second = links(other)
     second["out"].flow(100)
-    rig_.wait("out-b", "active")
+    host.wait("out-b", "active")
     second["out"].peer.barrier()
-    rig_.client().receiver("unrelated")
+    host.client().receiver("unrelated")
     for number in range(2, 8):
         sender.send(message.message(str(number)))
     poll(lambda: [link.peer.read_available() for link in (first["out"], second["out"])] and
@@ -345,14 +345,14 @@ def test_a_queue_in_shards(rig: Callable[..., Rig]) -> None:
             shard["in"].send(delivery.payload, settled=True)
     assert sorted(bodies(receiver.receive(7))) == [str(number) for number in range(1, 8)]
     other.close()
-    rig_.wait("out-b", "inactive")
+    host.wait("out-b", "inactive")
     sender.send(message.message("8"))
     poll(lambda: first["out"].peer.read_available() or bodies(first["out"].deliveries)[-1] == "8", "the one that stays")
 
 
 @pytest.mark.disturbs("a worker is killed")
-def test_over_a_connector_and_after_the_death_of_a_worker(start: Start) -> None:
-    broker = ScriptedBroker()
+def test_auto_link_over_connector_survives_worker_kill(start: Start) -> None:
+    broker = Broker()
     try:
         sections = [
             listener("clients"),
@@ -373,13 +373,13 @@ def test_over_a_connector_and_after_the_death_of_a_worker(start: Start) -> None:
         broker.close()
 
 
-def test_reload(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(auto_link("out", "a"), auto_link("in", "b"))
-    container = rig_.container()
+def test_reload_replaces_changed_auto_link_only(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(auto_link("out", "a"), auto_link("in", "b"))
+    container = host.container()
     found = links(container)
     own = [listener("clients"), listener("brokers", role="route-container")]
-    rig_.router.configure([*own, auto_link("out", "a", externalAddress="c"), auto_link("in", "b")])
-    plan = rig_.management.call("RELOAD")
+    host.router.configure([*own, auto_link("out", "a", externalAddress="c"), auto_link("in", "b")])
+    plan = host.management.call("RELOAD")
     assert [(change["kind"], list(change["attributes"])) for change in plan["changes"]] == [
         ("update", ["externalAddress"])
     ]

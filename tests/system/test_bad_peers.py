@@ -71,7 +71,7 @@ BAD_FRAMES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", list(BAD_FRAMES))
-def test_malformed_frames_end_the_connection(dial: Connect, name: str) -> None:
+def test_malformed_frame_ends_connection(dial: Connect, name: str) -> None:
     peer = dial()
     peer.raw(AMQP_HEADER + frame_octets(OPEN))
     assert peer.read_octets(8) == AMQP_HEADER
@@ -84,20 +84,20 @@ def test_malformed_frames_end_the_connection(dial: Connect, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(BAD_FRAMES))
-def test_malformed_frames_in_place_of_open(dial: Connect, name: str) -> None:
+def test_malformed_frame_before_open_ends_connection(dial: Connect, name: str) -> None:
     peer = dial()
     peer.raw(AMQP_HEADER + BAD_FRAMES[name])
     peer.read_rest()
 
 
 @pytest.mark.parametrize("name", ["size huge", "no performative", "list32 size huge", "unknown frame type"])
-def test_malformed_sasl_frames(dial: Connect, name: str) -> None:
+def test_malformed_sasl_frame_ends_connection(dial: Connect, name: str) -> None:
     peer = dial()
     peer.raw(SASL_HEADER + BAD_FRAMES[name])
     peer.read_rest()
 
 
-def test_random_octets(dial: Connect) -> None:
+def test_random_octets_end_connection(dial: Connect) -> None:
     dice = random.Random(7)
     for _ in range(30):
         peer = dial()
@@ -108,7 +108,7 @@ def test_random_octets(dial: Connect) -> None:
         peer.read_rest()
 
 
-def test_a_valid_conversation_cut_anywhere(dial: Connect, fresh: Fresh) -> None:
+def test_valid_conversation_cut_anywhere_is_tolerated(dial: Connect, fresh: Fresh) -> None:
     attach = Performative("attach", name="l", handle=0, role=False, target=Described(ULong(0x29), [fresh()]))
     octets = AMQP_HEADER + frame_octets(OPEN) + frame_octets(BEGIN) + frame_octets(attach.encode())
     for cut in range(1, len(octets), 3):
@@ -117,7 +117,7 @@ def test_a_valid_conversation_cut_anywhere(dial: Connect, fresh: Fresh) -> None:
         peer.drop()
 
 
-def test_octet_by_octet(dial: Connect) -> None:
+def test_input_octet_by_octet_is_processed(dial: Connect) -> None:
     peer = dial()
     for octet in AMQP_HEADER + frame_octets(OPEN) + frame_octets(BEGIN) + frame_octets(Performative("close").encode()):
         peer.raw(bytes([octet]))
@@ -126,7 +126,7 @@ def test_octet_by_octet(dial: Connect) -> None:
     peer.expect("close")
 
 
-def test_slow_loris_is_cut_off(dial: Connect) -> None:
+def test_slow_loris_connection_is_closed(dial: Connect) -> None:
     """A peer that sends single octets never completes its open. The handshake timer ends its connection."""
     peer = dial("hasty")
     begun = time.monotonic()
@@ -140,7 +140,7 @@ def test_slow_loris_is_cut_off(dial: Connect) -> None:
     assert time.monotonic() - begun < 5
 
 
-def test_window_violation(connect: Connect, fresh: Fresh) -> None:
+def test_window_violation_ends_session_or_connection(connect: Connect, fresh: Fresh) -> None:
     """Frames beyond the session window end the session or the connection, and do not fill memory."""
     sender, _receiver = pair(connect, fresh(), credit=0, into="bounded")
     peer = sender.peer
@@ -155,7 +155,7 @@ def test_window_violation(connect: Connect, fresh: Fresh) -> None:
         return  # the router closed or stopped reading: both bound memory
 
 
-def test_receiver_that_never_reads(connect: Connect, router: Router, fresh: Fresh) -> None:
+def test_receiver_that_never_reads_costs_bounded_memory(connect: Connect, router: Router, fresh: Fresh) -> None:
     """Deliveries held for a receiver that grants credit and never reads are limited, and other clients are served."""
     address = fresh()
     deaf = AmqpPeer.opened(router.port, receive_buffer=4096)
@@ -174,7 +174,7 @@ def test_receiver_that_never_reads(connect: Connect, router: Router, fresh: Fres
     deaf.drop(reset=True)
 
 
-def test_peer_that_asks_and_never_reads(connect: Connect, router: Router) -> None:
+def test_flow_requests_without_reading_cost_bounded_memory(connect: Connect, router: Router) -> None:
     """If replies to flows are not read, the router stops reading instead of queueing all of them."""
     peer = connect()
     asks = frame_octets(
@@ -192,7 +192,7 @@ def test_peer_that_asks_and_never_reads(connect: Connect, router: Router) -> Non
     peer.drop(reset=True)
 
 
-def test_endless_stream_without_consumer_credit(connect: Connect, router: Router, fresh: Fresh) -> None:
+def test_endless_stream_without_credit_costs_bounded_memory(connect: Connect, router: Router, fresh: Fresh) -> None:
     """A never-ending delivery without credit stays within memory limits (routing-semantics.md S-3, improved)."""
     sender, _receiver = pair(connect, fresh(), credit=0)
     before = router.memory()
@@ -204,7 +204,7 @@ def test_endless_stream_without_consumer_credit(connect: Connect, router: Router
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "fin"])
-def test_sender_vanishing_mid_message(connect: Connect, fresh: Fresh, reset: bool) -> None:
+def test_sender_vanishing_mid_message_aborts_delivery(connect: Connect, fresh: Fresh, reset: bool) -> None:
     address = fresh()
     sender, receiver = pair(connect, address)
     sender.send(message.data(bytes(500_000))[:200_000], more=True)
@@ -215,7 +215,7 @@ def test_sender_vanishing_mid_message(connect: Connect, fresh: Fresh, reset: boo
     pass_one(connect().sender(address), receiver)
 
 
-def test_receiver_vanishing_while_written_to(connect: Connect, fresh: Fresh) -> None:
+def test_receiver_vanishing_during_output_gives_outcomes(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, credit=200)
     numbers = [sender.send(message.data(bytes(20_000))) for _ in range(50)]
@@ -224,7 +224,7 @@ def test_receiver_vanishing_while_written_to(connect: Connect, fresh: Fresh) -> 
     assert {sender.outcome(number).name for number in numbers} <= {"modified", "released"}
 
 
-def test_many_links_and_sessions_at_once(connect: Connect, fresh: Fresh) -> None:
+def test_hundreds_of_links_on_one_connection_attach(connect: Connect, fresh: Fresh) -> None:
     peer = connect()
     address = fresh()
     for _ in range(20):
@@ -237,14 +237,14 @@ def test_many_links_and_sessions_at_once(connect: Connect, fresh: Fresh) -> None
     peer.drop()
 
 
-def test_half_closed_connection(connect: Connect, fresh: Fresh) -> None:
+def test_half_closed_connection_is_closed(connect: Connect, fresh: Fresh) -> None:
     """The router closes the connection of a peer that has closed its sending side."""
     receiver = connect().receiver(fresh(), 5)
     receiver.peer.socket.shutdown(socket.SHUT_WR)
     receiver.peer.expect_end()
 
 
-def test_a_storm_of_connections(router: Router) -> None:
+def test_connection_storm_is_survived(router: Router) -> None:
     """Hundreds of connections are opened and dropped from parallel threads."""
 
     def storm(failures: list[BaseException]) -> None:
@@ -266,7 +266,7 @@ def test_a_storm_of_connections(router: Router) -> None:
     assert not failures
 
 
-def test_nothing_is_left_of_them(management: Management) -> None:
+def test_bad_peers_leave_no_connections(management: Management) -> None:
     """After the tests above only the connections of the pair of this test and of the manager are left."""
     poll(
         lambda: len(without_bystanders(management.query("connection", "container"))) <= 3,

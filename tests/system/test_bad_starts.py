@@ -22,7 +22,7 @@ def taken() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-def fails(directory: Path, text: str) -> str:
+def expect_failed_start(directory: Path, text: str) -> str:
     """Start with this configuration, and return the log of the failed start: exit code 1, nothing left."""
     router = Router(directory, [], text=text)
     router.spawn()
@@ -37,14 +37,16 @@ def fails(directory: Path, text: str) -> str:
     return router.log
 
 
-def test_port_taken(tmp_path: Path, taken: int) -> None:
-    log = fails(tmp_path, render([("router", {"id": "X"}), ("listener", {"host": "127.0.0.1", "port": taken})]))
+def test_taken_port_of_first_listener_fails_start(tmp_path: Path, taken: int) -> None:
+    log = expect_failed_start(
+        tmp_path, render([("router", {"id": "X"}), ("listener", {"host": "127.0.0.1", "port": taken})])
+    )
     assert f"127.0.0.1:{taken}" in log
     assert re.search(r"in use", log)
     assert "required listener failed" in log
 
 
-def test_port_of_a_later_listener_taken(start: Start, taken: int) -> None:
+def test_taken_port_of_later_listener_is_logged(start: Start, taken: int) -> None:
     """Only the first listener is required; a later one is logged as failed."""
     port = free_port()
     text = (
@@ -93,9 +95,9 @@ SYNTAX: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize("name", list(FAULTS))
-def test_faulty_configuration(tmp_path: Path, name: str) -> None:
+def test_faulty_configuration_is_named(tmp_path: Path, name: str) -> None:
     text, named = FAULTS[name]
-    log = fails(tmp_path, text)
+    log = expect_failed_start(tmp_path, text)
     assert re.search(named, log), log
     assert str(tmp_path / "sluice.conf") in log or "sluice.conf" in log or name == "empty host in failoverUrls"
 
@@ -103,17 +105,17 @@ def test_faulty_configuration(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", list(SYNTAX))
 def test_syntax_errors_name_file_and_line(tmp_path: Path, name: str) -> None:
     text, line = SYNTAX[name]
-    log = fails(tmp_path, text)
+    log = expect_failed_start(tmp_path, text)
     assert "sluice.conf" in log
     numbers = {int(found) for found in re.findall(r"(?:line |sluice\.conf:)(\d+)", log)}
     assert numbers & {line, line + 1}, log
 
 
-def test_empty_file(tmp_path: Path) -> None:
-    assert "Configuration file was empty" in fails(tmp_path, "")
+def test_empty_file_fails_start(tmp_path: Path) -> None:
+    assert "Configuration file was empty" in expect_failed_start(tmp_path, "")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file_fails_start(tmp_path: Path) -> None:
     found = subprocess.run(
         [*command(), "run", "-c", str(tmp_path / "none.conf")],
         capture_output=True,
@@ -127,7 +129,7 @@ def test_missing_file(tmp_path: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
-def test_only_comments_starts_with_defaults(tmp_path: Path) -> None:
+def test_configuration_without_listener_starts(tmp_path: Path) -> None:
     """A router section without listener is valid. Without the section the router would use the default port."""
     router = Router(tmp_path, [], text="# nothing\n\nrouter {\n    id: Q\n    workerThreads: 1\n}\n")
     router.spawn()
@@ -138,7 +140,7 @@ def test_only_comments_starts_with_defaults(tmp_path: Path) -> None:
         router.kill()
 
 
-def test_no_permission_for_the_file(tmp_path: Path) -> None:
+def test_unreadable_file_fails_start(tmp_path: Path) -> None:
     """A directory in place of the file is unreadable even for root."""
     (tmp_path / "sluice.conf").mkdir()
     found = subprocess.run(
@@ -153,12 +155,14 @@ def test_no_permission_for_the_file(tmp_path: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
-def test_address_that_is_not_ours(tmp_path: Path) -> None:
+def test_foreign_listener_address_fails_start(tmp_path: Path) -> None:
     """The address 192.0.2.1 is on no machine; a forbidden address fails in the same way."""
-    log = fails(tmp_path, render([("router", {"id": "X"}), ("listener", {"host": "192.0.2.1", "port": 0})]))
+    log = expect_failed_start(
+        tmp_path, render([("router", {"id": "X"}), ("listener", {"host": "192.0.2.1", "port": 0})])
+    )
     assert "192.0.2.1" in log
 
 
-def test_unwritable_log_file(tmp_path: Path) -> None:
+def test_unwritable_log_file_fails_start(tmp_path: Path) -> None:
     text = render([("router", {"id": "X"}), listener(), ("log", {"module": "DEFAULT", "outputFile": "/nowhere/x.log"})])
-    assert "/nowhere/x.log" in fails(tmp_path, text)
+    assert "/nowhere/x.log" in expect_failed_start(tmp_path, text)

@@ -65,7 +65,7 @@ def client(made: Pki, peers: list[Peer]) -> Client:
     return connected
 
 
-def test_user_is_the_subject_in_the_form_of_rfc_2253(start: Start, made: Pki, client: Client) -> None:
+def test_user_is_subject_in_rfc_2253_form(start: Start, made: Pki, client: Client) -> None:
     router = start([*secure(made), listener()])
     for subject in SUBJECTS:
         client(router, subject)
@@ -86,7 +86,7 @@ def policy(*users: str, **group: Any) -> list[Section]:
     return [("policy", {"enableVhostPolicy": True}), ("vhost", vhost)]
 
 
-def test_policy_names_users_in_the_form_of_rfc_2253(start: Start, made: Pki, client: Client) -> None:
+def test_policy_names_users_in_rfc_2253_form(start: Start, made: Pki, client: Client) -> None:
     """`${user}` has this form as well; a certificate with the same attributes in another structure is another user."""
     router = start([*secure(made), *policy(SUBJECTS[ALICE], SUBJECTS[MUELLER], SUBJECTS[ONE_RDN])])
     for subject in (ALICE, MUELLER, ONE_RDN):
@@ -98,7 +98,7 @@ def test_policy_names_users_in_the_form_of_rfc_2253(start: Start, made: Pki, cli
         assert closed == ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
 
 
-def test_user_id_of_messages_in_the_form_of_rfc_2253_is_the_own_one(start: Start, made: Pki, client: Client) -> None:
+def test_message_user_id_in_rfc_2253_form_is_accepted(start: Start, made: Pki, client: Client) -> None:
     router = start([*secure(made), *policy("*")])
     peer = client(router, ALICE)
     sender, receiver = peer.sender("box", credit=False), peer.receiver("box", 10)
@@ -108,7 +108,7 @@ def test_user_id_of_messages_in_the_form_of_rfc_2253_is_the_own_one(start: Start
         assert (outcome.name, outcome.error) == ("rejected", FORBIDDEN)
 
 
-def test_allowed_routers_are_named_in_the_form_of_rfc_2253(start: Start, made: Pki) -> None:
+def test_allowed_routers_are_named_in_rfc_2253_form(start: Start, made: Pki) -> None:
     name = SUBJECTS[MUELLER].replace("\\", r"\\")  # escaped for the configuration file
     allowed = secure(made, role="inter-router", allowedRouters=f"{name} => B")
     a = start([("router", {"mode": "interior", "id": "A"}), listener(), *allowed])

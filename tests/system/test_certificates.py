@@ -65,9 +65,7 @@ def users(router: Router) -> list[str | None]:
     ("letters", "user"),
     [("i", SPIFFE), ("d", "shop.example"), ("e", "shop@example.org"), ("di", f"shop.example;{SPIFFE}")],
 )
-def test_uid_format_with_letters_of_alternative_names_names_the_user(
-    start: Start, made: Pki, letters: str, user: str
-) -> None:
+def test_uid_format_with_alternative_names_gives_user(start: Start, made: Pki, letters: str, user: str) -> None:
     """The first name of each kind counts, and no subject is needed."""
     names = f"IP:127.0.0.1,DNS:shop.example,DNS:other.example,URI:{SPIFFE},URI:spiffe://x,email:shop@example.org"
     client = made.issue("shop", "/", names=names)
@@ -77,7 +75,7 @@ def test_uid_format_with_letters_of_alternative_names_names_the_user(
 
 
 @pytest.mark.parametrize("names", ["DNS:shop.example", "URI:spiffe://net.example/a b", "email:spiffe://x"])
-def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, made: Pki, names: str) -> None:
+def test_uid_format_without_matching_name_refuses_client(start: Start, made: Pki, names: str) -> None:
     """A name with a blank is not a URI: it could be taken for two names."""
     client = made.issue("nameless", "/", names=names)
     router = start([profile(made, uidFormat="i"), mutual(), listener()])
@@ -86,7 +84,7 @@ def test_uid_format_without_such_a_name_refuses_a_nameless_client(start: Start, 
 
 
 @contextmanager
-def served(context: ssl.SSLContext) -> Iterator[int]:
+def tls_server(context: ssl.SSLContext) -> Iterator[int]:
     """Yield the port of a TLS server that completes the handshake with any client."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -109,12 +107,12 @@ def served(context: ssl.SSLContext) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("names", "taken"), [(None, True), ("DNS:localhost", True), ("IP:127.0.0.1", False), (f"URI:{SPIFFE}", False)]
 )
-def test_connector_compares_the_common_name_only_without_alternative_names(
+def test_connector_uses_common_name_without_alternative_names(
     start: Start, made: Pki, names: str | None, taken: bool
 ) -> None:
     """Alternative names of another kind also exclude the common name (RFC 9525)."""
     own = made.issue("named", "/CN=localhost", names=names)
-    with served(made.server_context(own)) as port:
+    with tls_server(made.server_context(own)) as port:
         place = {"host": "localhost", "port": port, "sslProfile": "p"}
         router = start([profile(made), ("connector", place), listener()])
         if taken:
@@ -125,7 +123,7 @@ def test_connector_compares_the_common_name_only_without_alternative_names(
 
 
 @pytest.mark.parametrize(("later", "reason"), [(False, "has expired on"), (True, "is not valid before")])
-def test_certificate_out_of_its_time_replaces_no_good_one(
+def test_untimely_certificate_does_not_replace_valid_one(
     start: Start, made: Pki, tmp_path: Path, later: bool, reason: str
 ) -> None:
     directory = tmp_path / "secret"
@@ -144,7 +142,7 @@ def test_certificate_out_of_its_time_replaces_no_good_one(
     opened(router, made, made.client).drop()
 
 
-def test_list_that_is_out_of_date_is_called_so(start: Start, made: Pki, tmp_path: Path) -> None:
+def test_outdated_revocation_list_is_named(start: Start, made: Pki, tmp_path: Path) -> None:
     """The log names the outdated list, and the client is not told that its certificate has expired."""
     trusted = tmp_path / "trusted.pem"
     yesterday = datetime.now(tz=UTC) - timedelta(days=1)
@@ -177,7 +175,7 @@ def stapling(issued: Issued, status: Path) -> Iterator[tuple[int, subprocess.Pop
 
 
 @pytest.mark.parametrize("revoked", [False, True])
-def test_connector_refuses_a_server_that_staples_its_revocation(
+def test_connector_refuses_server_with_stapled_revocation(
     start: Start, tmp_path_factory: pytest.TempPathFactory, revoked: bool
 ) -> None:
     made = pki(tmp_path_factory.getbasetemp(), f"stapling-{revoked}")
@@ -194,7 +192,9 @@ def test_connector_refuses_a_server_that_staples_its_revocation(
 
 
 @pytest.mark.parametrize("what", ["keep", "close"])
-def test_connection_of_a_certificate_that_is_revoked(start: Start, made: Pki, tmp_path: Path, what: str) -> None:
+def test_connection_with_revoked_certificate_follows_setting(
+    start: Start, made: Pki, tmp_path: Path, what: str
+) -> None:
     """Connections of other certificates stay; revocation lists also apply to intermediate authorities."""
     trusted = tmp_path / "trusted.pem"
     below = made.below(f"intermediate-{what}")
@@ -220,7 +220,7 @@ def test_connection_of_a_certificate_that_is_revoked(start: Start, made: Pki, tm
         peer.drop()
 
 
-def test_revoked_connections_are_closed_when_the_profile_says_so_later(start: Start, made: Pki, tmp_path: Path) -> None:
+def test_revoked_connection_closes_after_setting_changes(start: Start, made: Pki, tmp_path: Path) -> None:
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(made.trusted.read_bytes() + made.revocations())
     router = start([profile(made, caCertFile=trusted), mutual(), listener()])
@@ -244,18 +244,18 @@ def get(router: Router, made: Pki, client: Issued) -> bytes:
         return octets
 
 
-class ListServer:
+class RevocationListServer:
     """An HTTP server for a revocation list; without one it responds with an error."""
 
     def __init__(self) -> None:
         self.octets: bytes | None = None
         self.asked = 0
-        served = self
+        server = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class RevocationListHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                served.asked += 1
-                body = served.octets
+                server.asked += 1
+                body = server.octets
                 self.send_response(200 if body is not None else 503)
                 self.send_header("Content-Length", str(len(body or b"")))
                 self.end_headers()
@@ -264,7 +264,7 @@ class ListServer:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's parameter name
                 """Log nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), RevocationListHandler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @property
@@ -277,13 +277,15 @@ class ListServer:
 
 
 @pytest.fixture
-def list_server() -> Iterator[ListServer]:
-    server = ListServer()
+def list_server() -> Iterator[RevocationListServer]:
+    server = RevocationListServer()
     yield server
     server.close()
 
 
-def test_lists_from_a_url_are_demanded_kept_and_renewed(start: Start, made: Pki, list_server: ListServer) -> None:
+def test_revocation_list_from_url_is_required_and_renewed(
+    start: Start, made: Pki, list_server: RevocationListServer
+) -> None:
     """Without a list, clients are refused. A list that cannot be renewed stays valid; a new one closes connections."""
     soon = datetime.now(tz=UTC) + timedelta(seconds=40)
     revoked, other = made.issue("by-url", "/CN=by-url"), made.issue("by-url-other", "/CN=other")

@@ -72,7 +72,7 @@ def offered(peer: AmqpPeer) -> list[str]:
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
 
-def test_mechanisms_with_binding_are_offered_over_tls_only(server: Router, made: Pki) -> None:
+def test_binding_mechanisms_are_offered_over_tls_only(server: Router, made: Pki) -> None:
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         with secured(server, made, "all", version) as peer:
             assert offered(peer) == [*BOUND, *SCRAM, "PLAIN"]
@@ -94,7 +94,7 @@ def test_mechanisms_with_binding_are_offered_over_tls_only(server: Router, made:
         ("SCRAM-SHA-256-PLUS", (b"n,,", b"p=tls-unique,,"), "the channel binding is not tls-exporter"),
     ],
 )
-def test_client_that_was_offered_less_is_refused(
+def test_client_with_wrong_binding_flag_is_refused(
     server: Router, made: Pki, mechanism: str, change: tuple[bytes, bytes], reason: str
 ) -> None:
     first = ScramClient("SCRAM-SHA-256", "guest", "secret").response.replace(*change, 1)
@@ -123,7 +123,7 @@ def connector(server: Router, port: int, made: Pki, **attributes: object) -> lis
         ("web", "TLSv1.3", {"websockets": True}, "SCRAM-SHA-512-PLUS"),
     ],
 )
-def test_connector_binds_its_login_where_it_is_offered(
+def test_connector_uses_offered_channel_binding(
     start: Start, server: Router, made: Pki, name: str, version: str, attributes: dict[str, object], mechanism: str
 ) -> None:
     _, *rest = connector(server, server.ports[name], made, **attributes)
@@ -134,7 +134,7 @@ def test_connector_binds_its_login_where_it_is_offered(
     assert (row["sasl"], row["isAuthenticated"]) == (mechanism, True)
 
 
-class Interceptor:
+class TlsInterceptor:
     """A TLS relay between client and server whose certificate the client trusts."""
 
     def __init__(self, made: Pki, port: int, change: tuple[bytes, bytes] | None) -> None:
@@ -175,7 +175,7 @@ def _pump(source: ssl.SSLSocket, sink: ssl.SSLSocket, change: tuple[bytes, bytes
 
 @contextmanager
 def intercepted(made: Pki, server: Router, name: str, change: tuple[bytes, bytes] | None) -> Iterator[int]:
-    between = Interceptor(made, server.ports[name], change)
+    between = TlsInterceptor(made, server.ports[name], change)
     yield between.port
     between.close()
 
@@ -188,7 +188,7 @@ def intercepted(made: Pki, server: Router, name: str, change: tuple[bytes, bytes
         ("unbound", None, None),
     ],
 )
-def test_interceptor_with_a_good_certificate_gets_nobody_in(
+def test_interceptor_with_trusted_certificate_is_detected(
     start: Start, server: Router, made: Pki, name: str, change: tuple[bytes, bytes] | None, reason: str | None
 ) -> None:
     """The last case shows that the attack succeeds without binding."""

@@ -12,7 +12,7 @@ from tests.system.router import SETTINGS, Router, listener
 PATIENCE = 20.0
 
 
-def test_messages_cross_the_router(router: Router, fresh: Fresh) -> None:
+def test_messages_between_two_clients_arrive(router: Router, fresh: Fresh) -> None:
     """Each client has its own connection, so that with three workers deliveries cross them."""
     url, address = f"amqp://127.0.0.1:{router.port}", fresh()
     large = b"x" * 1_000_000
@@ -32,7 +32,7 @@ def test_messages_cross_the_router(router: Router, fresh: Fresh) -> None:
         assert receiver.receive(timeout=PATIENCE).octets == large
 
 
-def test_nobody_receives(router: Router, fresh: Fresh) -> None:
+def test_message_without_consumer_is_released(router: Router, fresh: Fresh) -> None:
     with connect(f"127.0.0.1:{router.port}", timeout=PATIENCE) as connection:
         sender = connection.sender(None)
         assert sender.send(Message("x", to=fresh()), timeout=PATIENCE) == Released()
@@ -40,7 +40,7 @@ def test_nobody_receives(router: Router, fresh: Fresh) -> None:
             connection.sender("unavailable.x", timeout=PATIENCE)
 
 
-def test_a_request_and_its_answer(router: Router, fresh: Fresh) -> None:
+def test_request_with_dynamic_reply_address_is_answered(router: Router, fresh: Fresh) -> None:
     """Server and client are two tasks of one connection; the client's address is dynamic."""
     address = fresh()
 
@@ -69,12 +69,12 @@ def test_a_request_and_its_answer(router: Router, fresh: Fresh) -> None:
     asyncio.run(main())
 
 
-def up(receiver: Receiver, sender: Sender) -> bool:
+def links_usable(receiver: Receiver, sender: Sender) -> bool:
     """Return whether both links are usable."""
     return receiver.state.attached and sender.state.ready
 
 
-def test_a_router_that_starts_again(start: Start) -> None:
+def test_restarted_router_gets_links_attached_again(start: Start) -> None:
     """Both links are attached to the restarted router, and no message is sent twice."""
     sections = [listener(), *SETTINGS]
     first = start(sections)
@@ -84,10 +84,10 @@ def test_a_router_that_starts_again(start: Start) -> None:
         sender.send(Message(1), settled=True, timeout=PATIENCE)
         assert receiver.receive(timeout=PATIENCE).message.body == 1
         first.stop()
-        while up(receiver, sender):
+        while links_usable(receiver, sender):
             connection.poll(0.02)
         start([("listener", {"host": "127.0.0.1", "port": port}), *SETTINGS])
-        while not up(receiver, sender):
+        while not links_usable(receiver, sender):
             connection.poll(0.02)
         sender.send(Message(2), settled=True, timeout=PATIENCE)
         assert receiver.receive(timeout=PATIENCE).message.body == 2

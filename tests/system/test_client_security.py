@@ -54,7 +54,7 @@ def with_certificate(made: Pki) -> Tls:
 
 
 #: Listener, options of `connect` besides TLS, expected user and mechanism.
-WAYS = [
+LOGIN_CASES = [
     ("people", {"login": LOGIN}, (USER, SCRAM[0])),
     *(("people", {"login": LOGIN, "mechanisms": [name]}, (USER, name)) for name in (*SCRAM[1:], "PLAIN")),
     ("tokens", {"token": token}, ("alice", "OAUTHBEARER")),
@@ -63,8 +63,10 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "seen"), WAYS)
-def test_each_mechanism(router: Router, made: Pki, name: str, options: dict[str, Any], seen: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("name", "options", "seen"), LOGIN_CASES)
+def test_mechanism_of_each_listener_logs_in(
+    router: Router, made: Pki, name: str, options: dict[str, Any], seen: tuple[str, str]
+) -> None:
     where = url(router, name)
     with connect(where, timeout=PATIENCE, container="c", tls=trusting(made), **options):
         assert logins(router)["c"] == (*seen, True)
@@ -76,7 +78,7 @@ def test_each_mechanism(router: Router, made: Pki, name: str, options: dict[str,
     asyncio.run(main())
 
 
-def test_user_and_password_of_the_url(router: Router, made: Pki) -> None:
+def test_user_and_password_in_url_are_used(router: Router, made: Pki) -> None:
     where = url(router, "people", f"{USER}:{PASSWORD}@")
     with connect(where, timeout=PATIENCE, container="u", tls=trusting(made)):
         assert logins(router)["u"] == (USER, SCRAM[0], True)
@@ -87,7 +89,7 @@ def test_user_and_password_of_the_url(router: Router, made: Pki) -> None:
         assert logins(router)["b"] == (USER, "PLAIN", False)
 
 
-def test_a_certificate(router: Router, made: Pki) -> None:
+def test_client_certificate_logs_in(router: Router, made: Pki) -> None:
     """The key may have a password. Without certificate the router refuses the client, and the error says so."""
     where = url(router, "certificates")
     locked = trusting(made, certificate=made.server.certificate, key=made.locked_key(), password=KEY_PASSWORD)
@@ -111,7 +113,7 @@ def test_a_certificate(router: Router, made: Pki) -> None:
         ("anybody", {"login": LOGIN}, "the peer offers ANONYMOUS"),
     ],
 )
-def test_refused(router: Router, made: Pki, name: str, options: dict[str, Any], text: str) -> None:
+def test_refused_login_is_not_retried(router: Router, made: Pki, name: str, options: dict[str, Any], text: str) -> None:
     """A failed login would fail again, so there is no retry."""
     again = Backoff(first=0.01)
     with pytest.raises(ConnectionFailedError, match=text) as caught:
@@ -125,7 +127,7 @@ def test_refused(router: Router, made: Pki, name: str, options: dict[str, Any], 
     asyncio.run(main())
 
 
-def test_whom_it_trusts(router: Router, made: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_server_certificate_is_verified(router: Router, made: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
     others = pki(tmp_path_factory.getbasetemp(), "others")
     cases = [
         (url(router, "anybody"), Tls(ca_file=others.trusted), "is not trusted: "),
@@ -151,7 +153,7 @@ def test_whom_it_trusts(router: Router, made: Pki, tmp_path_factory: pytest.Temp
         assert connection.remote["container"]
 
 
-def test_messages(router: Router, made: Pki) -> None:
+def test_messages_over_tls_arrive(router: Router, made: Pki) -> None:
     """Small messages and one of many TLS records."""
     options: dict[str, Any] = {"timeout": PATIENCE, "login": LOGIN, "tls": trusting(made)}
     large = b"x" * 3_000_000
@@ -178,7 +180,9 @@ def test_messages(router: Router, made: Pki) -> None:
     asyncio.run(main())
 
 
-def test_other_tasks_go_on_while_scram_computes(router: Router, made: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scram_computation_does_not_block_event_loop(
+    router: Router, made: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server may ask for millions of iterations, which are computed outside of the event loop."""
     computing, may_end = threading.Event(), threading.Event()
     step = ScramClient.step
@@ -212,7 +216,7 @@ def on_ports_of(first: Router, given: list[Section]) -> list[Section]:
     ]
 
 
-def test_reconnected_in_the_same_way(start: Start, made: Pki, tmp_path: Any) -> None:
+def test_reconnect_repeats_tls_and_login(start: Start, made: Pki, tmp_path: Any) -> None:
     """A reconnect repeats TLS and SCRAM, and asks for a new token."""
     given = sections(tmp_path, made)
     first = start(given)
@@ -244,7 +248,7 @@ def test_reconnected_in_the_same_way(start: Start, made: Pki, tmp_path: Any) -> 
     assert len(tokens) == 2
 
 
-def test_tasks_are_reconnected_in_the_same_way(start: Start, made: Pki, tmp_path: Any) -> None:
+def test_asyncio_reconnect_repeats_tls_and_login(start: Start, made: Pki, tmp_path: Any) -> None:
     """An asyncio client reconnects with TLS, SCRAM and a new token while a task receives."""
     given = sections(tmp_path, made)
     first = start(given)

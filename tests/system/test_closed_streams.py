@@ -32,7 +32,7 @@ def shell(closed: str, words: Sequence[str]) -> list[str]:
     return ["sh", "-c", f'exec "$@" {closed}', "sh", *words]
 
 
-class Site:
+class FileLoggingRouter:
     """A router that logs to a file."""
 
     def __init__(self, folder: Path) -> None:
@@ -90,57 +90,57 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
+def logging_router(tmp_path: Path) -> Iterator[FileLoggingRouter]:
+    made = FileLoggingRouter(tmp_path)
     yield made
     made.stop()
 
 
 @pytest.mark.parametrize("closed", CLOSED)
-def test_router_with_closed_streams_runs(site: Site, closed: str) -> None:
-    site.start(closed)
-    site.check()
+def test_router_with_closed_streams_runs(logging_router: FileLoggingRouter, closed: str) -> None:
+    logging_router.start(closed)
+    logging_router.check()
 
 
 @pytest.mark.parametrize("closed", ["", "<&- >&- 2>&-"])
-def test_daemon_with_closed_streams_runs(site: Site, closed: str) -> None:
-    site.start_daemon(closed)
-    site.check()
+def test_daemon_with_closed_streams_runs(logging_router: FileLoggingRouter, closed: str) -> None:
+    logging_router.start_daemon(closed)
+    logging_router.check()
 
 
 @pytest.mark.parametrize("closed", ["", "<&- >&- 2>&-"])
-def test_fault_at_the_start_is_in_the_log(site: Site, tmp_path: Path, closed: str) -> None:
+def test_startup_fault_is_logged(logging_router: FileLoggingRouter, tmp_path: Path, closed: str) -> None:
     """A module that only a router imports fails to load."""
     (tmp_path / "zmq.py").write_text("raise RuntimeError('this library is broken')\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
-        shell(closed, words_of("qdrouterd", "-c", str(site.config))),
+        shell(closed, words_of("qdrouterd", "-c", str(logging_router.config))),
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.PIPE,
         text=True,
         timeout=60,
     )
     assert done.returncode == 1
-    log = site.text()
-    site.log.unlink()
+    log = logging_router.text()
+    logging_router.log.unlink()
     assert "MAIN (critical) The router has ended after an internal error: RuntimeError('this library is broken')" in log
     assert "zmq.py" in log
     assert done.stderr.endswith("internal error: RuntimeError('this library is broken')\n") is not bool(closed)
 
 
-def test_fault_of_the_zygote_is_in_the_log(site: Site) -> None:
+def test_zygote_fault_is_logged(logging_router: FileLoggingRouter) -> None:
     program = f"""
 from router.config.load import load
 from router.log import Log
 from supervisor.main import run
-configuration = load({str(site.config)!r})
+configuration = load({str(logging_router.config)!r})
 run(configuration, Log(configuration.log_settings()), program="x", test_hooks=False, worker_module="no.such.module")
 """
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=ROOT, timeout=60)
     assert done.returncode in (0, 1)
-    log = site.text()
-    site.log.unlink()
+    log = logging_router.text()
+    logging_router.log.unlink()
     assert "SERVER (critical) A process of the router ends after an internal error" in log
     assert "ModuleNotFoundError: No module named 'no'" in log
 
@@ -149,7 +149,7 @@ def run(closed: str, name: str, *words: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(shell(closed, words_of(name, *words)), capture_output=True, text=True, timeout=60)
 
 
-def test_tool_whose_output_is_lost_fails_with_the_reason(router: Router, tmp_path: Path) -> None:
+def test_tool_with_lost_output_names_reason(router: Router, tmp_path: Path) -> None:
     config = tmp_path / "c.conf"
     config.write_text(render([("router", {"id": "X"})]))
     bus = ("-b", f"127.0.0.1:{router.port}")
@@ -174,7 +174,7 @@ def test_help_without_output_has_no_traceback(words: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) in ((0, ""), (1, "standard output: Bad file descriptor\n"))
 
 
-def test_tool_without_output_works_with_closed_streams(router: Router, tmp_path: Path) -> None:
+def test_tool_with_unused_closed_streams_works(router: Router, tmp_path: Path) -> None:
     users = tmp_path / "users"
     made = subprocess.run(
         shell(">&- 2>&-", words_of("sluice", "passwd", "--iterations", "4096", str(users), "alice")),
@@ -189,7 +189,7 @@ def test_tool_without_output_works_with_closed_streams(router: Router, tmp_path:
     assert "Router Statistics" in done.stdout
 
 
-def test_tool_without_the_input_that_it_needs_names_the_reason(router: Router, tmp_path: Path) -> None:
+def test_tool_without_needed_input_names_reason(router: Router, tmp_path: Path) -> None:
     done = run("<&-", "sluice", "passwd", str(tmp_path / "users"), "alice")
     assert (done.returncode, done.stderr) == (1, "sluice passwd: the password cannot be read: Bad file descriptor\n")
     done = run("<&-", "qdmanage", "-b", f"127.0.0.1:{router.port}", "create", "--stdin")

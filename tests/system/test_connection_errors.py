@@ -24,13 +24,13 @@ def expect_error(peer: Peer, condition: str, description: str | None = None) -> 
         assert error[1] == description
 
 
-def test_channel_above_channel_max(connect: Connect) -> None:
+def test_channel_above_channel_max_is_framing_error(connect: Connect) -> None:
     peer = connect("few")
     peer.frame("begin", channel=9, next_outgoing_id=0, incoming_window=10, outgoing_window=10)
     expect_error(peer, "amqp:connection:framing-error", "remote channel 9 is above negotiated channel_max 3.")
 
 
-def test_frame_above_max_frame_size(connect: Connect) -> None:
+def test_frame_above_max_frame_size_is_framing_error(connect: Connect) -> None:
     peer = connect("few")
     sender = peer.sender()
     peer.raw(sender.session.transfer_octets(bytes(600), handle=0, delivery_id=0, delivery_tag=b"x"))
@@ -48,14 +48,14 @@ def test_frame_above_max_frame_size(connect: Connect) -> None:
         ("end", {}),
     ],
 )
-def test_no_such_channel(connect: Connect, name: str, fields: dict[str, Any]) -> None:
+def test_unknown_channel_is_not_allowed(connect: Connect, name: str, fields: dict[str, Any]) -> None:
     peer = connect()
     peer.frame(name, channel=5, **fields)
     expect_error(peer, "amqp:not-allowed", "no such channel: 5")
 
 
 @pytest.mark.parametrize("name", ["flow", "transfer", "detach"])
-def test_no_such_handle(connect: Connect, name: str) -> None:
+def test_unknown_handle_is_invalid_field(connect: Connect, name: str) -> None:
     peer = connect()
     session = peer.begin()
     if name == "flow":
@@ -67,21 +67,21 @@ def test_no_such_handle(connect: Connect, name: str) -> None:
     expect_error(peer, "amqp:invalid-field", "no such handle: 7")
 
 
-def test_link_name_already_attached(connect: Connect, fresh: Fresh) -> None:
+def test_attached_link_name_is_invalid_field(connect: Connect, fresh: Fresh) -> None:
     peer = connect()
     peer.receiver(fresh(), name="twice")
     peer.receiver(fresh(), name="twice", wait=False)
     expect_error(peer, "amqp:invalid-field", "link name already attached: twice")
 
 
-def test_same_name_in_the_other_direction_and_session_is_fine(connect: Connect, fresh: Fresh) -> None:
+def test_link_name_in_other_direction_or_session_is_accepted(connect: Connect, fresh: Fresh) -> None:
     peer, address = connect(), fresh()
     peer.receiver(address, name="shared")
     peer.sender(address, name="shared")
     peer.begin().receiver(address, name="shared")
 
 
-def test_delivery_id_out_of_sequence(connect: Connect) -> None:
+def test_delivery_id_out_of_sequence_is_invalid_field(connect: Connect) -> None:
     peer = connect()
     sender = peer.sender()
     sender.send(message.message(to="x"))
@@ -89,7 +89,7 @@ def test_delivery_id_out_of_sequence(connect: Connect) -> None:
     expect_error(peer, "amqp:session:invalid-field", "sequencing error, expected delivery-id 1, got 5")
 
 
-def test_channel_in_use_is_an_error(connect: Connect) -> None:
+def test_channel_in_use_closes_connection(connect: Connect) -> None:
     peer = connect()
     session = peer.begin()
     peer.frame("begin", channel=session.channel, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
@@ -98,7 +98,7 @@ def test_channel_in_use_is_an_error(connect: Connect) -> None:
     assert error[0].startswith("amqp:")
 
 
-def test_handle_in_use_ends_the_session_or_connection(connect: Connect, fresh: Fresh) -> None:
+def test_handle_in_use_ends_session_or_connection(connect: Connect, fresh: Fresh) -> None:
     peer = connect()
     first = peer.receiver(fresh())
     peer.session.receiver(fresh(), handle=first.handle, wait=False)
@@ -107,18 +107,18 @@ def test_handle_in_use_ends_the_session_or_connection(connect: Connect, fresh: F
     assert frames.error_of(ended[0].error) is not None
 
 
-def test_close_is_answered_by_an_empty_close(connect: Connect) -> None:
+def test_close_is_answered_with_empty_close(connect: Connect) -> None:
     assert connect().close().error is None
 
 
-def test_client_error_in_close_is_answered_the_same(connect: Connect) -> None:
+def test_close_with_error_is_answered_with_empty_close(connect: Connect) -> None:
     peer = connect()
     peer.frame("close", error=frames.error("amqp:internal-error", "mine"))
     assert peer.expect("close").error is None
     peer.expect_end()
 
 
-def test_an_error_is_of_no_concern_to_other_connections(connect: Connect, fresh: Fresh) -> None:
+def test_error_of_one_connection_spares_others(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect().receiver(address, 5)
     sender = connect().sender(address)

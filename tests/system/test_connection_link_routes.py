@@ -15,10 +15,10 @@ from tests.system.router import Router
 from tests.system.test_link_routes import LOST, attached, receiving, sending
 
 KIND = "router.connection.linkRoute"
-MOST = 3  # maximum number of workers: of as many connections, each worker gets one
+MAX_WORKERS = 3  # maximum number of workers: of as many connections, each worker gets one
 
 
-class Maker:
+class LinkRouteCreator:
     """A container that creates link routes for its own connection."""
 
     def __init__(self, router: Router, container_id: str) -> None:
@@ -38,28 +38,28 @@ def fresh_name(fresh: Fresh) -> str:
     return fresh("con").replace("/", "-")
 
 
-def test_links_of_clients_go_to_the_connection_that_asked(router: Router, connect: Connect, fresh: Fresh) -> None:
-    for _ in range(MOST):
+def test_client_links_reach_creating_connection(router: Router, connect: Connect, fresh: Fresh) -> None:
+    for _ in range(MAX_WORKERS):
         name = fresh_name(fresh)
-        maker = Maker(router, name)
-        assert maker.create(f"{name}.#", "in", name)["containerId"] == name
-        maker.create(f"{name}.x", "out")
+        creator = LinkRouteCreator(router, name)
+        assert creator.create(f"{name}.#", "in", name)["containerId"] == name
+        creator.create(f"{name}.x", "out")
         router.wait_log(f"Link Route Activated '{name}' on container {name}")
-        for _ in range(MOST):
-            sender, end = sending(maker.peer, connect(), f"{name}.any")
+        for _ in range(MAX_WORKERS):
+            sender, end = sending(creator.peer, connect(), f"{name}.any")
             sent = sender.send(message.message("there"))
             end.next().settle()
             assert sender.outcome(sent).name == "accepted"
-            receiver, back = receiving(maker.peer, connect(), f"{name}.x")
+            receiver, back = receiving(creator.peer, connect(), f"{name}.x")
             sent = back.send(message.message("back"))
             receiver.next().settle()
             assert back.outcome(sent).name == "accepted"
-        maker.peer.close()
+        creator.peer.close()
 
 
-def test_others_do_not_see_it_and_its_addresses_are_there(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_link_route_is_visible_to_its_connection_only(router: Router, connect: Connect, fresh: Fresh) -> None:
     name = fresh_name(fresh)
-    first, *others = (Maker(router, name) for _ in range(MOST + 1))
+    first, *others = (LinkRouteCreator(router, name) for _ in range(MAX_WORKERS + 1))
     row = first.create(f"{name}.#", "in", "mine")
     for other in others:
         assert other.management.query(KIND) == []
@@ -79,17 +79,17 @@ def test_others_do_not_see_it_and_its_addresses_are_there(router: Router, connec
         each.peer.close()
 
 
-def test_the_end_of_the_connection(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_closed_connection_deletes_its_link_routes(router: Router, connect: Connect, fresh: Fresh) -> None:
     name = fresh_name(fresh)
-    for number in range(MOST):
-        maker = Maker(router, name)
-        maker.create(f"{name}.#", "in", f"{name}{number}")
+    for number in range(MAX_WORKERS):
+        creator = LinkRouteCreator(router, name)
+        creator.create(f"{name}.#", "in", f"{name}{number}")
         sender = connect().sender(f"{name}.a", wait=False)
-        attached(maker.peer, sender)
-        maker.peer.drop()
+        attached(creator.peer, sender)
+        creator.peer.drop()
         assert sender.wait_detached() == LOST
         router.wait_log(f"Link Route Deactivated '{name}{number}' on container {name}")
-    last = Maker(router, name)
+    last = LinkRouteCreator(router, name)
     assert f"C{name}" not in [row["key"] for row in last.management.query("router.address")]
     last.create(f"{name}.#", "out")
     router_made = connect().sender(f"{name}.a", wait=False).wait_attached()
@@ -97,14 +97,14 @@ def test_the_end_of_the_connection(router: Router, connect: Connect, fresh: Fres
     last.peer.close()
 
 
-def test_two_connections_take_turns(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_connections_with_one_prefix_take_turns(router: Router, connect: Connect, fresh: Fresh) -> None:
     name = fresh_name(fresh)
-    both = [Maker(router, name), Maker(router, name)]
-    for maker in both:
-        maker.create(f"{name}.#", "in")
+    both = [LinkRouteCreator(router, name), LinkRouteCreator(router, name)]
+    for creator in both:
+        creator.create(f"{name}.#", "in")
     for _ in range(2):
-        for maker in both:
-            attached(maker.peer, connect().sender(f"{name}.a", wait=False))
+        for creator in both:
+            attached(creator.peer, connect().sender(f"{name}.a", wait=False))
     both[0].peer.close()
     router.wait_log(f"Link Route Deactivated '' on container {name}")
     for _ in range(2):

@@ -32,7 +32,7 @@ LATE = 1.5
 CONNECTOR = "connector"
 
 
-class Rig:
+class ConnectorRouter:
     """A router with a management client."""
 
     def __init__(self, router: Router) -> None:
@@ -77,12 +77,12 @@ def broker(brokers: Callable[[], ScriptedBroker]) -> ScriptedBroker:
 
 
 @pytest.fixture
-def rig(start: Start, workers: int, broker: Broker) -> Callable[..., Rig]:
+def start_router(start: Start, workers: int, broker: Broker) -> Callable[..., ConnectorRouter]:
     """Return a function that starts a router with a connector to the broker."""
     made = []
 
-    def begin(sections: list[Section] | None = None, **attributes: Any) -> Rig:
-        made.append(Rig(start([*(sections or []), connector(broker, **attributes), listener()], workers)))
+    def begin(sections: list[Section] | None = None, **attributes: Any) -> ConnectorRouter:
+        made.append(ConnectorRouter(start([*(sections or []), connector(broker, **attributes), listener()], workers)))
         return made[-1]
 
     return begin
@@ -92,8 +92,8 @@ def connector(broker: ScriptedBroker, name: str = "broker", **attributes: Any) -
     return CONNECTOR, {"name": name, "host": "127.0.0.1", "port": broker.port, **attributes}
 
 
-def test_what_the_router_says_first(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    rig(
+def test_open_of_connector_has_configured_fields(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    start_router(
         role="route-container",
         maxFrameSize=2048,
         maxSessions=10,
@@ -116,8 +116,8 @@ def test_what_the_router_says_first(rig: Callable[..., Rig], broker: ScriptedBro
     assert container.init.hostname == "127.0.0.1"
 
 
-def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig(role="route-container", saslUsername="somebody")
+def test_open_connection_is_shown_in_rows_and_log(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router(role="route-container", saslUsername="somebody")
     broker.serve(container_id="the-broker", properties=Map([(Symbol("product"), "x")]))
     row = own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
     (connection,) = own.connections()
@@ -145,9 +145,9 @@ def test_rows_and_log_of_an_open_connection(rig: Callable[..., Rig], broker: Scr
     own.router.wait_log(f"Configured Connector: {place} proto=any, role=route-container")
 
 
-def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_normal_connector_accepts_links_of_peer(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
     """Role normal: the peer attaches links as a client does."""
-    own = rig()
+    own = start_router()
     container = broker.serve()
     receiver = container.receiver("queue", credit=10)
     sender = own.peer.sender("queue")
@@ -156,8 +156,8 @@ def test_clients_of_the_router_may_be_at_the_other_end(rig: Callable[..., Rig], 
     assert sender.outcome(number).name == "accepted"
 
 
-def test_plain(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig(saslUsername="user", saslPassword="pass:se cret")
+def test_plain_login_hides_password(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router(saslUsername="user", saslPassword="pass:se cret")
     container = broker.serve(mechanisms=("CRAM-MD5", "ANONYMOUS", "PLAIN"))
     assert (container.init.mechanism, container.init.initial_response) == ("PLAIN", b"\x00user\x00se cret")
     assert own.row()["saslPassword"] is None  # passwords are never shown
@@ -171,9 +171,9 @@ def scram_server(password: str) -> ScramServer:
     return ScramServer("SCRAM-SHA-256", Users({"user": {"SCRAM-SHA-256": verifier}}))
 
 
-def test_scram(rig: Callable[..., Rig], broker: Broker) -> None:
+def test_strongest_scram_mechanism_is_used(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
     """The strongest offered mechanism is used (security.md S-10), and the broker proves itself as well."""
-    own = rig(saslUsername="user", saslPassword="pass:secret")
+    own = start_router(saslUsername="user", saslPassword="pass:secret")
     container = broker.accept()
     container.offer(["PLAIN", "SCRAM-SHA-256", "ANONYMOUS"])
     assert container.init.mechanism == "SCRAM-SHA-256"
@@ -196,10 +196,10 @@ def test_scram(rig: Callable[..., Rig], broker: Broker) -> None:
         (None, "the server has not proved that it knows the password"),
     ],
 )
-def test_a_broker_that_does_not_know_the_password(
-    rig: Callable[..., Rig], broker: ScriptedBroker, proof: bytes | None, text: str
+def test_broker_without_password_proof_is_refused(
+    start_router: Callable[..., ConnectorRouter], broker: Broker, proof: bytes | None, text: str
 ) -> None:
-    own = rig(saslUsername="user", saslPassword="pass:secret", saslMechanisms="SCRAM-SHA-256")
+    own = start_router(saslUsername="user", saslPassword="pass:secret", saslMechanisms="SCRAM-SHA-256")
     container = broker.accept()
     container.offer(["SCRAM-SHA-256"])
     challenge = scram_server("another").step(bytes(container.init.initial_response))
@@ -207,17 +207,17 @@ def test_a_broker_that_does_not_know_the_password(
     container.frame("sasl-challenge", challenge=challenge.octets)
     container.expect("sasl-response")
     container.frame("sasl-outcome", code=0, additional_data=proof)
-    failure(own, f"amqp:unauthorized-access SCRAM-SHA-256: {text} (Authentication failed [mech=SCRAM-SHA-256])")
+    expect_failure(own, f"amqp:unauthorized-access SCRAM-SHA-256: {text} (Authentication failed [mech=SCRAM-SHA-256])")
 
 
-def test_without_a_password_or_an_offer_of_plain_it_is_anonymous(
-    rig: Callable[..., Rig], broker: ScriptedBroker
+def test_anonymous_login_is_used_without_plain_offer(
+    start_router: Callable[..., ConnectorRouter], broker: Broker
 ) -> None:
-    rig(saslUsername="user", saslPassword="secret")
+    start_router(saslUsername="user", saslPassword="secret")
     assert broker.serve(mechanisms=("ANONYMOUS",)).init.mechanism == "ANONYMOUS"
 
 
-def failure(own: Rig, tail: str) -> None:
+def expect_failure(own: ConnectorRouter, tail: str) -> None:
     """Check that the connector shows a failure and retries."""
     row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
     head, _, told = row["connectionMsg"].partition(" failed: ")
@@ -227,77 +227,81 @@ def failure(own: Rig, tail: str) -> None:
     own.router.wait_log(re.escape(row["connectionMsg"]))
 
 
-def test_authentication_fails(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig(saslUsername="user", saslPassword="wrong", saslMechanisms="PLAIN")
+def test_authentication_failure_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router(saslUsername="user", saslPassword="wrong", saslMechanisms="PLAIN")
     container = broker.serve(mechanisms=("PLAIN",), code=1)
     assert container.read_rest() == b""
-    failure(own, "amqp:unauthorized-access Authentication failed [mech=PLAIN]")
+    expect_failure(own, "amqp:unauthorized-access Authentication failed [mech=PLAIN]")
 
 
-def test_no_mechanism_in_common(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig()
+def test_missing_common_mechanism_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router()
     container = broker.accept()
     container.raw(SASL_HEADER)
     container.frame("sasl-mechanisms", sasl_server_mechanisms=Symbol("EXTERNAL"))
     assert container.read_rest() == SASL_HEADER
-    failure(own, "amqp:unauthorized-access SASL(-4): no mechanism available:  (Authentication failed [mech=none])")
+    expect_failure(
+        own, "amqp:unauthorized-access SASL(-4): no mechanism available:  (Authentication failed [mech=none])"
+    )
 
 
-def test_the_peer_does_not_speak_sasl(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig()
+def test_peer_without_sasl_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router()
     container = broker.accept()
     assert container.read_octets(8) == SASL_HEADER
     container.raw(AMQP_HEADER)
     assert container.read_rest() == b""
-    failure(
+    expect_failure(
         own,
         "amqp:connection:framing-error Expected SASL protocol header got: AMQP 1.0 layer ['AMQP\\x00\\x01\\x00\\x00']",
     )
 
 
 @pytest.mark.parametrize("after", ["nothing", "sasl"])
-def test_the_peer_goes_away_before_its_header(rig: Callable[..., Rig], broker: ScriptedBroker, after: str) -> None:
-    own = rig()
+def test_peer_closing_before_its_header_is_shown(
+    start_router: Callable[..., ConnectorRouter], broker: Broker, after: str
+) -> None:
+    own = start_router()
     container = broker.accept()
     if after == "sasl":
         container.offer()
         container.frame("sasl-outcome", code=0)
     container.drop()
-    failure(
+    expect_failure(
         own,
         "amqp:connection:framing-error Expected AMQP protocol header: no protocol header found (connection aborted)",
     )
 
 
-def test_the_peer_refuses_with_a_close(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig()
+def test_close_instead_of_open_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router()
     container = broker.accept()
     container.offer()
     container.frame("sasl-outcome", code=0)
     container.raw(AMQP_HEADER)
     container.frame("close", error=frames.error("amqp:not-allowed", "not today"))
-    failure(own, "amqp:not-allowed not today")
+    expect_failure(own, "amqp:not-allowed not today")
 
 
-def test_nobody_listens_and_then_somebody_does(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
+def test_refused_connection_is_retried(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
     broker.refuse()
-    own = rig()
-    failure(own, f"proton:io Connection refused - disconnected 127.0.0.1:{broker.port}")
+    own = start_router()
+    expect_failure(own, f"proton:io Connection refused - disconnected 127.0.0.1:{broker.port}")
     broker.listen()
     broker.serve(timeout=10)
     own.wait(lambda row: "Connection Opened" in row["connectionMsg"], "the connection opens")
 
 
-def test_a_name_that_does_not_exist(start: Start, broker: ScriptedBroker) -> None:
+def test_unresolvable_host_is_shown(start: Start, broker: Broker) -> None:
     section = (CONNECTOR, {"name": "broker", "host": "nosuch.invalid", "port": "amqp"})
-    own = Rig(start([section, listener()], 1))
+    own = ConnectorRouter(start([section, listener()], 1))
     row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
     assert "Connection to nosuch.invalid:amqp failed: proton:io " in row["connectionMsg"]
     assert row["connectionMsg"].endswith(" - connect to  nosuch.invalid:amqp")
 
 
-def test_a_silent_peer(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig(idleTimeoutSeconds=1)
+def test_silent_peer_is_closed_and_retried(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router(idleTimeoutSeconds=1)
     container = broker.serve()
     assert container.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
     row = own.wait(lambda row: "failed" in row["connectionMsg"], "the connection ends")
@@ -305,15 +309,15 @@ def test_a_silent_peer(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
     broker.serve(timeout=2 + LATE)
 
 
-def test_heartbeats_for_a_peer_that_wants_them(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    rig()
+def test_heartbeats_follow_idle_timeout_of_peer(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    start_router()
     container = broker.serve(idle_time_out=400)
     for _ in range(3):
         assert container.read_frame(timeout=1).performative is None
 
 
-def test_a_close_of_the_peer_is_answered_and_no_failure(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig()
+def test_close_by_peer_is_no_failure(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router()
     container = broker.serve()
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
     container.frame("close", error=frames.error("amqp:connection:forced", "maintenance"))
@@ -326,8 +330,8 @@ def test_a_close_of_the_peer_is_answered_and_no_failure(rig: Callable[..., Rig],
     again.serve()
 
 
-def test_a_lost_connection_is_a_failure(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig()
+def test_lost_connection_is_a_failure(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+    own = start_router()
     container = broker.serve()
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
     container.drop()
@@ -336,9 +340,11 @@ def test_a_lost_connection_is_a_failure(rig: Callable[..., Rig], broker: Scripte
     broker.serve(timeout=2 + LATE)
 
 
-def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: ScriptedBroker, brokers: Any) -> None:
-    second: ScriptedBroker = brokers()
-    own = rig()
+def test_failover_address_is_used_after_errors(
+    start_router: Callable[..., ConnectorRouter], broker: Broker, brokers: Any
+) -> None:
+    second: Broker = brokers()
+    own = start_router()
     key, place = Symbol, f"127.0.0.1:{broker.port}"
     server = Map([(key("network-host"), "127.0.0.1"), (key("port"), str(second.port))])
     container = broker.serve(properties=Map([(key("failover-server-list"), [server])]))
@@ -352,8 +358,10 @@ def test_the_next_address_after_two_errors(rig: Callable[..., Rig], broker: Scri
     assert [row["host"] for row in own.connections()] == [place], "that of the configuration"
 
 
-def test_delete_closes_the_connection_and_ends_the_retries(rig: Callable[..., Rig], broker: ScriptedBroker) -> None:
-    own = rig()
+def test_deleted_connector_closes_and_stops_retrying(
+    start_router: Callable[..., ConnectorRouter], broker: Broker
+) -> None:
+    own = start_router()
     container = broker.serve()
     own.management.delete(CONNECTOR, "broker")
     assert container.expect_close() is None
@@ -361,8 +369,8 @@ def test_delete_closes_the_connection_and_ends_the_retries(rig: Callable[..., Ri
     assert broker.quiet(3)
 
 
-def test_create(start: Start, workers: int, broker: ScriptedBroker) -> None:
-    own = Rig(start([listener()], workers))
+def test_created_connector_connects(start: Start, workers: int, broker: Broker) -> None:
+    own = ConnectorRouter(start([listener()], workers))
     own.management.create(CONNECTOR, "broker", host="127.0.0.1", port=str(broker.port), role="route-container")
     broker.serve(timeout=2)
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -372,7 +380,7 @@ def test_create(start: Start, workers: int, broker: ScriptedBroker) -> None:
 
 
 @pytest.mark.disturbs("a worker is killed")
-def test_a_worker_dies(start: Start, brokers: Callable[[], ScriptedBroker]) -> None:
+def test_connectors_of_killed_worker_reconnect(start: Start, brokers: Callable[[], Broker]) -> None:
     made = [brokers() for _ in range(6)]
     sections = [connector(broker, f"broker{number}") for number, broker in enumerate(made)]
     router = start([*sections, listener()], 3)
@@ -384,12 +392,10 @@ def test_a_worker_dies(start: Start, brokers: Callable[[], ScriptedBroker]) -> N
         broker.serve(timeout=5)
 
 
-def test_reload_of_host_and_port_moves_that_connector_only(
-    start: Start, workers: int, brokers: Callable[[], ScriptedBroker]
-) -> None:
+def test_reload_of_address_moves_that_connector_only(start: Start, workers: int, brokers: Callable[[], Broker]) -> None:
     one, two, other = brokers(), brokers(), brokers()
     router = start([connector(one), connector(other, "other"), listener()], workers)
-    own = Rig(router)
+    own = ConnectorRouter(router)
     before, stays = one.serve(), other.serve()
     router.configure([connector(two), connector(other, "other"), listener()])
     own.management.call("RELOAD")
@@ -403,9 +409,9 @@ def test_reload_of_host_and_port_moves_that_connector_only(
     assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
 
 
-def test_other_attributes_count_from_the_next_connection_on(start: Start, workers: int, broker: ScriptedBroker) -> None:
+def test_reloaded_attributes_apply_to_next_connection(start: Start, workers: int, broker: Broker) -> None:
     router = start([connector(broker), listener()], workers)
-    own = Rig(router)
+    own = ConnectorRouter(router)
     container = broker.serve()
     router.configure([connector(broker, maxFrameSize=1024), listener()])
     plan = own.management.call("RELOAD")
@@ -419,7 +425,7 @@ def test_other_attributes_count_from_the_next_connection_on(start: Start, worker
 
 
 @pytest.mark.disturbs("the router is stopped")
-def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: ScriptedBroker) -> None:
+def test_router_stop_is_no_connector_failure(start: Start, workers: int, broker: Broker) -> None:
     router = start([connector(broker), listener()], workers)
     container = broker.serve()
     router.wait_log("Connection Opened: dir=out")
@@ -429,11 +435,11 @@ def test_an_orderly_end_is_no_failure(start: Start, workers: int, broker: Script
 
 
 @pytest.mark.disturbs("a router is killed")
-def test_another_router_tells_where_to_go_when_it_is_gone(start: Start) -> None:
+def test_failover_list_of_router_is_used_after_its_kill(start: Start) -> None:
     second = start([listener()])
     first = start([listener(failoverUrls=f"amqp://127.0.0.1:{second.port}")])
     sections = [(CONNECTOR, {"name": "broker", "host": "127.0.0.1", "port": first.port}), listener()]
-    own = Rig(start(sections))
+    own = ConnectorRouter(start(sections))
     both = [f"amqp://127.0.0.1:{router.port}" for router in (first, second)]
     own.wait(lambda row: row["failoverUrls"] == ", ".join(both), "the list is learned")
     first.kill()

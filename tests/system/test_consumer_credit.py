@@ -18,7 +18,7 @@ def queue(sender: Sender, count: int, start: int = 0) -> None:
     sender.peer.barrier()
 
 
-def drained(receiver: Receiver) -> int:
+def wait_drained(receiver: Receiver) -> int:
     """Wait for the flow that ends a drain, and return its delivery-count."""
     receiver.peer.until(
         lambda: any(flow.drain and flow.link_credit == 0 for flow in receiver.flows), "flow(link-credit=0, drain=true)"
@@ -26,7 +26,7 @@ def drained(receiver: Receiver) -> int:
     return int(receiver.flows[-1].delivery_count)
 
 
-def test_transfers_within_credit_in_order(connect: Connect, fresh: Fresh) -> None:
+def test_transfers_stay_within_credit_and_in_order(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     queue(sender, 9)
     for credit in (1, 3, 5):
@@ -48,7 +48,7 @@ def test_credit_is_absolute(connect: Connect, fresh: Fresh) -> None:
     assert len(receiver.deliveries) == 2
 
 
-def test_lowered_credit_is_obeyed_and_the_next_credit_works(connect: Connect, fresh: Fresh) -> None:
+def test_lowered_credit_is_obeyed_until_raised(connect: Connect, fresh: Fresh) -> None:
     """After flow(5) and flow(0) a queued message moves with flow(1) (routing-semantics.md K-18)."""
     sender, receiver = pair(connect, fresh(), credit=5)
     receiver.flow(0)
@@ -64,29 +64,29 @@ def test_lowered_credit_is_obeyed_and_the_next_credit_works(connect: Connect, fr
     receiver.receive(2)
 
 
-def test_drain_with_nothing_queued(connect: Connect, fresh: Fresh) -> None:
+def test_drain_without_queue_advances_delivery_count(connect: Connect, fresh: Fresh) -> None:
     _sender, receiver = pair(connect, fresh(), credit=0)
     receiver.flow(20, drain=True)
-    assert drained(receiver) == 20
+    assert wait_drained(receiver) == 20
 
 
-def test_drain_with_messages_queued(connect: Connect, fresh: Fresh) -> None:
+def test_drain_with_queue_delivers_then_advances(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     queue(sender, 4)
     receiver.flow(1)
     receiver.next()
     receiver.flow(20, drain=True)
     assert bodies(receiver.receive(3)) == [1, 2, 3]
-    assert drained(receiver) == 21
+    assert wait_drained(receiver) == 21
 
 
 def test_drain_with_credit_zero_is_answered(connect: Connect, fresh: Fresh) -> None:
     _sender, receiver = pair(connect, fresh(), credit=0)
     receiver.flow(0, drain=True)
-    assert drained(receiver) == 0
+    assert wait_drained(receiver) == 0
 
 
-def test_drain_when_messages_use_all_credit(connect: Connect, fresh: Fresh) -> None:
+def test_drain_with_credit_used_up_sends_exactly_credit(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     queue(sender, 5)
     receiver.flow(3, drain=True)
@@ -95,18 +95,18 @@ def test_drain_when_messages_use_all_credit(connect: Connect, fresh: Fresh) -> N
     assert len(receiver.deliveries) == 3
 
 
-def test_drain_again_and_again(connect: Connect, fresh: Fresh) -> None:
+def test_repeated_drain_cycles_work(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     for cycle in range(4):
         receiver.flows.clear()
         receiver.flow(10, drain=True)
-        receiver.delivery_count = drained(receiver)
+        receiver.delivery_count = wait_drained(receiver)
         receiver.flow(2)
         queue(sender, 1, cycle)
         assert message.body(receiver.next().payload) == cycle
 
 
-def test_no_available(connect: Connect, fresh: Fresh) -> None:
+def test_flow_has_no_available_count(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     queue(sender, 3)
     receiver.flow(0, echo=True)
@@ -114,7 +114,7 @@ def test_no_available(connect: Connect, fresh: Fresh) -> None:
     assert not receiver.flows[-1].available
 
 
-def test_credit_of_one_at_a_time(connect: Connect, fresh: Fresh) -> None:
+def test_credit_of_one_moves_one_message(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     queue(sender, 50)
     for number in range(50):

@@ -12,7 +12,7 @@ from tests.system.fixtures import Connect, Fresh, pair, pass_one, table_known
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-WAYS: dict[str, Callable[[PeerReceiver], object]] = {
+LOSSES: dict[str, Callable[[Receiver], object]] = {
     "detach": lambda receiver: receiver.detach(),
     "detach-not-closed": lambda receiver: receiver.detach(closed=False),
     "end": lambda receiver: receiver.session.end(),
@@ -22,13 +22,13 @@ WAYS: dict[str, Callable[[PeerReceiver], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", list(WAYS))
-def test_sent_and_queued(connect: Connect, fresh: Fresh, way: str) -> None:
+@pytest.mark.parametrize("way", list(LOSSES))
+def test_consumer_loss_modifies_sent_and_releases_queued(connect: Connect, fresh: Fresh, way: str) -> None:
     sender, receiver = pair(connect, fresh(), credit=2)
     numbers = [sender.send(message.message(n)) for n in range(5)]
     presettled = sender.send(message.message("presettled"), settled=True)
     receiver.receive(2)
-    WAYS[way](receiver)
+    LOSSES[way](receiver)
     for number in numbers[:2]:
         outcome = sender.outcome(number)
         assert (outcome.name, outcome.settled) == ("modified", True)
@@ -44,7 +44,9 @@ def test_sent_and_queued(connect: Connect, fresh: Fresh, way: str) -> None:
     sender.wait_credit(245)
 
 
-def test_deletion_by_management(connect: Connect, fresh: Fresh, management: Management) -> None:
+def test_connection_deleted_by_management_settles_deliveries(
+    connect: Connect, fresh: Fresh, management: Management
+) -> None:
     sender, receiver = pair(connect, fresh(), credit=1)
     numbers = [sender.send(message.message(n)) for n in range(2)]
     receiver.next()
@@ -55,7 +57,7 @@ def test_deletion_by_management(connect: Connect, fresh: Fresh, management: Mana
     assert [sender.outcome(number).name for number in numbers] == ["modified", "released"]
 
 
-def test_partly_sent_stream(connect: Connect, fresh: Fresh) -> None:
+def test_partly_sent_stream_is_released(connect: Connect, fresh: Fresh) -> None:
     """A message whose consumer leaves after the first half is released, and settled after its last frame."""
     sender, receiver = pair(connect, fresh())
     content = message.data(bytes(400_000))
@@ -68,7 +70,7 @@ def test_partly_sent_stream(connect: Connect, fresh: Fresh) -> None:
     assert (outcome.name, outcome.settled) == ("released", True)
 
 
-def test_partly_sent_because_of_a_small_session_window(connect: Connect, fresh: Fresh) -> None:
+def test_message_cut_by_session_window_is_released(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect(max_frame_size=512).begin(incoming_window=3).receiver(address, 5)
     sender = connect().sender(address)
@@ -78,7 +80,7 @@ def test_partly_sent_because_of_a_small_session_window(connect: Connect, fresh: 
     assert sender.outcome(number).name == "released"
 
 
-def test_other_consumers_are_not_touched(connect: Connect, fresh: Fresh) -> None:
+def test_consumer_loss_spares_other_consumers(connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     lost, staying = connect().receiver(address, 10), connect().receiver(address, 10)
     sender = connect().sender(address)
@@ -94,7 +96,7 @@ def test_other_consumers_are_not_touched(connect: Connect, fresh: Fresh) -> None
     pass_one(sender, staying, "after")
 
 
-def test_settled_just_before_the_loss(connect: Connect, fresh: Fresh) -> None:
+def test_settlement_before_loss_is_kept(connect: Connect, fresh: Fresh) -> None:
     """Deliveries that the consumer settled before it left keep their outcomes."""
     sender, receiver = pair(connect, fresh(), credit=100)
     numbers = [sender.send(message.message(n)) for n in range(100)]

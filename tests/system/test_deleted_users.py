@@ -48,9 +48,7 @@ def logged_in(router: Router, name: str, client: str = "people") -> Peer:
 
 
 @pytest.mark.parametrize("attributes", [{}, {"userPrefix": "file:"}])
-def test_connections_of_a_deleted_user_are_closed_and_others_stay(
-    start: Start, tmp_path: Path, attributes: dict[str, str]
-) -> None:
+def test_deleted_user_connections_are_closed(start: Start, tmp_path: Path, attributes: dict[str, str]) -> None:
     path = tmp_path / "users"
     write(path, "alice", "bob")
     router = start(sections(path, **attributes), 3)
@@ -67,7 +65,7 @@ def test_connections_of_a_deleted_user_are_closed_and_others_stay(
         peer.drop()
 
 
-def test_connections_of_a_deleted_user_are_kept_where_the_file_says_so(start: Start, tmp_path: Path) -> None:
+def test_deleted_user_connections_are_kept_with_keep_setting(start: Start, tmp_path: Path) -> None:
     """The connection stays open until a new configuration has another setting."""
     path = tmp_path / "users"
     write(path, "alice", "bob")

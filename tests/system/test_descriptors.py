@@ -37,14 +37,14 @@ OPEN = AMQP_HEADER + frame_octets(Performative("open", container_id="short").enc
 PAGE = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Limited:
+class DescriptorLimit:
     """A process with a lowered limit of file descriptors."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
 
-    def leave(self, count: int) -> None:
+    def leave_free(self, count: int) -> None:
         """Set the limit so that `count` descriptors are free. Negative: so many used ones are above the limit."""
         with suppress(ProcessLookupError, FileNotFoundError):
             used = sorted(int(name) for name in os.listdir(f"/proc/{self.pid}/fd"))
@@ -57,7 +57,7 @@ class Limited:
             resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.before)
 
 
-class Scene:
+class DescriptorScenario:
     """A router with all kinds of descriptor users, and a broker for its connector."""
 
     def __init__(self, start: Start, tmp_path: Path, broker: socket.socket) -> None:
@@ -73,7 +73,7 @@ class Scene:
         self.broker = broker
         self.clients: list[socket.socket] = []
 
-    def visit(self) -> None:
+    def run_clients(self) -> None:
         """Connect, log in and request a page with a few clients each, with or without a response, and disconnect."""
         ports = self.router.ports
         with ExitStack() as stack:
@@ -101,13 +101,13 @@ class Scene:
 
         Only a worker that is ready is killed: the router gives up on workers that die repeatedly during their start.
         """
-        for pid in titled(self.router, f"sluice: {event}"):
+        for pid in pids_with_title(self.router, f"sluice: {event}"):
             if event != "worker" or f"(process {pid}) is ready" in self.router.log:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 return
 
-    def look_for_workers(self) -> None:
+    def wait_workers_replaced(self) -> None:
         """Wait until the killed worker is replaced, or, with too few descriptors, until the time-out."""
         with suppress(AssertionError):
             poll(lambda: not self.router.alive or len(workers(self.router)) == 2, "replaced", 3 * PATIENCE)
@@ -150,10 +150,10 @@ class Scene:
 
 
 def workers(router: Router) -> list[int]:
-    return titled(router, "sluice: worker")
+    return pids_with_title(router, "sluice: worker")
 
 
-def titled(router: Router, title: str) -> list[int]:
+def pids_with_title(router: Router, title: str) -> list[int]:
     found = []
     for each in router.family():
         with suppress(psutil.NoSuchProcess):
@@ -169,40 +169,40 @@ def broker() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("event", ["clients", "worker", "authentication", "telemetry", "reload"])
-def test_supervisor_without_descriptors_goes_on(
+def test_supervisor_without_descriptors_recovers(
     start: Start, tmp_path: Path, broker: socket.socket, event: str
 ) -> None:
-    scene = Scene(start, tmp_path, broker)
-    poll(scene.serves, "clients are served")
-    supervisor = Limited(scene.router.pid)
+    scenario = DescriptorScenario(start, tmp_path, broker)
+    poll(scenario.serves, "clients are served")
+    supervisor = DescriptorLimit(scenario.router.pid)
     try:
         for free in range(FREE, -TAKEN - 1, -1):
-            supervisor.leave(free)
+            supervisor.leave_free(free)
             if event == "reload":
-                scene.reload(extra=free % 2 == 0)
+                scenario.reload(extra=free % 2 == 0)
             elif event != "clients":
-                scene.kill(event)
+                scenario.kill(event)
             if event == "worker":  # a starting worker takes free descriptors before clients do
-                scene.look_for_workers()
-            scene.visit()
-            assert scene.router.alive, scene.router.tail(100)
+                scenario.wait_workers_replaced()
+            scenario.run_clients()
+            assert scenario.router.alive, scenario.router.tail(100)
     finally:
         supervisor.restore()
-    scene.check()
+    scenario.check()
 
 
-def test_worker_without_descriptors_goes_on(start: Start, tmp_path: Path, broker: socket.socket) -> None:
-    scene = Scene(start, tmp_path, broker)
-    poll(scene.serves, "clients are served")
-    before = workers(scene.router)
-    limited = [Limited(pid) for pid in before]
+def test_worker_without_descriptors_recovers(start: Start, tmp_path: Path, broker: socket.socket) -> None:
+    scenario = DescriptorScenario(start, tmp_path, broker)
+    poll(scenario.serves, "clients are served")
+    before = workers(scenario.router)
+    limited = [DescriptorLimit(pid) for pid in before]
     try:
         for free in range(FREE, -TAKEN - 1, -1):
             for each in limited:
-                each.leave(free)
-            scene.visit()
+                each.leave_free(free)
+            scenario.run_clients()
     finally:
         for each in limited:
             each.restore()
-    assert workers(scene.router) == before, "no worker has ended"
-    scene.check()
+    assert workers(scenario.router) == before, "no worker has ended"
+    scenario.check()

@@ -41,7 +41,7 @@ ROUTE: list[Section] = [
 
 
 @pytest.fixture(scope="module")
-def _four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site()
 
     def start(name: str, sections: list[Section]) -> Router:
@@ -63,12 +63,12 @@ def _four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def four(_four: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     """Yield the routers A, B, E and F, shared by a test module."""
-    request.node.routers = list(_four.routers.values())
-    yield _four
-    _four.drop()
-    _four.check()
+    request.node.routers = list(_network.routers.values())
+    yield _network
+    _network.drop()
+    _network.check()
 
 
 PLACES = [("E", "E"), ("E", "A"), ("A", "E"), ("E", "B"), ("B", "E"), ("E", "F")]
@@ -76,10 +76,10 @@ PLACES = [("E", "E"), ("E", "A"), ("A", "E"), ("E", "B"), ("B", "E"), ("E", "F")
 
 @pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/"])
-def test_messages_reach_a_consumer_elsewhere_once(four: Site, into: str, out: str, prefix: str) -> None:
-    address = four.fresh(prefix)
-    receiver = four.connect(out).receiver(address, 100)
-    sender = four.connect(into).sender(address, credit=False)
+def test_messages_to_remote_consumer_arrive_once(network: Site, into: str, out: str, prefix: str) -> None:
+    address = network.fresh(prefix)
+    receiver = network.connect(out).receiver(address, 100)
+    sender = network.connect(into).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     numbers = [sender.send(message.message(number)) for number in range(20)]
     deliveries = receiver.receive(20)
@@ -90,29 +90,29 @@ def test_messages_reach_a_consumer_elsewhere_once(four: Site, into: str, out: st
 
 
 @pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
-def test_anonymous_senders_reach_a_consumer_elsewhere(four: Site, into: str, out: str) -> None:
-    address = four.fresh("balanced/")
-    receiver = four.connect(out).receiver(address, 10)
-    peer = four.connect(into)
+def test_anonymous_sender_reaches_remote_consumer(network: Site, into: str, out: str) -> None:
+    address = network.fresh("balanced/")
+    receiver = network.connect(out).receiver(address, 10)
+    peer = network.connect(into)
     sender = peer.sender()
-    four.known(peer, address)
+    network.known(peer, address)
     number = sender.send(message.message("x", to=address))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
 
 
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
-def test_a_multicast_message_reaches_every_consumer_once(four: Site, anonymous: bool) -> None:
-    address = four.fresh("multicast/")
-    receivers = [four.connect(name).receiver(address, 10) for name in "EEFAB"]
-    four.view("A").wait_remote(f"M0{address}", "B")
-    four.view("B").wait_remote(f"M0{address}", "A")
+def test_multicast_message_reaches_each_consumer_once(network: Site, anonymous: bool) -> None:
+    address = network.fresh("multicast/")
+    receivers = [network.connect(name).receiver(address, 10) for name in "EEFAB"]
+    network.view("A").wait_remote(f"M0{address}", "B")
+    network.view("B").wait_remote(f"M0{address}", "A")
     for name in "AB":
-        four.view(name).wait_consumers(f"M0{address}", 2)
+        network.view(name).wait_consumers(f"M0{address}", 2)
     for into, consumers in (("E", 3), ("F", 2), ("A", 2), ("B", 2)):
-        sender = four.connect(into).sender(None if anonymous else address)
+        sender = network.connect(into).sender(None if anonymous else address)
         if not anonymous:
-            four.view(into).wait_consumers(f"M0{address}", consumers)
+            network.view(into).wait_consumers(f"M0{address}", consumers)
         number = sender.send(message.message(into, to=address if anonymous else None))
         for receiver in receivers:
             delivery = receiver.next()
@@ -124,37 +124,37 @@ def test_a_multicast_message_reaches_every_consumer_once(four: Site, anonymous: 
         assert len(receiver.deliveries) == 4
 
 
-def test_a_sender_gets_credit_with_the_first_consumer_and_then_its_messages_are_released(four: Site) -> None:
-    address = four.fresh("balanced/")
-    sender = four.connect("E").sender(address, credit=False)
+def test_credit_comes_with_consumer_and_its_loss_releases_messages(network: Site) -> None:
+    address = network.fresh("balanced/")
+    sender = network.connect("E").sender(address, credit=False)
     sender.session.peer.barrier()
     assert sender.credit == 0
-    receiver = four.connect("B").receiver(address, 10)
+    receiver = network.connect("B").receiver(address, 10)
     assert sender.wait_credit(timeout=CONVERGENCE) == 250
     receiver.detach()
-    four.view("E").wait_consumers(f"M0{address}", 0)
+    network.view("E").wait_consumers(f"M0{address}", 0)
     number = sender.send(message.message("x"))
     assert sender.outcome(number).name == "released"
 
 
-def test_the_interior_counts_one_consumer_of_an_edge_router(four: Site) -> None:
-    address = four.fresh("balanced/")
-    first, second = (four.connect("E").receiver(address, 1) for _ in range(2))
-    four.view("A").wait_consumers(f"M0{address}", 1)
+def test_interior_counts_edge_router_as_one_consumer(network: Site) -> None:
+    address = network.fresh("balanced/")
+    first, second = (network.connect("E").receiver(address, 1) for _ in range(2))
+    network.view("A").wait_consumers(f"M0{address}", 1)
     first.detach()
     second.detach()
-    four.view("A").wait_consumers(f"M0{address}", 0)
+    network.view("A").wait_consumers(f"M0{address}", 0)
 
 
-def test_what_comes_over_an_edge_connection_is_counted_apart(four: Site) -> None:
+def test_deliveries_from_edge_are_counted_separately(network: Site) -> None:
     name = "deliveriesIngressEdge"
 
     def counted() -> list[int]:
-        return [four.view(router).query("router", name)[0][name] for router in "EABF"]
+        return [network.view(router).query("router", name)[0][name] for router in "EABF"]
 
-    address = four.fresh("balanced/")
-    receiver = four.connect("F").receiver(address, MANY)
-    sender = four.connect("E").sender(address, credit=False)
+    address = network.fresh("balanced/")
+    receiver = network.connect("F").receiver(address, MANY)
+    sender = network.connect("E").sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     before = counted()
     for number in range(MANY):
@@ -165,13 +165,13 @@ def test_what_comes_over_an_edge_connection_is_counted_apart(four: Site) -> None
     assert [each >= MANY for each in crossed] == [False, True, False, True], crossed
 
 
-def test_requests_are_answered_from_everywhere(four: Site) -> None:
-    server = four.connect("F")
-    address = four.fresh("balanced/")
+def test_requests_from_each_router_are_answered(network: Site) -> None:
+    server = network.connect("F")
+    address = network.fresh("balanced/")
     requests = server.receiver(address, 10)
     answers = server.sender()
     for name in "EAB":
-        peer = four.connect(name)
+        peer = network.connect(name)
         replies = peer.receiver(dynamic=True, credit=10)
         form = "amqp:/_edge/E/temp." if name == "E" else f"amqp:/_topo/0/{name}/temp."
         assert replies.address.startswith(form)
@@ -184,7 +184,7 @@ def test_requests_are_answered_from_everywhere(four: Site) -> None:
         assert message.body(replies.next().payload) == "answer"
 
 
-def test_management_reaches_edge_routers_and_comes_from_them(four: Site) -> None:
+def test_management_works_to_and_from_edge_routers(network: Site) -> None:
     for name in "EABF":
         for other, address in (
             ("E", "amqp:/_edge/E/$management"),
@@ -192,15 +192,15 @@ def test_management_reaches_edge_routers_and_comes_from_them(four: Site) -> None
             ("A", "amqp:/_topo/0/A/$management"),
             ("B", "amqp:/_topo/0/B/$management"),
         ):
-            rows = Management(four.connect(name), address).query("router")
+            rows = Management(network.connect(name), address).query("router")
             assert [row["id"] for row in rows] == [other]
 
 
 @pytest.mark.parametrize("option", ["-r", "-d"])
-def test_tools_reach_known_routers_and_name_unknown_ones(four: Site, option: str) -> None:
+def test_tools_reach_known_routers_and_name_unknown_ones(network: Site, option: str) -> None:
     known = {"-r": "AB", "-d": "EF"}[option]
     for at in "EA":
-        port = four.routers[at].port
+        port = network.routers[at].port
         for router in known:
             done = run("manage", port, option, router, "query", "--type=router", "id")
             assert json.loads(done.out) == [{"id": router}], (at, router, done)
@@ -208,49 +208,49 @@ def test_tools_reach_known_routers_and_name_unknown_ones(four: Site, option: str
         assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n"), at
 
 
-def test_a_client_elsewhere_makes_no_link_route_of_the_uplink(four: Site) -> None:
+def test_connection_link_route_over_uplink_is_refused(network: Site) -> None:
     """The edge router knows only its uplink, so the route would capture messages of its own clients there."""
     kind = PREFIX + "router.connection.linkRoute"
     for name in "AF":
-        management = Management(four.connect(name), "amqp:/_edge/E/$management")
-        with pytest.raises(ManagementStatusError, match="Parent connection no longer exists"):
+        management = Management(network.connect(name), "amqp:/_edge/E/$management")
+        with pytest.raises(ManagementError, match="Parent connection no longer exists"):
             management.call("CREATE", {"pattern": "q-bob.#", "direction": "in"}, type=kind)
         assert management.query("router.connection.linkRoute") == []
 
 
-def test_explain_goes_over_the_uplink_and_down_again(four: Site) -> None:
-    address = four.fresh("balanced/")
-    assert run("explain", four.routers["E"].port, address).code == 3, "nobody is there"
-    four.connect("F").receiver(address, 10)
-    four.view("B").wait_consumers(f"M0{address}", 1)
-    four.view("A").wait_remote(f"M0{address}", "B")
-    done = run("explain", four.routers["E"].port, address)
+def test_explain_follows_uplink_and_downlink(network: Site) -> None:
+    address = network.fresh("balanced/")
+    assert run("explain", network.routers["E"].port, address).code == 3, "nobody is there"
+    network.connect("F").receiver(address, 10)
+    network.view("B").wait_consumers(f"M0{address}", 1)
+    network.view("A").wait_remote(f"M0{address}", "B")
+    done = run("explain", network.routers["E"].port, address)
     assert done.code == 0
     assert "Path: E -> A -> B -> F\n" in done.out
     assert "--- Router F\n" in done.out
-    down = run("explain", four.routers["A"].port, address)
+    down = run("explain", network.routers["A"].port, address)
     assert down.code == 0
     assert "Path: A -> B -> F\n" in down.out
 
 
-def test_management_shows_the_connections_and_what_the_interior_knows(four: Site) -> None:
-    (there,) = [row for row in four.view("A").query("connection") if row["role"] == "edge"]
+def test_management_shows_edge_connections_and_addresses(network: Site) -> None:
+    (there,) = [row for row in network.view("A").query("connection") if row["role"] == "edge"]
     assert (there["container"], there["dir"], there["active"]) == ("E", "in", True)
-    (here,) = [row for row in four.view("E").query("connection") if row["role"] == "edge"]
+    (here,) = [row for row in network.view("E").query("connection") if row["role"] == "edge"]
     assert (here["container"], here["dir"], here["active"]) == ("A", "out", True)
-    four.view("A").wait_consumers("HE", 1)
-    four.view("B").wait_remote("HE", "A")
-    kinds = [row["linkType"] for row in four.view("A").query("router.link") if row["owningAddr"] == "HE"]
+    network.view("A").wait_consumers("HE", 1)
+    network.view("B").wait_remote("HE", "A")
+    kinds = [row["linkType"] for row in network.view("A").query("router.link") if row["owningAddr"] == "HE"]
     assert kinds == ["edge-downlink"]
-    keys = {row["key"] for row in four.view("E").query("router.address")}
+    keys = {row["key"] for row in network.view("E").query("router.address")}
     assert {"L_edge", "M0_$qd.edge_heartbeat", "M0$management", "L$management"} <= keys
-    assert four.view("E").query("router.node") == []
+    assert network.view("E").query("router.node") == []
 
 
-def test_fallback_over_the_edge(four: Site) -> None:
-    address = four.fresh("fb/")
-    fallback = four.connect("A").receiver(None, 10, source=source(address, capabilities=Symbol("qd.fallback")))
-    sender = four.connect("E").sender(address, credit=False)
+def test_fallback_consumer_at_interior_serves_edge(network: Site) -> None:
+    address = network.fresh("fb/")
+    fallback = network.connect("A").receiver(None, 10, source=source(address, capabilities=Symbol("qd.fallback")))
+    sender = network.connect("E").sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(message.message("x"))
     fallback.next().settle()
@@ -258,14 +258,14 @@ def test_fallback_over_the_edge(four: Site) -> None:
 
 
 @pytest.mark.parametrize("at", ["E", "A"])
-def test_a_waypoint_at_either_side(four: Site, at: str) -> None:
+def test_waypoint_at_either_side_passes_messages(network: Site, at: str) -> None:
     """A consumer and a producer at edge routers, and a waypoint at E or A."""
-    address = four.fresh("wp/")
-    out = four.connect("F").receiver(address, 10)
-    peer = four.connect(at)
+    address = network.fresh("wp/")
+    out = network.connect("F").receiver(address, 10)
+    peer = network.connect(at)
     intake = peer.receiver(None, 10, source=source(address, capabilities=Symbol("qd.waypoint")))
     outlet = peer.sender(None, credit=False, target=target(address, capabilities=Symbol("qd.waypoint")))
-    sender = four.connect("E").sender(address, credit=False)
+    sender = network.connect("E").sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     outlet.wait_credit(timeout=CONVERGENCE)
     sender.send(message.message("x"), settled=True)
@@ -275,10 +275,10 @@ def test_a_waypoint_at_either_side(four: Site, at: str) -> None:
     assert message.body(out.next().payload) == "y"
 
 
-def test_a_large_message_crosses_the_edge(four: Site) -> None:
-    address = four.fresh("balanced/")
-    receiver = four.connect("B").receiver(address, 10)
-    sender = four.connect("E").sender(address, credit=False)
+def test_large_message_crosses_the_uplink(network: Site) -> None:
+    address = network.fresh("balanced/")
+    receiver = network.connect("B").receiver(address, 10)
+    sender = network.connect("E").sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     body = "x" * 2_000_000
     number = sender.send(message.message(body))
@@ -288,13 +288,13 @@ def test_a_large_message_crosses_the_edge(four: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_link_route_of_the_interior_serves_clients_of_an_edge_router(four: Site, peers: list[AmqpPeer]) -> None:
-    client = four.connect("E", container_id="client")
+def test_interior_link_route_serves_edge_clients(network: Site, peers: list[Peer]) -> None:
+    client = network.connect("E", container_id="client")
     refused = client.sender("lr.q", wait=False)
     assert refused.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
-    broker = RouteContainer.connected(four.routers["A"].ports[BROKERS])
+    broker = RouteContainer.connected(network.routers["A"].ports[BROKERS])
     peers.append(broker)
-    four.view("A").wait_containers("Clr", 1)
+    network.view("A").wait_containers("Clr", 1)
     sender = client.session.sender("lr.q", wait=False, name="mine")
     link: Any = broker.link_attached(answer=False)
     assert link.name == "mine@E"
@@ -309,13 +309,13 @@ def test_a_link_route_of_the_interior_serves_clients_of_an_edge_router(four: Sit
     assert sender.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_a_container_at_an_edge_router_serves_clients_everywhere(four: Site, peers: list[AmqpPeer]) -> None:
-    broker = RouteContainer.connected(four.routers["F"].ports[BROKERS])
+def test_container_at_edge_serves_clients_everywhere(network: Site, peers: list[Peer]) -> None:
+    broker = RouteContainer.connected(network.routers["F"].ports[BROKERS])
     peers.append(broker)
-    four.view("B").wait_containers("Celr", 1)
-    four.view("A").wait_remote("Celr", "B")
+    network.view("B").wait_containers("Celr", 1)
+    network.view("A").wait_remote("Celr", "B")
     for name, ending in (("B", "@c@B"), ("A", "@c@B"), ("E", "@E@B"), ("F", "@c")):
-        client = four.connect(name, container_id="c")
+        client = network.connect(name, container_id="c")
         sender = client.sender("elr.q", wait=False, name=f"from{name}")
         link: Any = broker.link_attached(answer=False, timeout=CONVERGENCE)
         assert link.name == f"from{name}{ending}"
@@ -327,14 +327,17 @@ def test_a_container_at_an_edge_router_serves_clients_everywhere(four: Site, pee
         link.next().settle()
         assert sender.outcome(number).name == "accepted"
     broker.drop()
-    poll(lambda: not four.view("B").containers("Celr"), "the interior forgets the link route", CONVERGENCE)
+    poll(lambda: not network.view("B").containers("Celr"), "the interior forgets the link route", CONVERGENCE)
 
 
 @pytest.mark.parametrize(("into", "out"), [("E", "A"), ("A", "E"), ("E", "F")], ids=["up", "down", "both"])
-def test_a_stream_that_stalls_holds_up_no_other_message(four: Site, into: str, out: str) -> None:
-    address = four.fresh("balanced/")
-    receivers = [four.connect(out).receiver(address, 10) for _ in range(2)]
-    slow, sender = four.connect(into).sender(address, credit=False), four.connect(into).sender(address, credit=False)
+def test_stalled_stream_delays_no_other_message(network: Site, into: str, out: str) -> None:
+    address = network.fresh("balanced/")
+    receivers = [network.connect(out).receiver(address, 10) for _ in range(2)]
+    slow, sender = (
+        network.connect(into).sender(address, credit=False),
+        network.connect(into).sender(address, credit=False),
+    )
     slow.wait_credit(timeout=CONVERGENCE)
     sender.wait_credit(timeout=CONVERGENCE)
     encoded = message.message("x" * STREAM)

@@ -36,7 +36,7 @@ def members(router: Router) -> list[str]:
     return [str(row["identity"]) for row in EdgeView(router).query("connection") if row["role"] == "edge"]
 
 
-def used(router: Router) -> dict[str, int]:
+def count_address_links(router: Router) -> dict[str, int]:
     """Return the number of address links of each edge connection."""
     counts: dict[str, int] = {}
     for row in EdgeView(router).query("router.link"):
@@ -45,8 +45,8 @@ def used(router: Router) -> dict[str, int]:
     return counts
 
 
-def test_addresses_take_their_ways_and_arrive_once(
-    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
+def test_addresses_spread_over_bundle_and_arrive_once(
+    start: Start, workers: int, interior: Router, peers: list[Peer]
 ) -> None:
     e = start_edge(start, workers, interior.ports[EDGES])
     here, there = AmqpPeer.opened(e.port), AmqpPeer.opened(interior.port)
@@ -60,7 +60,7 @@ def test_addresses_take_their_ways_and_arrive_once(
         view.wait_consumers(f"M0{name}", 2)
         far.wait_consumers(f"M0{name}", 2)
     bundle = members(e)
-    shares = {name: count for name, count in used(e).items() if name in bundle}
+    shares = {name: count for name, count in count_address_links(e).items() if name in bundle}
     assert shares.keys() == set(bundle), "each connection has some"
     assert sum(shares.values()) == 2 * COUNT
     anonymous = [peer.sender() for peer in (here, there)]
@@ -77,8 +77,8 @@ def test_addresses_take_their_ways_and_arrive_once(
         assert len(receiver.deliveries) == 3, "each message once"
 
 
-def test_what_a_message_comes_by_says_nothing_about_its_address(
-    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
+def test_message_from_edge_does_not_return_over_bundle(
+    start: Start, workers: int, interior: Router, peers: list[Peer]
 ) -> None:
     """No message returns over another connection of the bundle."""
     e = start_edge(start, workers, interior.ports[EDGES])
@@ -96,7 +96,7 @@ def test_what_a_message_comes_by_says_nothing_about_its_address(
     assert [len(receiver.deliveries) for receiver in receivers] == [1] * COUNT
 
 
-def test_a_bundle_that_is_cut_comes_back(start: Start, workers: int, interior: Router) -> None:
+def test_cut_bundle_is_restored(start: Start, workers: int, interior: Router) -> None:
     with Relay(interior.ports[EDGES]) as relay:
         e = start_edge(start, workers, relay.port)
         flows = [Flow(e, interior, "balanced/up"), Flow(interior, e, "balanced/down")]

@@ -20,7 +20,7 @@ from tests.system.relay import Relay
 from tests.system.router import Router, poll
 
 #: Number of addresses, each with a consumer.
-MANY = 2000
+ADDRESS_COUNT = 2000
 #: Seconds until all addresses are announced elsewhere on a busy machine. The benchmark's limit is 1 s.
 SWITCHED = 10.0
 FLAPS = 3
@@ -38,8 +38,8 @@ def uplink(router: Router) -> str | None:
     return None if not rows else str(rows[0]["container"])
 
 
-def test_another_interior_router_takes_over(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+def test_standby_interior_router_takes_over(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a), workers)
@@ -58,7 +58,7 @@ def test_another_interior_router_takes_over(
     EdgeView(b).wait_consumers("HE", 1)
 
 
-def test_the_worker_with_the_uplink_is_killed(start: Start, interiors: tuple[Router, Router]) -> None:
+def test_uplink_of_killed_worker_is_restored(start: Start, interiors: tuple[Router, Router]) -> None:
     a, b = interiors
     e = start(edge("E", a), 2)
     poll(lambda: uplink(e) == "A", "A is the uplink", CONVERGENCE)
@@ -71,8 +71,8 @@ def test_the_worker_with_the_uplink_is_killed(start: Start, interiors: tuple[Rou
     flow.stop()
 
 
-def test_a_site_goes_on_alone_and_comes_back(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+def test_isolated_edge_router_works_and_reconnects(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
 ) -> None:
     """Specification: brokers-and-edge.md ED-26, ED-27."""
     a, b = interiors
@@ -107,8 +107,8 @@ def test_a_site_goes_on_alone_and_comes_back(
 
 
 @pytest.mark.long
-def test_two_thousand_addresses_move_with_the_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+def test_addresses_move_quickly_with_the_uplink(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a, b), workers)
@@ -117,15 +117,15 @@ def test_two_thousand_addresses_move_with_the_uplink(
     poll(lambda: uplink(e) is not None, "there is an uplink", CONVERGENCE)
     first, other = (a, b) if uplink(e) == "A" else (b, a)
     poll(lambda: len([r for r in EdgeView(e).query("connection") if r["role"] == "edge"]) == 2, "both", CONVERGENCE)
-    names = [f"balanced/many.{number}" for number in range(MANY)]
-    sessions = [client.begin() for _ in range(MANY // 100)]
+    names = [f"balanced/many.{number}" for number in range(ADDRESS_COUNT)]
+    sessions = [client.begin() for _ in range(ADDRESS_COUNT // 100)]
     receivers = [sessions[number % len(sessions)].receiver(name, 1, wait=False) for number, name in enumerate(names)]
     for receiver in receivers:
         receiver.wait_attached(timeout=CONVERGENCE)
-    poll(lambda: known(first, "M0balanced/many.") == MANY, "all are announced", CONVERGENCE)
+    poll(lambda: count_known(first, "M0balanced/many.") == ADDRESS_COUNT, "all are announced", CONVERGENCE)
     began = time.monotonic()
     first.kill()
-    poll(lambda: known(other, "M0balanced/many.") == MANY, "all are announced again", CONVERGENCE)
+    poll(lambda: count_known(other, "M0balanced/many.") == ADDRESS_COUNT, "all are announced again", CONVERGENCE)
     assert time.monotonic() - began < SWITCHED
     sending = AmqpPeer.opened(other.port)
     peers.append(sending)
@@ -138,14 +138,14 @@ def test_two_thousand_addresses_move_with_the_uplink(
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
 
 
-def known(router: Router, prefix: str) -> int:
+def count_known(router: Router, prefix: str) -> int:
     """Return how many addresses with this prefix have a consumer at a router."""
     rows = EdgeView(router).query("router.address")
     return sum(row["key"].startswith(prefix) and bool(row["subscriberCount"]) for row in rows)
 
 
-def test_a_connection_that_flaps_leaves_a_working_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+def test_flapping_connection_leaves_working_uplink(
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
 ) -> None:
     """Each connection is cut as soon as it is the uplink, several times."""
     a, b = interiors

@@ -65,7 +65,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     _network.drop()
 
 
-def burst(client: Peer, address: str) -> Sender:
+def send_burst(client: Peer, address: str) -> Sender:
     """Send a burst from a new producer as soon as it has credit; all messages are accepted."""
     sender = client.sender(address)
     numbers = [sender.send(message.message(f"m{number}")) for number in range(BURST)]
@@ -79,7 +79,7 @@ def consume(site: Site, place: str, address: str, capability: str | None = None)
     return site.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
 
 
-def known(site: Site, key: str) -> None:
+def wait_known(site: Site, key: str) -> None:
     """Wait until A knows a consumer at B."""
 
     def there() -> bool:
@@ -94,28 +94,28 @@ def bodies(receiver: PeerReceiver) -> list[object]:
     return [message.body(delivery.payload) for delivery in receiver.deliveries]
 
 
-def test_every_copy_of_a_multicast_message(network: Site) -> None:
+def test_first_multicast_messages_reach_each_consumer(network: Site) -> None:
     places = [place for place in ("E", "F", "B") if place in network.routers]
     receivers: dict[str, list[PeerReceiver]] = {}
     for _ in range(ROUNDS):
         address = network.fresh("multicast.")
         receivers[address] = [consume(network, place, address) for place in places]
     for address, there in receivers.items():
-        known(network, f"M0{address}")
+        wait_known(network, f"M0{address}")
         if "F" in network.routers:
             network.view("E").wait_consumers(f"M0{address}", 2)
-        burst(network.connect("E"), address)
+        send_burst(network.connect("E"), address)
         for receiver in there:
             assert bodies(receiver) == [f"m{number}" for number in range(BURST)]
 
 
-def test_a_fallback_here_waits_for_consumers_elsewhere(network: Site) -> None:
-    receivers: dict[str, tuple[PeerReceiver, PeerReceiver]] = {}
+def test_local_fallback_yields_to_remote_consumer(network: Site) -> None:
+    receivers: dict[str, tuple[Receiver, Receiver]] = {}
     for _ in range(ROUNDS):
         address = network.fresh("fb.")
         receivers[address] = consume(network, "E", address, "qd.fallback"), consume(network, "B", address)
     for address, (fallback, primary) in receivers.items():
-        known(network, f"M0{address}")
-        burst(network.connect("E"), address)
+        wait_known(network, f"M0{address}")
+        send_burst(network.connect("E"), address)
         assert bodies(primary) == [f"m{number}" for number in range(BURST)]
         assert not fallback.deliveries

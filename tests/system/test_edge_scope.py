@@ -58,7 +58,7 @@ def announced(scoped: Site, address: str) -> bool:
 
 
 @pytest.mark.parametrize("prefix", ["here/", "these/"])
-def test_users_of_such_an_address_are_not_announced(scoped: Site, prefix: str) -> None:
+def test_scoped_address_is_not_announced(scoped: Site, prefix: str) -> None:
     address = scoped.fresh(prefix)
     client = scoped.connect("E")
     receiver = client.receiver(address, 10)
@@ -71,7 +71,7 @@ def test_users_of_such_an_address_are_not_announced(scoped: Site, prefix: str) -
 
 @pytest.mark.parametrize("prefix", ["here/", "these/"])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "with a consumer before"])
-def test_messages_do_not_leave(scoped: Site, prefix: str, known: bool) -> None:
+def test_scoped_messages_stay_at_edge(scoped: Site, prefix: str, known: bool) -> None:
     """A consumer at the interior gets no messages, and no copies of multicast messages to local consumers."""
     address = scoped.fresh(prefix)
     above = scoped.connect("A").receiver(address, 10)
@@ -90,7 +90,7 @@ def test_messages_do_not_leave(scoped: Site, prefix: str, known: bool) -> None:
     assert not above.deliveries
 
 
-def test_a_scope_that_changes_is_in_force_at_once(scoped: Site) -> None:
+def test_changed_scope_applies_at_once(scoped: Site) -> None:
     address = scoped.fresh("wide/")
     management = Management(scoped.connect("E"))
     client = scoped.connect("E")

@@ -80,7 +80,7 @@ def broker_at(network: Site, peers: list[Peer], place: str) -> RouteContainer:
     return broker
 
 
-def routed(broker: RouteContainer, answer: bool = True) -> Any:
+def accept_routed_link(broker: RouteContainer, answer: bool = True) -> Any:
     """Return the next link that reaches the container, accepted with credit."""
     end: Any = broker.link_attached(answer=False, timeout=CONVERGENCE)
     if answer:
@@ -91,12 +91,12 @@ def routed(broker: RouteContainer, answer: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_transactions(network: Site, peers: list[AmqpPeer], place: str) -> None:
+def test_transactions_are_relayed_to_container(network: Site, peers: list[Peer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = coordinator(["amqp:local-transactions"])
     control = client.sender(wait=False, target=wanted)
-    end = routed(broker)
+    end = accept_routed_link(broker)
     assert end.remote.target == wanted
     control.wait_attached()
     control.wait_credit()
@@ -104,7 +104,7 @@ def test_transactions(network: Site, peers: list[AmqpPeer], place: str) -> None:
     end.next().settle(DECLARED)
     assert control.outcome(declare).state == DECLARED
     sender = client.session.sender("tx.q", wait=False)
-    work = routed(broker)
+    work = accept_routed_link(broker)
     assert work.session is end.session, "a transaction is one of a session"
     sender.wait_credit()
     number = sender.send(message.message("work"), state=ENLISTED)
@@ -117,7 +117,7 @@ def test_transactions(network: Site, peers: list[AmqpPeer], place: str) -> None:
         assert link.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_a_coordinator_whose_broker_is_away(network: Site, peers: list[AmqpPeer]) -> None:
+def test_coordinator_with_absent_broker_is_refused(network: Site, peers: list[Peer]) -> None:
     broker_at(network, peers, "A").drop()
     client = network.connect("E")
 
@@ -129,15 +129,15 @@ def test_a_coordinator_whose_broker_is_away(network: Site, peers: list[AmqpPeer]
     poll(lambda: refusal() == NO_ROUTE, "the container is forgotten", CONVERGENCE)
 
 
-def test_a_broker_refuses_a_coordinator(network: Site, peers: list[AmqpPeer]) -> None:
+def test_coordinator_refusal_by_broker_is_relayed(network: Site, peers: list[Peer]) -> None:
     broker = broker_at(network, peers, "A")
     control = network.connect("E").sender(wait=False, target=coordinator())
-    refuse(routed(broker, answer=False), "amqp:not-implemented", "no transactions")
+    refuse(accept_routed_link(broker, answer=False), "amqp:not-implemented", "no transactions")
     assert control.wait_attached().target is None
     assert control.wait_detached() == ("amqp:not-implemented", "no transactions")
 
 
-def test_a_coordinator_without_link_route(network: Site) -> None:
+def test_coordinator_without_link_route_is_refused(network: Site) -> None:
     agent = Management(network.connect("A"))
     agent.delete("router.config.linkRoute", "$coordinator.in")
     try:
@@ -151,12 +151,12 @@ def test_a_coordinator_without_link_route(network: Site) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_what_a_terminus_says_reaches_the_container(network: Site, peers: list[AmqpPeer], place: str) -> None:
+def test_terminus_fields_reach_the_container(network: Site, peers: list[Peer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = source("tx.q", durable=UInt(2), expiry_policy=Symbol("never"), capabilities=[Symbol("shared")])
     receiver = client.receiver(wait=False, source=wanted)
-    end = routed(broker)
+    end = accept_routed_link(broker)
     assert end.remote.source.value == wanted.value
     receiver.wait_attached()
     client.drop()
@@ -166,7 +166,7 @@ def test_what_a_terminus_says_reaches_the_container(network: Site, peers: list[A
 
 
 @pytest.mark.parametrize("role", ["sender", "receiver"])
-def test_a_dynamic_node_is_the_edge_routers_own(network: Site, role: str) -> None:
+def test_dynamic_node_belongs_to_edge_router(network: Site, role: str) -> None:
     client, other = network.connect("E"), network.connect("B")
     if role == "receiver":
         receiver = client.receiver(source=source(dynamic=True))
@@ -187,7 +187,7 @@ def test_a_dynamic_node_is_the_edge_routers_own(network: Site, role: str) -> Non
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_dynamic_node_of_a_link_route_that_only_the_interior_has(network: Site, peers: list[AmqpPeer]) -> None:
+def test_dynamic_node_of_interior_link_route_is_refused(network: Site, peers: list[Peer]) -> None:
     broker_at(network, peers, "A")
     wanted = Map([(Symbol("x-opt-qd.address"), "tx.new")])
     nodes = source(dynamic=True, dynamic_node_properties=wanted)
@@ -195,7 +195,7 @@ def test_a_dynamic_node_of_a_link_route_that_only_the_interior_has(network: Site
     assert receiver.wait_detached() == NO_ROUTE
 
 
-def test_management_and_anonymous_senders(network: Site) -> None:
+def test_management_and_anonymous_senders_work_at_edge(network: Site) -> None:
     client = network.connect("E")
     assert Management(client).query("router", "id") == [{"id": "E"}]
     receiver = network.connect("B").receiver("plain", 10)

@@ -27,7 +27,7 @@ def link_route(prefix: str) -> Section:
     return "linkRoute", {"prefix": prefix, "direction": "in", "containerId": "broker"}
 
 
-class Network:
+class TwoUplinkNetwork:
     """Interior routers A and B, and edge router E connected to both. A has the lower cost, and is behind a relay."""
 
     def __init__(self, start: Start, workers: int, relay: Relay, a: Router, b: Router) -> None:
@@ -52,17 +52,17 @@ class Network:
 
 
 @pytest.fixture
-def network(start: Start, workers: int) -> Iterator[Network]:
+def network(start: Start, workers: int) -> Iterator[TwoUplinkNetwork]:
     a = start([*with_edges("A"), *SETTINGS], workers)
     b = start([*with_edges("B", a.ports["net"]), link_route("lr"), *SETTINGS], workers)
     EdgeView(b).wait_nodes(A=1)
     with Relay(a.ports[EDGES]) as relay:
-        made = Network(start, workers, relay, a, b)
+        made = TwoUplinkNetwork(start, workers, relay, a, b)
         made.wait_at(a)
         yield made
 
 
-def test_both_are_in_use_and_each_consumer_counts_once(network: Network, peers: list[AmqpPeer]) -> None:
+def test_uplinks_are_used_and_consumers_counted_once(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
     poll(lambda: network.uplinks() == {"A": True, "B": True}, "both are in use", CONVERGENCE)
     here, at_a, at_b = (AmqpPeer.opened(router.port) for router in (network.e, network.a, network.b))
     peers += [here, at_a, at_b]
@@ -83,8 +83,8 @@ def test_both_are_in_use_and_each_consumer_counts_once(network: Network, peers: 
     assert [len(receiver.deliveries) for receiver in receivers] == [2, 2], "each message once"
 
 
-def test_producers_at_the_edge_reach_each_consumer_once(network: Network, peers: list[AmqpPeer]) -> None:
-    here, at_a, at_b = (AmqpPeer.opened(router.port) for router in (network.e, network.a, network.b))
+def test_edge_producers_reach_each_consumer_once(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
+    here, at_a, at_b = (Peer.opened(router.port) for router in (network.e, network.a, network.b))
     peers += [here, at_a, at_b]
     receivers = [peer.receiver("multicast/m", 10) for peer in (here, at_a, at_b)]
     network.at_b.wait_remote("M0multicast/m", "A")
@@ -101,7 +101,7 @@ def test_producers_at_the_edge_reach_each_consumer_once(network: Network, peers:
         assert len(receiver.deliveries) == 2, "each message once"
 
 
-def test_the_cheaper_one_is_lost_and_comes_back(network: Network) -> None:
+def test_lost_bearer_moves_traffic_and_returns(network: TwoUplinkNetwork) -> None:
     """Traffic moves twice. No accepted message is lost, and no message arrives twice."""
     flows = [
         Flow(network.e, network.b, "balanced/up"),
@@ -126,7 +126,7 @@ def test_the_cheaper_one_is_lost_and_comes_back(network: Network) -> None:
         network.at_b.wait_consumers(key, 0)
 
 
-def test_the_cheaper_one_is_killed(network: Network, peers: list[AmqpPeer]) -> None:
+def test_killed_bearer_moves_traffic(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
     flows = [Flow(network.e, network.b, "balanced/up"), Flow(network.b, network.e, "balanced/down")]
     for flow in flows:
         flow.wait_more()
@@ -138,7 +138,7 @@ def test_the_cheaper_one_is_killed(network: Network, peers: list[AmqpPeer]) -> N
     network.at_b.wait_consumers("HE", 1)
 
 
-def test_link_routes_move_with_the_uplink(network: Network, peers: list[Peer]) -> None:
+def test_link_routes_move_with_the_uplink(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
     """Link routes of a container at the edge router are announced to the bearer, which also answers look-ups."""
     near, far = (RouteContainer.connected(router.ports[BROKERS]) for router in (network.e, network.b))
     client, other = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
@@ -160,15 +160,15 @@ def test_link_routes_move_with_the_uplink(network: Network, peers: list[Peer]) -
         assert sender.outcome(number).name == "accepted"
 
 
-def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers: list[AmqpPeer]) -> None:
-    here, at_b = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
+def test_multicast_during_bearer_change_arrives_once(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
+    here, at_b = Peer.opened(network.e.port), Peer.opened(network.b.port)
     peers += [here, at_b]
     receiver, second = here.receiver("multicast/m", 10_000), at_b.receiver("multicast/m", 10_000)
     network.at_b.wait_remote("M0multicast/m", "A")
     sender = at_b.sender("multicast/m")
     sent = 0
 
-    def at_b_are(consumers: int) -> bool:
+    def send_and_count_at_b(consumers: int) -> bool:
         """Send another message, and return whether B counts that many consumers."""
         nonlocal sent
         sender.wait_credit()
@@ -176,13 +176,13 @@ def test_multicast_is_not_doubled_when_the_uplink_moves(network: Network, peers:
         sent += 1
         return network.at_b.consumers("M0multicast/m") == consumers
 
-    assert not at_b_are(2)
+    assert not send_and_count_at_b(2)
     network.relay.cut()
-    poll(lambda: at_b_are(2), "B has it", CONVERGENCE)
-    assert at_b_are(2)
-    poll(lambda: at_b_are(1), "A has it again", CONVERGENCE)
+    poll(lambda: send_and_count_at_b(2), "B has it", CONVERGENCE)
+    assert send_and_count_at_b(2)
+    poll(lambda: send_and_count_at_b(1), "A has it again", CONVERGENCE)
     network.at_b.wait_remote("M0multicast/m", "A")
-    assert at_b_are(1)
+    assert send_and_count_at_b(1)
     last = sent - 1
     poll(lambda: bodies(receiver)[-1:] == [last], "the last one arrives", CONVERGENCE)
     poll(lambda: len(bodies(second)) == sent, "all arrive at a consumer that is not concerned", CONVERGENCE)
@@ -206,8 +206,8 @@ def old() -> Iterator[ScriptedBroker]:
     broker.close()
 
 
-def test_a_router_that_cannot_be_one_of_several_waits(
-    start: Start, workers: int, old: ScriptedBroker, peers: list[AmqpPeer]
+def test_dispatch_router_among_uplinks_stays_standby(
+    start: Start, workers: int, old: Broker, peers: list[Peer]
 ) -> None:
     a = start(with_edges("A"), workers)
     e = start([ALL, listener(), connector(a.ports[EDGES], role="edge", cost=2)], workers)

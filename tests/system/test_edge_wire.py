@@ -25,7 +25,7 @@ from tests.system.router import SETTINGS, Router, Section, listener, poll
 pytestmark = pytest.mark.adversarial
 
 #: Seconds, less than an edge router waits for the reply to a look-up.
-IMMEDIATELY = 2.5
+LOOKUP_REPLY_TIME = 2.5
 DOWNLINK = "qd.router-edge-downlink"
 NO_LINK_ROUTE = "sluice.no-link-route"
 #: Leading octets of messages from router {0}: its router annotations (inter-router.md 16.11).
@@ -41,7 +41,7 @@ def link_fields(link: Sender | Receiver) -> Any:
     return link.remote.fields
 
 
-def annotated(router: str) -> str:
+def router_annotations(router: str) -> str:
     return ANNOTATIONS_OF.format(router.encode().hex())
 
 
@@ -81,7 +81,7 @@ def scripted(interior: Router, peers: list[AmqpPeer]) -> EdgePeer:
     return edge
 
 
-def test_what_an_interior_router_grants_and_says(interior: Router, scripted: EdgePeer) -> None:
+def test_interior_router_grants_credit_and_reports_version(interior: Router, scripted: EdgePeer) -> None:
     assert scripted.anonymous.wait_credit() == 250
     assert scripted.lookup.wait_credit() == 32
     assert scripted.heartbeat.wait_credit() == 2
@@ -94,8 +94,8 @@ def test_what_an_interior_router_grants_and_says(interior: Router, scripted: Edg
 @pytest.mark.parametrize(
     ("mark", "warned"), [(None, False), ("0123", False), ("4567", True)], ids=["1.19", "same process", "other process"]
 )
-def test_edge_routers_with_one_id_are_warned_of(
-    interior: Router, peers: list[AmqpPeer], mark: str | None, warned: bool
+def test_edge_routers_sharing_an_id_are_logged(
+    interior: Router, peers: list[Peer], mark: str | None, warned: bool
 ) -> None:
     """Several connections of one edge router count once. Edge routers of 1.19 are identified by their host."""
     for each in (None if mark is None else "0123", mark, mark):
@@ -107,7 +107,7 @@ def test_edge_routers_with_one_id_are_warned_of(
     assert len(re.findall(warning, interior.log)) == int(warned)
 
 
-def test_tracking_messages(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+def test_tracking_messages_follow_remote_consumers(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
     sender = scripted.first.sender("bal.3", credit=False)
     assert sender.wait_credit() == 250, "whether there are consumers or not"
     client = AmqpPeer.opened(interior.port)
@@ -115,7 +115,7 @@ def test_tracking_messages(interior: Router, scripted: EdgePeer, peers: list[Amq
     receiver = client.receiver("bal.3", 1)
     told = scripted.tracking.next()
     assert told.settled
-    assert told.payload.hex() == HEADER + annotated("A") + "005377d00000000e00000002a1074d3062616c2e3341"
+    assert told.payload.hex() == HEADER + router_annotations("A") + "005377d00000000e00000002a1074d3062616c2e3341"
     receiver.detach()
     assert message.body(scripted.tracking.next().payload) == ["M0bal.3", False]
     own = scripted.first.receiver("bal.3", 10)
@@ -128,7 +128,7 @@ def test_tracking_messages(interior: Router, scripted: EdgePeer, peers: list[Amq
     assert not own.deliveries
 
 
-def test_lookups(interior: Router, scripted: EdgePeer) -> None:
+def test_lookups_are_answered_by_interior(interior: Router, scripted: EdgePeer) -> None:
     def ask(body: Any, **about: Any) -> tuple[dict[str, Any], Any]:
         scripted.lookup.send(
             message.properties(reply_to=scripted.answers.address, correlation_id="c")
@@ -152,8 +152,8 @@ def test_lookups(interior: Router, scripted: EdgePeer) -> None:
     assert ask(["bal.2", False])[0]["status"] == 3
 
 
-def test_messages_to_the_edge_router_and_from_it(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
-    client = AmqpPeer.opened(interior.port)
+def test_messages_to_and_from_edge_router_arrive(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+    client = Peer.opened(interior.port)
     peers.append(client)
     replies = client.receiver(dynamic=True, credit=10)
     client.sender("_edge/E/$management").send(message.message("x", reply_to=replies.address), settled=True)
@@ -164,7 +164,7 @@ def test_messages_to_the_edge_router_and_from_it(interior: Router, scripted: Edg
     assert message.body(replies.next().payload) == "answer"
 
 
-def test_heartbeats_that_stop_end_the_connection(interior: Router, scripted: EdgePeer) -> None:
+def test_missing_heartbeats_end_connection(interior: Router, scripted: EdgePeer) -> None:
     for _ in range(2):
         scripted.heartbeat.send(message.value(0), settled=True)
     missed = "sluice_edge_router_heartbeats_missed_total"
@@ -173,7 +173,7 @@ def test_heartbeats_that_stop_end_the_connection(interior: Router, scripted: Edg
     poll(lambda: EdgeView(interior).consumers("HE") == 0, "HE has gone")
 
 
-def test_an_edge_id_that_is_used_twice(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+def test_edge_id_used_twice_balances_messages(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
     other = EdgePeer(interior.ports[EDGES])
     peers.append(other.peer)
     view = EdgeView(interior)
@@ -189,7 +189,7 @@ def test_an_edge_id_that_is_used_twice(interior: Router, scripted: EdgePeer, pee
     view.wait_consumers("HE", 1)
 
 
-def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers: list[Peer]) -> None:
+def test_edge_services_refuse_clients(interior: Router, peers: list[Peer]) -> None:
     """Specification: brokers-and-edge.md ED-30."""
     client = Peer.opened(interior.port)
     peers.append(client)
@@ -201,7 +201,7 @@ def test_services_refuse_those_that_are_no_edge_routers(interior: Router, peers:
     assert client.sender("_$qd.edge_heartbeat").wait_credit() == 2
 
 
-def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> None:
+def test_uplink_protocol_moves_consumers_between_uplinks(interior: Router, peers: list[Peer]) -> None:
     """Specification: docs/internals/edge.md."""
     more: dict[str, Any] = {"sluice.edge": "0123", "sluice.uplinks": True}
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
@@ -225,13 +225,13 @@ def test_several_uplinks_on_the_wire(interior: Router, peers: list[Peer]) -> Non
         uplinks.send(bytes.fromhex(HEADER + "005377d0" + octets.replace(" ", "")), settled=True)
         answers.append(edge.tracking.next().payload.hex())
         assert [view.consumers(key) for key in consumers] == counts
-    value = HEADER + annotated("A") + "005377d0000000070000000252"
+    value = HEADER + router_annotations("A") + "005377d0000000070000000252"
     assert answers == [f"{value}0741", f"{value}0841", f"{value}0942"]
     assert not one.deliveries
     assert not every.deliveries
 
 
-def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_early_sender_bypasses_link_route(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
     """Specification: docs/internals/edge.md, "The first message"."""
     view = EdgeView(interior)
     early = scripted.first.sender("lr.x", target=target("lr.x", capabilities=Symbol(NO_LINK_ROUTE)), credit=False)
@@ -247,7 +247,7 @@ def test_an_early_sender_is_not_for_a_link_route(interior: Router, scripted: Edg
     poll(lambda: view.address("M0lr.x") is None, "the address is gone")
 
 
-def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[Peer]) -> None:
+def test_client_at_edge_listener_is_served(interior: Router, peers: list[Peer]) -> None:
     """Specification: brokers-and-edge.md ED-29."""
     client, other = Peer.opened(interior.ports[EDGES]), Peer.opened(interior.port)
     peers += [client, other]
@@ -262,7 +262,7 @@ def test_a_client_at_an_edge_listener_is_a_client(interior: Router, peers: list[
 # --- edge router with a scripted interior router ---
 
 
-class Interior:
+class ScriptedInterior:
     """A scripted interior router for one edge router."""
 
     def __init__(self, broker: ScriptedBroker, **fields: Any) -> None:
@@ -289,7 +289,7 @@ class Interior:
     def track(self, key: str, reachable: bool) -> None:
         self.tracking.send(message.value([key, reachable]), settled=True)  # type: ignore[union-attr]
 
-    def asked(self, timeout: float = TIMEOUT) -> tuple[Any, list[Any]]:
+    def next_lookup(self, timeout: float = TIMEOUT) -> tuple[Any, list[Any]]:
         """Return correlation-id and body of the next look-up."""
         payload = self.lookup.next(timeout=timeout).payload  # type: ignore[union-attr]
         return message.section_of(payload, message.PROPERTIES)[5], message.body(payload)
@@ -302,31 +302,31 @@ class Interior:
             settled=True,
         )
 
-    def wait_asked_by(self, router: Router) -> None:
+    def wait_lookup_by(self, router: Router) -> None:
         """Attach until the router sends a look-up: by then it has processed the replies to its own attaches."""
         client = Peer.opened(router.port)
         sender: Sender | None = None
 
-        def asked() -> bool:
+        def lookup_arrived() -> bool:
             nonlocal sender
             if sender is None or sender.remote is not None:
                 sender = client.sender("$management", wait=False, credit=False)
             client.barrier()
             try:
-                correlation_id, _ = self.asked(timeout=0.05)
+                correlation_id, _ = self.next_lookup(timeout=0.05)
             except AssertionError:
                 return False  # the attach may have been decided without a look-up
             self.answer(correlation_id, 3, [False, False])
             return True
 
-        poll(asked, "the router asks", CONVERGENCE)
+        poll(lookup_arrived, "the router sends a look-up", CONVERGENCE)
         assert sender is not None
         sender.wait_attached()
         client.drop()
 
-    def nothing(self) -> None:
+    def deny_lookup(self) -> None:
         """Answer the next look-up: no link route matches the address."""
-        self.answer(self.asked()[0], 3, [False, False])
+        self.answer(self.next_lookup()[0], 3, [False, False])
 
 
 @pytest.fixture
@@ -345,15 +345,15 @@ def brokers() -> Iterator[Callable[[], ScriptedBroker]]:
 
 @pytest.fixture
 def make_edge(
-    start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
-) -> Callable[..., tuple[Router, Interior]]:
+    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
+) -> Callable[..., tuple[Router, ScriptedInterior]]:
     """Return a function that starts an edge router with its interior router, whose open has the given properties."""
 
-    def make(**more: Any) -> tuple[Router, Interior]:
+    def make(**more: Any) -> tuple[Router, ScriptedInterior]:
         broker = brokers()
         place = {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"}
         router = start([("router", {"mode": "edge", "id": "E"}), listener(), WEB, ("connector", place)], workers)
-        interior = Interior(broker, properties=properties(**more))
+        interior = ScriptedInterior(broker, properties=properties(**more))
         peers.append(interior.peer)
         return router, interior
 
@@ -361,11 +361,11 @@ def make_edge(
 
 
 @pytest.fixture
-def edge(make_edge: Callable[..., tuple[Router, Interior]]) -> tuple[Router, Interior]:
+def edge(make_edge: Callable[..., tuple[Router, ScriptedInterior]]) -> tuple[Router, ScriptedInterior]:
     return make_edge()
 
 
-def test_the_eight_links(edge: tuple[Router, Interior]) -> None:
+def test_edge_router_attaches_eight_links(edge: tuple[Router, ScriptedInterior]) -> None:
     _, interior = edge
     attaches: list[Any] = [each.remote for each in interior.links]
     links = [(each.channel, each.role, each.fields["source"], each.fields["target"]) for each in attaches]
@@ -388,17 +388,17 @@ def test_the_eight_links(edge: tuple[Router, Interior]) -> None:
         assert isinstance(link, PeerSender)
         assert link.wait_credit() == credit
     beat = interior.heartbeat.next()  # type: ignore[union-attr]
-    assert beat.payload.hex() == annotated("E") + "0053775400"
+    assert beat.payload.hex() == router_annotations("E") + "0053775400"
     assert interior.heartbeat.next(timeout=CONVERGENCE).payload.hex().endswith("5401")  # type: ignore[union-attr]
 
 
-def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[AmqpPeer]) -> None:
+def test_proxy_link_follows_tracking_messages(edge: tuple[Router, ScriptedInterior], peers: list[Peer]) -> None:
     router, interior = edge
-    interior.wait_asked_by(router)
-    client = AmqpPeer.opened(router.port)
+    interior.wait_lookup_by(router)
+    client = Peer.opened(router.port)
     peers.append(client)
     sender = client.sender("a.c", credit=False, wait=False)
-    interior.nothing()
+    interior.deny_lookup()
     sender.wait_attached()
     proxy = interior.peer.link_attached(answer=False)
     assert isinstance(proxy, PeerReceiver)
@@ -425,11 +425,13 @@ def test_proxies_and_tracking(edge: tuple[Router, Interior], peers: list[AmqpPee
 
 
 @pytest.mark.parametrize("answer", ["nothing", "link route"])
-def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers: list[Peer], answer: str) -> None:
+def test_early_proxy_waits_for_lookup_reply(
+    make_edge: Callable[..., tuple[Router, ScriptedInterior]], peers: list[Peer], answer: str
+) -> None:
     """Specification: docs/internals/edge.md, "The first message"."""
     router, interior = make_edge(**{"sluice.edge": Int(3)})
-    interior.wait_asked_by(router)
-    client = AmqpPeer.opened(router.port)
+    interior.wait_lookup_by(router)
+    client = Peer.opened(router.port)
     peers.append(client)
     sender = client.sender("a.c", credit=False, wait=False)
     early = interior.peer.link_attached(answer=False)
@@ -445,7 +447,7 @@ def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers
     ]
     accept(early)
     early.flow(250)
-    correlation_id, body = interior.asked()
+    correlation_id, body = interior.next_lookup()
     assert body == ["a.c", True]
     assert sender.remote is None
     if answer == "nothing":
@@ -470,13 +472,13 @@ def test_an_early_proxy(make_edge: Callable[..., tuple[Router, Interior]], peers
 
 
 @pytest.mark.parametrize("answer", ["none", "link route", "without container", "another version", "malformed"])
-def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[AmqpPeer], answer: str) -> None:
+def test_lookup_reply_decides_attach(edge: tuple[Router, ScriptedInterior], peers: list[Peer], answer: str) -> None:
     router, interior = edge
-    interior.wait_asked_by(router)
-    client = AmqpPeer.opened(router.port)
+    interior.wait_lookup_by(router)
+    client = Peer.opened(router.port)
     peers.append(client)
     sender = client.sender("lr.x", wait=False, credit=False)
-    correlation_id, body = interior.asked()
+    correlation_id, body = interior.next_lookup()
     assert body == ["lr.x", True]
     if answer == "link route":
         interior.answer(correlation_id, 0, [True, True])
@@ -491,7 +493,7 @@ def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[Am
             interior.answer(correlation_id, 0, "nonsense")
         else:
             interior.answer(correlation_id, 0, [True, True], version=2)
-        sender.wait_attached(timeout=IMMEDIATELY)
+        sender.wait_attached(timeout=LOOKUP_REPLY_TIME)
         page = wait_page(router.ports["web"], "it is counted", sluice_edge_lookups_unanswered_total=1)
         assert page.sum("sluice_edge_lookups_waiting") == 0
         assert page.sum("sluice_edge_uplinks", state="active") == 1
@@ -504,7 +506,7 @@ def test_lookups_of_an_edge_router(edge: tuple[Router, Interior], peers: list[Am
         client.barrier()
 
 
-def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_edge_router_without_uplink_serves_clients(start: Start, workers: int, peers: list[Peer]) -> None:
     """Specification: brokers-and-edge.md ED-26."""
     router = start([("router", {"mode": "edge", "id": "E"}), listener()], workers)
     client = AmqpPeer.opened(router.port)
@@ -521,15 +523,15 @@ def test_without_an_uplink_an_edge_router_serves_its_clients(start: Start, worke
     assert beyond.outcome(beyond.send(message.message("x"))).name == "released"
 
 
-def test_the_alternate_becomes_the_uplink(
-    start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
+def test_alternate_connection_becomes_uplink(
+    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
 ) -> None:
     """Specification: brokers-and-edge.md ED-2, ED-3, ED-28."""
     first, second = brokers(), brokers()
     place = {"name": "first", "host": "127.0.0.1", "port": first.port, "role": "edge"}
     sections: list[Section] = [("router", {"mode": "edge", "id": "E"}), listener()]
     router = start([*sections, ("connector", place)], workers)
-    one = Interior(first)
+    one = ScriptedInterior(first)
     peers.append(one.peer)
     management = Management(AmqpPeer.opened(router.port))
     peers.append(management.peer)
@@ -540,7 +542,7 @@ def test_the_alternate_becomes_the_uplink(
     client = AmqpPeer.opened(router.port)
     peers.append(client)
     receiver = client.receiver("a", 10, wait=False)
-    one.nothing()
+    one.deny_lookup()
     receiver.wait_attached()
     assert link_fields(one.peer.link_attached())["source"].value[0] == "a"
     one.peer.drop()

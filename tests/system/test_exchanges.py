@@ -36,7 +36,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def test_message_that_no_direct_consumer_takes_is_rejected(connect: Connect) -> None:
+def test_message_refused_by_direct_consumer_is_rejected(connect: Connect) -> None:
     """The exchange has no next hop either (routing-semantics.md 8.11)."""
     receiver = connect().receiver("ex.empty", 10, max_message_size=ULong(500))
     sender = connect().sender("ex.empty")
@@ -47,7 +47,7 @@ def test_message_that_no_direct_consumer_takes_is_rejected(connect: Connect) -> 
     assert sender.outcome(number).name == "accepted"
 
 
-def published(sender: Sender, subject: str | None, receivers: dict[str, Receiver]) -> set[str]:
+def publish(sender: Sender, subject: str | None, receivers: dict[str, Receiver]) -> set[str]:
     """Publish one message, and return the names of the next hops that received it, at most one copy each.
 
     A marker sent to every next hop afterwards proves that no further copy is under way.
@@ -83,36 +83,36 @@ def published(sender: Sender, subject: str | None, receivers: dict[str, Receiver
         (None, set()),
     ],
 )
-def test_amqp_keys(connect: Connect, subject: str | None, hops: set[str]) -> None:
+def test_amqp_keys_select_next_hops(connect: Connect, subject: str | None, hops: set[str]) -> None:
     peer = connect()
     receivers = {name: peer.receiver(name, 10) for name in ("q1", "q2")}
-    assert published(connect().sender("ex.amqp"), subject, receivers) == hops
+    assert publish(connect().sender("ex.amqp"), subject, receivers) == hops
 
 
 @pytest.mark.parametrize(
     ("subject", "hops"),
     [("a/b", {"m1", "m2"}), ("a", {"m2"}), ("a/", {"m2"}), ("/a/b", {"m1", "m2"}), ("b/a", set()), ("a/b/c", {"m2"})],
 )
-def test_mqtt_keys(connect: Connect, subject: str, hops: set[str]) -> None:
+def test_mqtt_keys_select_next_hops(connect: Connect, subject: str, hops: set[str]) -> None:
     peer = connect()
     receivers = {name: peer.receiver(name, 10) for name in ("m1", "m2")}
-    assert published(connect().sender("ex.mqtt"), subject, receivers) == hops
+    assert publish(connect().sender("ex.mqtt"), subject, receivers) == hops
 
 
 @pytest.mark.parametrize(("subject", "matches"), [("any.thing", True), ("", True), (None, False)])
-def test_missing_key_is_everything_with_a_subject(connect: Connect, subject: str | None, matches: bool) -> None:
+def test_binding_without_key_matches_any_subject(connect: Connect, subject: str | None, matches: bool) -> None:
     receivers = {"everything": connect().receiver("everything", 10)}
-    assert bool(published(connect().sender("ex.all"), subject, receivers)) is matches
+    assert bool(publish(connect().sender("ex.all"), subject, receivers)) is matches
 
 
-def test_anonymous_publisher(connect: Connect) -> None:
+def test_anonymous_publisher_reaches_exchange(connect: Connect) -> None:
     receiver = connect().receiver("everything", 10)
     sender = connect().sender()
     assert sender.request(message.message("event", to="ex.all", subject="s")).name == "accepted"
     assert bodies([receiver.next()]) == ["event"]
 
 
-def test_direct_subscribers_too(connect: Connect) -> None:
+def test_direct_subscriber_also_gets_message(connect: Connect) -> None:
     direct, hop = connect().receiver("ex.all", 10), connect().receiver("everything", 10)
     sender = connect().sender("ex.all")
     number = sender.send(message.message("event", subject="s"))
@@ -124,7 +124,7 @@ def test_direct_subscribers_too(connect: Connect) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_alternate(connect: Connect) -> None:
+def test_alternate_address_gets_unmatched_messages(connect: Connect) -> None:
     other, known = connect().receiver("alt.other", 10), connect().receiver("alt.known", 10)
     sender = connect().sender("ex.alternate")
     assert sender.request(message.message(1, subject="unknown")).name == "accepted"
@@ -142,14 +142,14 @@ def test_alternate(connect: Connect) -> None:
     assert len(other.deliveries) == 2, "a direct subscriber suppresses the alternate"
 
 
-def test_next_hops_have_their_own_distribution(connect: Connect) -> None:
+def test_next_hop_uses_its_own_distribution(connect: Connect) -> None:
     receivers = [connect().receiver("multicast.hop", 5) for _ in range(2)]
     assert connect().sender("ex.hops").request(message.message("event", subject="s")).name == "accepted"
     for receiver in receivers:
         assert bodies([receiver.next()]) == ["event"]
 
 
-def test_annotations(connect: Connect) -> None:
+def test_annotations_name_the_next_hop(connect: Connect) -> None:
     receiver = connect("open").receiver("everything", 5)
     connect().sender("ex.all").request(message.message("event", subject="s"))
     found = annotations_of(receiver.next().payload)
@@ -158,7 +158,7 @@ def test_annotations(connect: Connect) -> None:
     assert (found["x-opt-qd.ingress"], found["x-opt-qd.trace"]) == ("0/QDR", ["0/QDR"])
 
 
-def test_large_message(connect: Connect) -> None:
+def test_large_message_passes_exchange(connect: Connect) -> None:
     receiver = connect().receiver("everything", 5)
     payload = message.properties(subject="s") + message.data(bytes(400_000))
     sender = connect().sender("ex.all")
@@ -168,7 +168,7 @@ def test_large_message(connect: Connect) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_not_forwarded_is_released_with_credit(connect: Connect) -> None:
+def test_unmatched_message_is_released_and_credit_returned(connect: Connect) -> None:
     sender = connect().sender("ex.empty")
     assert sender.credit == 250
     for _ in range(260):
@@ -177,7 +177,7 @@ def test_not_forwarded_is_released_with_credit(connect: Connect) -> None:
     assert not sender.draining
 
 
-def test_counters(connect: Connect, management: Management) -> None:
+def test_exchange_counters_count_matches(connect: Connect, management: Management) -> None:
     one, two, alternate = (connect().receiver(name, 10) for name in ("count.1", "count.2", "count.alt"))
     sender = connect().sender("ex.count")
     before = management.one("router.config.exchange", name="ex.count")
@@ -194,6 +194,6 @@ def test_counters(connect: Connect, management: Management) -> None:
     assert [rows[f"ex.count-{n}"] - bound[f"ex.count-{n}"] for n in range(3)] == [1, 2, 1]
 
 
-def test_ordinary_addresses_are_untouched(connect: Connect) -> None:
+def test_address_without_exchange_is_unaffected(connect: Connect) -> None:
     receiver = connect().receiver("ex.other", 5)
     pass_one(connect().sender("ex.other"), receiver, subject="a.b")

@@ -20,7 +20,7 @@ def fallback(connect: Connect, address: str, credit: int = 10, listener_name: st
     return connect(listener_name).receiver(source=source(address, capabilities="qd.fallback"), credit=credit)
 
 
-def test_only_without_primary_consumer(connect: Connect, fresh: Fresh) -> None:
+def test_fallback_is_used_without_primary_consumer(connect: Connect, fresh: Fresh) -> None:
     address = fresh("spare")
     spare = fallback(connect, address)
     sender = connect().sender(address)
@@ -38,7 +38,7 @@ def test_only_without_primary_consumer(connect: Connect, fresh: Fresh) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_primary_without_credit_is_a_destination(connect: Connect, fresh: Fresh) -> None:
+def test_primary_without_credit_prevents_fallback(connect: Connect, fresh: Fresh) -> None:
     address = fresh("spare")
     spare = fallback(connect, address)
     sender, primary = pair(connect, address, credit=0)
@@ -51,7 +51,7 @@ def test_a_primary_without_credit_is_a_destination(connect: Connect, fresh: Fres
     assert sender.outcome(number).name == "accepted"
 
 
-def test_annotations_of_a_redirected_message(connect: Connect, fresh: Fresh) -> None:
+def test_annotations_of_redirected_message_have_fallback_phase(connect: Connect, fresh: Fresh) -> None:
     address = fresh("spare")
     spare = fallback(connect, address, listener_name="open")
     connect().sender(address).send(message.message("x"), settled=True)
@@ -60,14 +60,14 @@ def test_annotations_of_a_redirected_message(connect: Connect, fresh: Fresh) -> 
     assert (found["x-opt-qd.to"], found["x-opt-qd.phase"]) == (address, 22)
 
 
-def test_anonymous_uses_the_fallback_too(connect: Connect, fresh: Fresh) -> None:
+def test_anonymous_message_uses_fallback(connect: Connect, fresh: Fresh) -> None:
     """A fallback consumer suffices, without a link on the primary address (routing-semantics.md F-16)."""
     address = fresh("spare")
     spare = fallback(connect, address)
     pass_one(connect().sender(), spare, to=address)
 
 
-def test_without_the_setting_the_capability_is_useless(connect: Connect, fresh: Fresh) -> None:
+def test_fallback_capability_without_setting_has_no_effect(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     fallback(connect, address)
     sender = connect().sender(address, credit=False)
@@ -76,7 +76,7 @@ def test_without_the_setting_the_capability_is_useless(connect: Connect, fresh: 
     assert connect().sender().request(message.message(to=address)).name == "released"
 
 
-def test_no_fallback_for_a_fallback_producer(connect: Connect, fresh: Fresh) -> None:
+def test_fallback_producer_is_not_redirected(connect: Connect, fresh: Fresh) -> None:
     address = fresh("spare")
     spare = fallback(connect, address)
     primary = connect().receiver(address, 10)
@@ -87,7 +87,7 @@ def test_no_fallback_for_a_fallback_producer(connect: Connect, fresh: Fresh) -> 
     assert not spare.deliveries
 
 
-def test_fallback_gone_too(connect: Connect, fresh: Fresh) -> None:
+def test_lost_fallback_releases_message(connect: Connect, fresh: Fresh) -> None:
     address = fresh("spare")
     spare = fallback(connect, address)
     sender = connect().sender(address)

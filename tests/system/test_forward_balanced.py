@@ -16,7 +16,7 @@ def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None
     return numbers
 
 
-def queued(receivers: list[Receiver]) -> list[int]:
+def drain_queued(receivers: list[Receiver]) -> list[int]:
     """Deliver all messages queued for consumers without credit, and return their number for each consumer."""
     counts = []
     for receiver in receivers:
@@ -28,15 +28,15 @@ def queued(receivers: list[Receiver]) -> list[int]:
     return counts
 
 
-def test_ten_over_three_without_credit(connect: Connect, fresh: Fresh) -> None:
+def test_messages_without_credit_spread_evenly(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receivers = [connect().receiver(address, 0) for _ in range(3)]
     sender = connect().sender(address)
     send(sender, 10)
-    assert queued(receivers) == [4, 3, 3]
+    assert drain_queued(receivers) == [4, 3, 3]
 
 
-def test_the_least_loaded_is_filled_up(connect: Connect, fresh: Fresh) -> None:
+def test_least_loaded_consumer_gets_next_messages(connect: Connect, fresh: Fresh) -> None:
     """After 4/3/3 the first consumer settles its four, and gets the next three, until all have three."""
     address = fresh()
     receivers = [connect().receiver(address, 20) for _ in range(3)]
@@ -68,7 +68,7 @@ def test_idle_consumers_take_turns(connect: Connect, fresh: Fresh) -> None:
     assert order == list(range(9))
 
 
-def test_written_presettled_do_not_count(connect: Connect, fresh: Fresh) -> None:
+def test_written_presettled_deliveries_add_no_load(connect: Connect, fresh: Fresh) -> None:
     """An idle consumer of presettled messages gets all of them while another holds unsettled deliveries."""
     address = fresh()
     loaded = connect().receiver(address, 50)
@@ -83,7 +83,7 @@ def test_written_presettled_do_not_count(connect: Connect, fresh: Fresh) -> None
     assert len(loaded.deliveries) == 3
 
 
-def test_many_producers_share_the_view_of_the_load(connect: Connect, fresh: Fresh) -> None:
+def test_load_is_shared_between_producers(connect: Connect, fresh: Fresh) -> None:
     """Outstanding counts cover the whole router, not only one producer's worker."""
     address = fresh()
     receivers = [connect().receiver(address, 0) for _ in range(3)]
@@ -91,12 +91,12 @@ def test_many_producers_share_the_view_of_the_load(connect: Connect, fresh: Fres
     for number in range(6):
         for sender in senders:
             send(sender, 1, number)
-    counts = queued(receivers)
+    counts = drain_queued(receivers)
     assert sum(counts) == 24
     assert max(counts) - min(counts) <= 1, counts
 
 
-def test_everything_is_settled_in_the_end(connect: Connect, fresh: Fresh) -> None:
+def test_balanced_deliveries_are_all_settled(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receivers = [connect().receiver(address, 200) for _ in range(2)]
     sender = connect().sender(address)
@@ -111,7 +111,7 @@ def test_everything_is_settled_in_the_end(connect: Connect, fresh: Fresh) -> Non
     sender.wait_credit(126)
 
 
-def test_a_busy_stream_is_avoided(connect: Connect, fresh: Fresh) -> None:
+def test_busy_stream_consumer_is_avoided(connect: Connect, fresh: Fresh) -> None:
     """A small message avoids the consumer of an unfinished stream while another is idle (routing-semantics.md 8.10)."""
     address = fresh()
     receivers = [connect().receiver(address, 10) for _ in range(2)]

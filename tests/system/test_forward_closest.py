@@ -6,7 +6,7 @@ from tests.system.fixtures import Connect, Fresh, bodies, pair
 WORKER_COUNTS = (1, 3)
 
 
-def test_strict_round_robin_over_consumers(connect: Connect, fresh: Fresh) -> None:
+def test_round_robin_over_consumers_is_strict(connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     receivers = [connect().receiver(address, 10) for _ in range(3)]
     sender = connect().sender(address)
@@ -17,7 +17,7 @@ def test_strict_round_robin_over_consumers(connect: Connect, fresh: Fresh) -> No
     assert found == [[1, 4, 7], [2, 5, 8], [3, 6, 9]], "not in the order of attaching"
 
 
-def test_round_robin_does_not_look_at_credit(connect: Connect, fresh: Fresh) -> None:
+def test_round_robin_ignores_credit(connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     ready, stalled = connect().receiver(address, 10), connect().receiver(address, 0)
     sender = connect().sender(address)
@@ -30,7 +30,7 @@ def test_round_robin_does_not_look_at_credit(connect: Connect, fresh: Fresh) -> 
     assert bodies(stalled.receive(3)) == [1, 3, 5]
 
 
-def test_unsettled_round_robin_does_not_look_at_load(connect: Connect, fresh: Fresh) -> None:
+def test_round_robin_ignores_unsettled_load(connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     receivers = [connect().receiver(address, 10) for _ in range(2)]
     sender = connect().sender(address)
@@ -47,7 +47,7 @@ def test_unsettled_round_robin_does_not_look_at_load(connect: Connect, fresh: Fr
 # --- 8.1 ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_queued_message_is_not_rerouted(connect: Connect, fresh: Fresh) -> None:
+def test_queued_message_is_not_rerouted(connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     sender, stalled = pair(connect, address, credit=0)
     number = sender.send(message.message("waits"))
@@ -60,7 +60,7 @@ def test_a_queued_message_is_not_rerouted(connect: Connect, fresh: Fresh) -> Non
     assert sender.outcome(number).name == "accepted"
 
 
-def test_nothing_is_stored_for_a_later_consumer(connect: Connect, fresh: Fresh) -> None:
+def test_message_without_consumer_is_not_stored(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     anonymous = connect().sender()
     assert anonymous.request(message.message("early", to=address)).name == "released"
@@ -69,7 +69,7 @@ def test_nothing_is_stored_for_a_later_consumer(connect: Connect, fresh: Fresh) 
     assert message.body(receiver.next().payload) == "later"
 
 
-def test_settlement_modes_of_the_way_out(connect: Connect, fresh: Fresh) -> None:
+def test_delivery_keeps_settlement_of_its_producer(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address)
     sender.send(message.message("presettled"), settled=True)
@@ -78,7 +78,7 @@ def test_settlement_modes_of_the_way_out(connect: Connect, fresh: Fresh) -> None
     assert not receiver.next().settled
 
 
-def test_consumer_that_wants_settled_gets_settled(connect: Connect, fresh: Fresh) -> None:
+def test_consumer_of_settled_mode_gets_settled_deliveries(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect().receiver(address, 5, snd_settle_mode=1)
     sender = connect().sender(address)
@@ -88,7 +88,7 @@ def test_consumer_that_wants_settled_gets_settled(connect: Connect, fresh: Fresh
     assert (outcome.name, outcome.settled) == ("accepted", True)
 
 
-def test_settled_consumer_without_credit_delays_the_outcome(connect: Connect, fresh: Fresh) -> None:
+def test_settled_mode_without_credit_delays_outcome(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect().receiver(address, 0, snd_settle_mode=1)
     sender = connect().sender(address)
@@ -139,7 +139,7 @@ def test_delivery_tags_are_distinct(connect: Connect, fresh: Fresh) -> None:
         assert all(0 < len(tag) <= 32 for tag in tags)
 
 
-def test_order_of_a_pair_of_links(connect: Connect, fresh: Fresh) -> None:
+def test_order_between_two_links_is_kept(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh("closest"), credit=2000)
     for number in range(1000):
         sender.wait_credit()

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.adversarial
 WORKER_COUNTS = (1, 3)
 
 
-def test_every_consumer_gets_a_copy_in_order(connect: Connect, fresh: Fresh) -> None:
+def test_multicast_copies_arrive_in_order(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [connect().receiver(address, 50) for _ in range(4)]
     sender = connect().sender(address)
@@ -20,7 +20,7 @@ def test_every_consumer_gets_a_copy_in_order(connect: Connect, fresh: Fresh) -> 
         assert bodies(receiver.receive(20)) == list(range(20))
 
 
-def test_several_links_of_one_connection(connect: Connect, fresh: Fresh) -> None:
+def test_links_of_one_connection_get_separate_copies(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     peer = connect()
     receivers = [peer.receiver(address, 5), peer.receiver(address, 5), peer.begin().receiver(address, 5)]
@@ -29,7 +29,7 @@ def test_several_links_of_one_connection(connect: Connect, fresh: Fresh) -> None
         assert message.body(receiver.next().payload) == "to all"
 
 
-def test_a_later_consumer_gets_nothing_earlier(connect: Connect, fresh: Fresh) -> None:
+def test_later_consumer_gets_later_messages_only(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     early = connect().receiver(address, 5)
     sender = connect().sender(address)
@@ -41,7 +41,7 @@ def test_a_later_consumer_gets_nothing_earlier(connect: Connect, fresh: Fresh) -
     assert message.body(early.next().payload) == "late"
 
 
-def test_a_consumer_without_credit_does_not_hold_up_others(connect: Connect, fresh: Fresh) -> None:
+def test_consumer_without_credit_delays_no_copy(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     ready, stalled = connect().receiver(address, 5), connect().receiver(address, 0)
     sender = connect().sender(address)
@@ -56,7 +56,7 @@ def test_a_consumer_without_credit_does_not_hold_up_others(connect: Connect, fre
     assert (outcome.name, outcome.settled) == ("accepted", True)
 
 
-def test_the_stalled_consumer_leaves(connect: Connect, fresh: Fresh) -> None:
+def test_stalled_consumer_detach_completes_outcome(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     ready, stalled = connect().receiver(address, 5), connect().receiver(address, 0)
     sender = connect().sender(address)
@@ -66,7 +66,7 @@ def test_the_stalled_consumer_leaves(connect: Connect, fresh: Fresh) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_anonymous_multicast(connect: Connect, fresh: Fresh) -> None:
+def test_anonymous_multicast_combines_outcomes(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [connect().receiver(address, 5) for _ in range(2)]
     sender = connect().sender()
@@ -76,7 +76,7 @@ def test_anonymous_multicast(connect: Connect, fresh: Fresh) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_large_message_to_all(connect: Connect, fresh: Fresh) -> None:
+def test_large_multicast_message_arrives_at_each_consumer(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [connect().receiver(address, 5) for _ in range(3)]
     sender = connect().sender(address)
@@ -89,7 +89,7 @@ def test_large_message_to_all(connect: Connect, fresh: Fresh) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_unavailable_on_an_anonymous_link(connect: Connect) -> None:
+def test_unavailable_address_on_anonymous_link_is_rejected(connect: Connect) -> None:
     sender = connect().sender()
     outcome = sender.request(message.message("x", to="unavailable/x"))
     assert outcome.error == ("amqp:not-found", "Deliveries cannot be sent to an unavailable address")

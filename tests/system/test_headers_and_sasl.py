@@ -34,18 +34,18 @@ def test_anonymous_succeeds_without_additional_data(dial: Connect) -> None:
     assert peer.header() == AMQP_HEADER
 
 
-def test_everything_may_be_pipelined(connect: Connect) -> None:
+def test_pipelined_login_and_open_succeed(connect: Connect) -> None:
     assert connect("anonymous").remote_open is not None
 
 
-def test_sasl_may_be_skipped(connect: Connect) -> None:
+def test_open_without_sasl_is_accepted(connect: Connect) -> None:
     peer = connect(sasl=False)
     assert peer.remote_open is not None
     peer.close()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", ""])
-def test_mechanism_outside_the_offer_fails(dial: Connect, mechanism: str) -> None:
+def test_mechanism_outside_offer_fails(dial: Connect, mechanism: str) -> None:
     peer = dial("anonymous")
     assert peer.sasl(mechanism, b"\0guest\0guest").code == 1
     assert peer.expect_end() == []
@@ -62,7 +62,7 @@ def test_tls_header_without_tls_is_closed_silently(dial: Connect) -> None:
     [b"AMQP\x01\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x01\x00\x01", b"HTTP/1.1", b"GET / HT", bytes(8)],
     ids=["old-1", "0-9-1", "1.0.1", "http", "get", "zeros"],
 )
-def test_foreign_octets_get_a_framing_error(dial: Connect, octets: bytes) -> None:
+def test_foreign_octets_get_framing_error(dial: Connect, octets: bytes) -> None:
     peer = dial()
     assert peer.header(octets) == AMQP_HEADER
     assert peer.expect("open").container_id == ""
@@ -70,7 +70,7 @@ def test_foreign_octets_get_a_framing_error(dial: Connect, octets: bytes) -> Non
     assert peer.expect_end() == []
 
 
-def test_a_silent_connection_hears_nothing_first(dial: Connect) -> None:
+def test_silent_connection_receives_no_octets(dial: Connect) -> None:
     """The router sends only after the peer: of two connections, only the active connection receives octets."""
     silent, speaking = dial(), dial()
     assert speaking.header(SASL_HEADER) == SASL_HEADER
@@ -80,7 +80,7 @@ def test_a_silent_connection_hears_nothing_first(dial: Connect) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", AMQP_HEADER, SASL_HEADER], ids=["nothing", "amqp", "sasl"])
-def test_handshake_timeout_ends_the_connection_without_frames(dial: Connect, sent: bytes) -> None:
+def test_handshake_timeout_ends_connection_without_frames(dial: Connect, sent: bytes) -> None:
     peer = dial("hasty")
     begun = time.monotonic()
     peer.raw(sent)
@@ -91,7 +91,7 @@ def test_handshake_timeout_ends_the_connection_without_frames(dial: Connect, sen
         assert rest == b""
 
 
-def test_handshake_timeout_does_not_touch_an_open_connection(connect: Connect, dial: Connect) -> None:
+def test_handshake_timeout_spares_open_connection(connect: Connect, dial: Connect) -> None:
     peer = connect("hasty")
     late = dial("hasty")
     late.read_rest()

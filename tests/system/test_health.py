@@ -15,12 +15,12 @@ SECTIONS = [WEB]
 JSON = {"Accept": "application/json"}
 
 
-def test_healthz_is_as_in_dispatch(router: Router) -> None:
+def test_healthz_answers_as_dispatch(router: Router) -> None:
     reply = get(router.ports["web"], "/healthz")
     assert (reply.status, reply.body, reply.headers["Content-Type"]) == (200, b"OK\n", "text/plain")
 
 
-def test_all_is_well(router: Router) -> None:
+def test_healthy_router_passes_checks(router: Router) -> None:
     web = router.ports["web"]
     assert get(web, "/livez").text == "[+] workers: serving\nlivez check passed\n"
     ready = get(web, "/readyz")
@@ -34,7 +34,7 @@ def test_all_is_well(router: Router) -> None:
     assert [check["name"] for check in checks["checks"]][:2] == ["running", "workers"]
 
 
-def test_a_worker_that_is_replaced_makes_the_router_unready_but_not_dead(start: Start) -> None:
+def test_missing_worker_makes_router_unready_but_live(start: Start) -> None:
     """The replacement cannot start while the zygote, which forks it, is stopped."""
     router = start([listener(), WEB], workers=3)
     web = router.ports["web"]
@@ -58,7 +58,7 @@ def test_a_worker_that_is_replaced_makes_the_router_unready_but_not_dead(start: 
     wait_page(web, "another took its place", sluice_worker_restarts_total=restarts, sluice_worker_up=3, sluice_ready=1)
 
 
-def test_without_any_worker_the_router_is_not_ready(start: Start) -> None:
+def test_router_without_workers_is_not_ready(start: Start) -> None:
     router = start([listener(), WEB])
     web = router.ports["web"]
     zygote = next(process for process in router.family() if process.pid != router.pid and process.children())
@@ -74,7 +74,7 @@ def test_without_any_worker_the_router_is_not_ready(start: Start) -> None:
 
 
 @pytest.mark.parametrize("workers", [1], ids=["1-worker"])
-def test_a_router_that_ends_is_not_ready(start: Start, workers: int) -> None:
+def test_stopping_router_is_not_ready(start: Start, workers: int) -> None:
     """A worker that does not end keeps the router draining until its time-out."""
     router = start([listener(), WEB], workers)
     web, worker = router.ports["web"], router.worker_pids()[0]

@@ -15,28 +15,28 @@ pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 TIMEOUT = 30.0
 
 
-def hello(port: int) -> subprocess.CompletedProcess[str]:
+def run_hello(port: int) -> subprocess.CompletedProcess[str]:
     """Run the script against a port of this machine."""
     arguments = [sys.executable, str(ROOT / "scripts" / "hello.py"), f"amqp://127.0.0.1:{port}"]
     return subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT, check=False)
 
 
-def test_a_message_goes_and_comes(router: Router) -> None:
-    ended = hello(router.port)
+def test_hello_message_returns_from_router(router: Router) -> None:
+    ended = run_hello(router.port)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "Sent to 'hello', accepted, and received again: Hello through the router\n"
 
 
-def test_no_router() -> None:
+def test_missing_router_is_explained() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, without a listener
-        ended = hello(unused.getsockname()[1])
+        ended = run_hello(unused.getsockname()[1])
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "did not open an AMQP connection" in ended.stderr
     assert "Is the router running? 'make run' starts one." in ended.stderr
 
 
-def test_refused_link(start: Start) -> None:
-    ended = hello(start([listener(), ("router", {"defaultDistribution": "unavailable"})]).port)
+def test_refused_link_is_explained(start: Start) -> None:
+    ended = run_hello(start([listener(), ("router", {"defaultDistribution": "unavailable"})]).port)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "refused a link: amqp:not-found: Node not found" in ended.stderr

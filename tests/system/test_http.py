@@ -15,13 +15,13 @@ from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import PATIENCE, WEB, get, scrape
 from tests.system.router import Router, listener, poll, render
-from tests.system.test_bad_starts import fails
+from tests.system.test_bad_starts import expect_failed_start
 
 pytestmark = pytest.mark.adversarial
 
 SECTIONS = [WEB, listener("bare", http=True, metrics=False, healthz=False)]
 #: Maximum number of HTTP connections that the router keeps for one host.
-MOST = 32
+MAX_HOST_CONNECTIONS = 32
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def dial(port: int, sockets: list[socket.socket], octets: bytes = b"") -> socket
     return opened
 
 
-def everything(connection: socket.socket) -> bytes:
+def read_until_close(connection: socket.socket) -> bytes:
     """Return all octets received until the router closes the connection."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
@@ -50,7 +50,7 @@ def everything(connection: socket.socket) -> bytes:
     return received
 
 
-def test_headers_of_an_answer(router: Router) -> None:
+def test_response_has_expected_headers(router: Router) -> None:
     reply = get(router.ports["web"], "/metrics", Accept="application/openmetrics-text;version=1.0.0,*/*;q=0.1")
     assert reply.status == 200
     assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -58,69 +58,71 @@ def test_headers_of_an_answer(router: Router) -> None:
     assert reply.headers["Connection"] == "close"
 
 
-def test_head_has_no_body(router: Router) -> None:
+def test_head_response_has_no_body(router: Router) -> None:
     reply = get(router.ports["web"], "/healthz", "HEAD")
     assert (reply.status, reply.headers["Content-Length"], reply.body) == (200, "3", b"")
 
 
 @pytest.mark.parametrize("path", ["/metric", "/metrics/", "/../etc/passwd", "/%00", "//healthz"])
-def test_unknown_paths(router: Router, path: str) -> None:
+def test_unknown_path_is_not_found(router: Router, path: str) -> None:
     assert get(router.ports["web"], path).status == 404
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/healthz/"])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_probes_with_the_methods_of_dispatch_are_answered(router: Router, path: str, method: str) -> None:
+def test_probes_with_methods_of_dispatch_are_answered(router: Router, path: str, method: str) -> None:
     reply = get(router.ports["web"], path, method)
     assert reply.status == 200
     assert (b"OK\n" if path.startswith("/healthz") else b"# TYPE qdr_connections_total gauge\n") in reply.body
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "TRACE"])
-def test_methods_that_change_something_are_refused(router: Router, method: str) -> None:
+def test_modifying_method_is_refused(router: Router, method: str) -> None:
     reply = get(router.ports["web"], "/metrics", method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD, POST, OPTIONS")
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/livez", "/nothing"])
 @pytest.mark.parametrize("method", ["POST", "OPTIONS"])
-def test_other_pages_are_read_only(router: Router, path: str, method: str) -> None:
+def test_pages_besides_probes_are_read_only(router: Router, path: str, method: str) -> None:
     reply = get(router.ports["web"], path, method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/healthz/"])
-def test_probes_that_are_turned_off_are_no_pages(router: Router, path: str) -> None:
+def test_disabled_probes_are_not_found(router: Router, path: str) -> None:
     assert get(router.ports["bare"], path).status == 404
     assert get(router.ports["bare"], path, "POST").status == 405
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/livez", "/readyz"])
-def test_parts_that_are_turned_off(router: Router, path: str) -> None:
+def test_disabled_pages_are_not_found(router: Router, path: str) -> None:
     assert get(router.ports["web"], path).status == 200
     assert get(router.ports["bare"], path).status == 404
 
 
-def test_the_listener_is_announced_as_http(router: Router) -> None:
+def test_http_listener_is_logged_as_http(router: Router) -> None:
     line = r"CONN_MGR \(info\) Configured Listener: 127\.0\.0\.1:0 proto=any, role=normal, http$"
     assert re.search(line, router.log, re.MULTILINE)
 
 
-def test_port_taken(tmp_path: Path) -> None:
+def test_taken_port_of_http_listener_fails_start(tmp_path: Path) -> None:
     """Every HTTP listener of the configuration file is required (management.md 3.5)."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
         web = {"host": "127.0.0.1", "port": port, "http": True, "name": "web"}
-        log = fails(tmp_path, render([("router", {"id": "X", "workerThreads": 1}), listener(), ("listener", web)]))
+        log = expect_failed_start(
+            tmp_path, render([("router", {"id": "X", "workerThreads": 1}), listener(), ("listener", web)])
+        )
     assert f"CONN_MGR (critical) Listen on 127.0.0.1:{port} failed during initial config" in log
     assert re.search(rf"HTTP \(error\) Listener error on 127\.0\.0\.1:{port}: .*in use", log)
 
 
-def test_amqp_on_an_http_listener(router: Router, sockets: list[socket.socket]) -> None:
+def test_amqp_on_http_listener_is_bad_request(router: Router, sockets: list[socket.socket]) -> None:
     """The response says that the octets are not HTTP, and no octet reaches a worker."""
-    answer = everything(dial(router.ports["web"], sockets, b"AMQP\x00\x01\x00\x00"))
+    answer = read_until_close(dial(router.ports["web"], sockets, b"AMQP\x00\x01\x00\x00"))
     assert b" 400 " in answer.splitlines()[0]
     assert b"Server: sluice-router" in answer
     assert f"Accepted connection to 127.0.0.1:{router.ports['web']}" not in router.log
@@ -134,11 +136,11 @@ def test_amqp_on_an_http_listener(router: Router, sockets: list[socket.socket]) 
         pytest.param(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, id="many headers"),
     ],
 )
-def test_requests_that_are_too_large(router: Router, sockets: list[socket.socket], octets: bytes) -> None:
+def test_oversized_request_is_refused(router: Router, sockets: list[socket.socket], octets: bytes) -> None:
     connection = dial(router.ports["web"], sockets)
     with contextlib.suppress(ConnectionError):
         connection.sendall(octets)
-    assert everything(connection).split(b"\r\n")[0] in (
+    assert read_until_close(connection).split(b"\r\n")[0] in (
         b"",  # reset before the response was read
         b"HTTP/1.1 431 Request Header Fields Too Large",
         b"HTTP/1.0 400 Bad Request",
@@ -147,49 +149,52 @@ def test_requests_that_are_too_large(router: Router, sockets: list[socket.socket
     assert get(router.ports["web"], "/healthz").status == 200
 
 
-def test_a_body_is_not_waited_for(router: Router, sockets: list[socket.socket]) -> None:
+def test_request_body_is_not_awaited(router: Router, sockets: list[socket.socket]) -> None:
     head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
-    assert everything(dial(router.ports["web"], sockets, head)).endswith(b"\r\n\r\nOK\n")
+    assert read_until_close(dial(router.ports["web"], sockets, head)).endswith(b"\r\n\r\nOK\n")
 
 
-def test_one_request_a_connection(router: Router, sockets: list[socket.socket]) -> None:
+def test_connection_serves_one_request_only(router: Router, sockets: list[socket.socket]) -> None:
     head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    assert everything(dial(router.ports["web"], sockets, head * 50)).count(b"HTTP/1.1 200") == 1
+    assert read_until_close(dial(router.ports["web"], sockets, head * 50)).count(b"HTTP/1.1 200") == 1
 
 
 def test_half_closed_connections_are_answered(router: Router, sockets: list[socket.socket]) -> None:
     connection = dial(router.ports["web"], sockets, b"GET /healthz HTTP/1.0\r\n\r\n")
     connection.shutdown(socket.SHUT_WR)
-    assert everything(connection).endswith(b"OK\n")
+    assert read_until_close(connection).endswith(b"OK\n")
 
 
-def test_connections_that_ask_nothing_do_not_keep_others_out(router: Router, sockets: list[socket.socket]) -> None:
+def test_idle_connections_do_not_block_requests(router: Router, sockets: list[socket.socket]) -> None:
     web = router.ports["web"]
     before = scrape(web).sum("sluice_http_refused_total", reason="host")
-    for _ in range(2 * MOST):
+    for _ in range(2 * MAX_HOST_CONNECTIONS):
         dial(web, sockets, b"GET /healthz HT")
     assert get(web, "/healthz").status == 200
-    poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="host") - before >= MOST, "the first have gone")
-    assert scrape(web).sum("sluice_http_connections") <= MOST
+    poll(
+        lambda: scrape(web).sum("sluice_http_refused_total", reason="host") - before >= MAX_HOST_CONNECTIONS,
+        "the first have gone",
+    )
+    assert scrape(web).sum("sluice_http_connections") <= MAX_HOST_CONNECTIONS
     sockets[0].settimeout(PATIENCE)
-    assert everything(sockets[0]) == b""  # the oldest is closed first
+    assert read_until_close(sockets[0]) == b""  # the oldest is closed first
 
 
-def test_host_with_many_half_requests_takes_no_place_of_others(router: Router, sockets: list[socket.socket]) -> None:
+def test_host_with_many_half_requests_displaces_no_other(router: Router, sockets: list[socket.socket]) -> None:
     """A slow request of another host is not closed to make room."""
     web = router.ports["web"]
     slow = dial(web, sockets, b"GET /healthz HTTP/1.0\r\n")
-    for number in range(5 * MOST):
+    for number in range(5 * MAX_HOST_CONNECTIONS):
         hostile = (f"127.0.0.{66 + number % 2}", 0)
         opened = socket.create_connection(("127.0.0.1", web), PATIENCE, source_address=hostile)
         sockets.append(opened)
         opened.sendall(b"GET /healthz HT")
     assert get(web, "/healthz").status == 200
     slow.sendall(b"\r\n")
-    assert everything(slow).endswith(b"OK\n")
+    assert read_until_close(slow).endswith(b"OK\n")
 
 
-def test_slow_requests_end(router: Router, sockets: list[socket.socket]) -> None:
+def test_slow_request_is_closed(router: Router, sockets: list[socket.socket]) -> None:
     web = router.ports["web"]
     slow = scrape(web).sum("sluice_http_refused_total", reason="slow")
     started = time.monotonic()
@@ -209,7 +214,7 @@ def test_slow_requests_end(router: Router, sockets: list[socket.socket]) -> None
     poll(lambda: scrape(web).sum("sluice_http_refused_total", reason="slow") == slow + 1, "counted")
 
 
-def test_clients_are_served_while_http_is_under_attack(start: Start, sockets: list[socket.socket]) -> None:
+def test_amqp_clients_are_served_during_http_flood(start: Start, sockets: list[socket.socket]) -> None:
     router = start([listener(), WEB], workers=1)
     request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     for _ in range(300):
@@ -219,6 +224,6 @@ def test_clients_are_served_while_http_is_under_attack(start: Start, sockets: li
     peer.sender("a").send(b"\x00\x53\x77\xa1\x01x")
     receiver.next()
     peer.drop()
-    answers = [everything(one) for one in sockets]
+    answers = [read_until_close(one) for one in sockets]
     assert sum(answer.startswith(b"HTTP/1.1 200") for answer in answers) > 0
     assert get(router.ports["web"], "/healthz").status == 200

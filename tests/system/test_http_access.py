@@ -50,7 +50,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def shows(reply: Reply, verdict: Reply) -> bool:
+def shows_details(reply: Reply, verdict: Reply) -> bool:
     """Return whether the details are shown, and check that public information is always shown."""
     details = len(verdict.body.splitlines()) > 1
     assert verdict.status == 200
@@ -81,23 +81,25 @@ def shows(reply: Reply, verdict: Reply) -> bool:
         ("gone", bearer("file:/nonexistent"), False),
     ],
 )
-def test_details(router: Router, name: str, headers: dict[str, str], shown: bool) -> None:
+def test_details_are_shown_to_authorized_clients(
+    router: Router, name: str, headers: dict[str, str], shown: bool
+) -> None:
     port = router.ports[name]
-    assert shows(get(port, "/metrics", **headers), get(port, "/readyz", **headers)) is shown
+    assert shows_details(get(port, "/metrics", **headers), get(port, "/readyz", **headers)) is shown
     assert get(port, "/healthz").body == b"OK\n"
     found = json.loads(get(port, "/livez", **headers, **JSON).body)
     assert found["passed"] is True
     assert ("checks" in found) is shown
 
 
-def test_a_token_that_changes(router: Router, tmp_path: Path) -> None:
+def test_changed_token_applies_at_once(router: Router, tmp_path: Path) -> None:
     port = router.ports["token"]
     (tmp_path / "token").write_text("another one\n")
     assert get(port, "/metrics", **bearer(SECRET)).status == 401
     assert get(port, "/metrics", **bearer("another one")).status == 200
 
 
-def test_a_certificate(router: Router, made: Pki) -> None:
+def test_certificate_authorizes_over_https(router: Router, made: Pki) -> None:
     """Plain HTTP on the same port has no certificate, and is refused."""
     port = router.ports["certificates"]
     assert b"sluice_" in _https(port, made, made.client)
@@ -114,5 +116,5 @@ def _https(port: int, made: Pki, client: Issued | None) -> bytes:
         return body
 
 
-def test_the_token_is_shown_nowhere(router: Router) -> None:
+def test_token_is_not_logged(router: Router) -> None:
     assert SECRET not in router.log

@@ -45,7 +45,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     router.stop()
 
 
-def ask(router: Router, octets: bytes) -> bytes:
+def send_request(router: Router, octets: bytes) -> bytes:
     """Send a request and return the whole response."""
     found = b""
     with socket.create_connection(("127.0.0.1", router.ports["web"]), PATIENCE) as raw:
@@ -56,7 +56,7 @@ def ask(router: Router, octets: bytes) -> bytes:
     return found
 
 
-def test_files(web: Router) -> None:
+def test_files_are_served_with_headers(web: Router) -> None:
     port = web.ports["web"]
     for path, kind, body in (
         ("/", "text/html; charset=utf-8", b"<h1>top</h1>"),
@@ -89,8 +89,8 @@ def test_files(web: Router) -> None:
         "/none", "/app.js/", "/app.js%00.html", "/%252e%252e/secret.txt", "/app.js/x",
     ],
 )  # fmt: skip
-def test_ways_out_lead_nowhere(web: Router, path: str) -> None:
-    found = ask(web, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+def test_path_outside_root_is_not_found(web: Router, path: str) -> None:
+    found = send_request(web, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert found.split(b" ")[1] in (b"404", b"400")
     assert SECRET not in found
     if found.split(b" ")[1] == b"404":
@@ -111,8 +111,8 @@ def test_ways_out_lead_nowhere(web: Router, path: str) -> None:
         pytest.param(b"X: a\rY: b\r\n\r\n", id="bare carriage return"),
     ],
 )
-def test_shapes_of_smuggling(web: Router, octets: bytes) -> None:
-    found = ask(
+def test_smuggled_request_is_bad_request(web: Router, octets: bytes) -> None:
+    found = send_request(
         web,
         b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n" + octets + b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n",
     )

@@ -38,7 +38,7 @@ def ports(router: Router) -> Ports:
 
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [2])
-def test_hostile_host_does_not_keep_others_from_logging_in(
+def test_hostile_host_does_not_prevent_logins(
     start: Start, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, workers: int
 ) -> None:
     configuration = sections(tmp_path, tmp_path_factory.getbasetemp())

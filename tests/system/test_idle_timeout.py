@@ -14,7 +14,7 @@ SECTIONS: list[Section] = [listener("short", idleTimeoutSeconds=2)]
 IDLE = 2.0
 
 
-def test_a_silent_peer_is_closed(connect: Connect) -> None:
+def test_silent_peer_is_closed(connect: Connect) -> None:
     peer = connect("short")
     assert peer.remote_open is not None
     assert peer.remote_open.idle_time_out == 1000
@@ -23,7 +23,7 @@ def test_a_silent_peer_is_closed(connect: Connect) -> None:
     assert IDLE * 0.8 <= time.monotonic() - begun < IDLE + 2.5
 
 
-def test_empty_frames_keep_a_connection_open(connect: Connect) -> None:
+def test_empty_frames_keep_connection_open(connect: Connect) -> None:
     """The connection with heartbeats outlives the connection without by more than a whole period."""
     alive = connect("short")
     for _ in range(2):
@@ -36,7 +36,7 @@ def test_empty_frames_keep_a_connection_open(connect: Connect) -> None:
     alive.barrier()
 
 
-def test_heartbeats_come_at_half_the_clients_period(connect: Connect) -> None:
+def test_heartbeats_arrive_within_idle_period(connect: Connect) -> None:
     period = 0.4
     peer = connect(idle_time_out=int(period * 1000))
     opened = time.monotonic()
@@ -50,7 +50,7 @@ def test_heartbeats_come_at_half_the_clients_period(connect: Connect) -> None:
     assert sum(gaps) / len(gaps) > period / 4, gaps
 
 
-def test_no_heartbeats_without_idle_time_out(connect: Connect) -> None:
+def test_peer_without_idle_timeout_gets_no_heartbeats(connect: Connect) -> None:
     quiet, beating = connect(), connect(idle_time_out=100)
     for _ in range(10):
         assert beating.read_frame().name == "heartbeat"

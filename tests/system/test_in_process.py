@@ -16,7 +16,7 @@ from tests.system.router import Router, poll
 OPTIONS = ["-T"]
 HOOKS = "org.apache.qpid.dispatch.router/test/"
 ECHO = f"{HOOKS}echo"
-MOST = 1048576  # maximum size in octets of a message to the router itself
+MAX_OCTETS = 1048576  # maximum size in octets of a message to the router itself
 #: Number of flooding clients, rounds of the flood, seconds for the reply to other clients, and octets that the router
 #: may grow by. Replies of 8 MiB wait for each link, and are copied while they are forwarded.
 FLOODS = 8
@@ -33,9 +33,7 @@ def reply_link(connect: Connect, credit: int = 10) -> PeerReceiver:
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
 @pytest.mark.parametrize("settled", [None, True], ids=["unsettled", "presettled"])
-def test_a_message_is_handed_over_and_answered(
-    connect: Connect, prefix: str, anonymous: bool, settled: bool | None
-) -> None:
+def test_message_to_router_is_answered(connect: Connect, prefix: str, anonymous: bool, settled: bool | None) -> None:
     replies = reply_link(connect)
     sender = connect().sender(None if anonymous else prefix + ECHO)
     number = sender.send(
@@ -50,7 +48,7 @@ def test_a_message_is_handed_over_and_answered(
     assert message.section_of(delivery.payload, message.PROPERTIES)[2:6] == [replies.address, None, None, 7]
 
 
-def test_counters(router: Router, connect: Connect) -> None:
+def test_requests_to_the_router_are_counted(router: Router, connect: Connect) -> None:
     """Requests and replies count as other deliveries, and as to and from the container (management.md 7.1)."""
     replies = reply_link(connect, 20)
     sender = connect().sender(ECHO)
@@ -61,18 +59,18 @@ def test_counters(router: Router, connect: Connect) -> None:
         assert bodies(replies.receive(10)) == list(range(10))
 
 
-@pytest.mark.parametrize("size", [0, 20_000, 200_000, MOST - 1000])
-def test_messages_of_all_sizes(connect: Connect, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 20_000, 200_000, MAX_OCTETS - 1000])
+def test_message_up_to_size_limit_is_answered(connect: Connect, size: int) -> None:
     replies = reply_link(connect)
     sender = connect().sender(ECHO)
     assert sender.request(message.message("x" * size, reply_to=replies.address)).name == "accepted"
     assert message.body(replies.next().payload) == "x" * size
 
 
-def test_a_message_that_is_too_large(connect: Connect) -> None:
+def test_oversized_message_is_rejected(connect: Connect) -> None:
     replies = reply_link(connect)
     sender = connect().sender(ECHO)
-    outcome = sender.request(message.message("x" * 2 * MOST, reply_to=replies.address))
+    outcome = sender.request(message.message("x" * 2 * MAX_OCTETS, reply_to=replies.address))
     assert outcome.error is not None
     assert outcome.error[0] == "amqp:link:message-size-exceeded"
     assert sender.request(message.message("next", reply_to=replies.address)).name == "accepted"
@@ -81,7 +79,7 @@ def test_a_message_that_is_too_large(connect: Connect) -> None:
 
 @pytest.mark.parametrize(("name", "outcome"), [("sink", "accepted"), ("discard", "rejected")])
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
-def test_what_only_takes(connect: Connect, name: str, outcome: str, anonymous: bool) -> None:
+def test_sink_settles_each_message(connect: Connect, name: str, outcome: str, anonymous: bool) -> None:
     sender = connect().sender(None if anonymous else HOOKS + name)
     octets = message.message("x", to=HOOKS + name, reply_to=HOOKS + name)
     for _ in range(3 * CAPACITY):
@@ -92,7 +90,7 @@ def test_what_only_takes(connect: Connect, name: str, outcome: str, anonymous: b
 
 
 @pytest.mark.parametrize("role", ["sender", "receiver"])
-def test_what_is_refused(connect: Connect, role: str) -> None:
+def test_link_to_denying_endpoint_is_refused(connect: Connect, role: str) -> None:
     link = getattr(connect(), role)(HOOKS + "deny", **({"credit": False} if role == "sender" else {}))
     error = link.wait_detached()
     assert error is not None
@@ -104,7 +102,7 @@ SOURCES = pytest.mark.parametrize(("name", "settled"), [("source", False), ("sou
 
 @SOURCES
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_source_sends_as_credit_comes(connect: Connect, prefix: str, name: str, settled: bool) -> None:
+def test_source_sends_within_credit(connect: Connect, prefix: str, name: str, settled: bool) -> None:
     receiver = connect().receiver(prefix + HOOKS + name, 3)
     seen = receiver.receive(3)
     assert [delivery.settled or False for delivery in seen] == [settled] * 3
@@ -126,13 +124,13 @@ def test_a_source_sends_as_credit_comes(connect: Connect, prefix: str, name: str
 
 
 @SOURCES
-def test_a_source_does_not_take(connect: Connect, name: str, settled: bool) -> None:
+def test_source_refuses_senders(connect: Connect, name: str, settled: bool) -> None:
     error = connect().sender(HOOKS + name, credit=False).wait_detached()
     assert error == ("qd:forbidden", "Source function only accepts outgoing links")
 
 
 @pytest.mark.parametrize("address", [ECHO, "$management", "_local/$management"])
-def test_a_reply_to_the_router_itself_ends_there(connect: Connect, address: str) -> None:
+def test_reply_to_router_address_ends_there(connect: Connect, address: str) -> None:
     """The router precedes a consumer of the address (routing-semantics.md A-9), and ignores its own replies."""
     deaf = connect().receiver(address, 10)
     replies = reply_link(connect)
@@ -144,7 +142,7 @@ def test_a_reply_to_the_router_itself_ends_there(connect: Connect, address: str)
 
 
 @pytest.mark.parametrize("treatment", ["closest", "balanced", "multicast"])
-def test_replies_to_an_address_of_many(connect: Connect, fresh: Fresh, treatment: str) -> None:
+def test_replies_follow_distribution_of_address(connect: Connect, fresh: Fresh, treatment: str) -> None:
     address = fresh(treatment)
     receivers = [connect().receiver(address, 50) for _ in range(6)]
     sender = connect().sender(ECHO)
@@ -170,7 +168,7 @@ def test_replies_to_an_address_of_many(connect: Connect, fresh: Fresh, treatment
     assert sorted(arrived) == list(range(30))
 
 
-def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_unread_replies_cost_bounded_memory(router: Router, connect: Connect, fresh: Fresh) -> None:
     """While clients send requests and never read replies, other clients are answered and memory stays bounded."""
     producer, consumer = pair(connect, fresh(), ROUNDS)
     replies = reply_link(connect, 2 * ROUNDS)
@@ -199,7 +197,7 @@ def test_a_flood_disturbs_nobody_and_is_not_kept(router: Router, connect: Connec
     assert sent > 10 * FLOODS
 
 
-def test_a_worker_dies_with_messages_on_their_way(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_killed_worker_leaves_endpoints_usable(start: Start, workers: int, peers: list[Peer]) -> None:
     """Requests that the killed worker had accepted may be lost; the router, and clients that retry, continue."""
     router = start(workers=workers, options=OPTIONS)
 

@@ -26,10 +26,10 @@ def sections() -> list[Section]:
     return [*files, listener(), ("connector", {"host": "127.0.0.1", "port": 1, "saslUsername": "u"})]
 
 
-class Started(Router):
+class RouterWithSecrets(Router):
     """A router started by a shell with a variable, a descriptor and a directory of credentials."""
 
-    def prepare(self) -> Started:
+    def prepare(self) -> RouterWithSecrets:
         credentials = self.directory / "credentials"
         credentials.mkdir()
         (credentials / "token").write_text(f"{SECRETS['credential:token']}\n")
@@ -47,8 +47,8 @@ class Started(Router):
 
 
 @pytest.fixture
-def router(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Started]:
-    made = Started(tmp_path, sections(), 2).prepare()
+def router(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RouterWithSecrets]:
+    made = RouterWithSecrets(tmp_path, sections(), 2).prepare()
     request.node.routers = [made]
     made.start()
     yield made
@@ -66,7 +66,7 @@ def environments(router: Router) -> dict[int, str]:
     return {each.pid: Path(f"/proc/{each.pid}/environ").read_text() for each in router.family()}
 
 
-def test_secrets_are_used_and_seen_by_no_other_process(router: Started) -> None:
+def test_secrets_are_used_and_hidden_from_processes(router: RouterWithSecrets) -> None:
     assert statuses(router, ["l0", "l1", "l2"]) == [200, 200, 200]
     assert get(router.ports["l1"], "/metrics", Authorization="Bearer fd:7").status == 401
     first = router.worker_pids()
@@ -81,7 +81,7 @@ def test_secrets_are_used_and_seen_by_no_other_process(router: Started) -> None:
         assert not any(path.endswith("/descriptor") for path in opened), opened
 
 
-def test_reload_gives_the_values_that_were_read_first(router: Started) -> None:
+def test_reload_uses_values_read_at_start(router: RouterWithSecrets) -> None:
     (router.directory / "descriptor").write_text("another")
     before = len(router.lines)
     router.configure(
@@ -94,7 +94,7 @@ def test_reload_gives_the_values_that_were_read_first(router: Started) -> None:
     assert SECRETS["env:TOKEN"] not in "".join(environments(router).values())
 
 
-def test_reload_with_another_descriptor_is_refused_with_its_line(router: Started) -> None:
+def test_reload_with_new_descriptor_is_refused_with_line(router: RouterWithSecrets) -> None:
     router.configure([*sections(), listener("m", http=True, metricsToken="fd:8")])
     os.kill(router.pid, signal.SIGHUP)
     found = router.wait_log(
@@ -111,17 +111,17 @@ def test_reload_with_another_descriptor_is_refused_with_its_line(router: Started
         ("credential:../token", r"'\.\./token' is not a valid name of a credential"),
     ],
 )
-def test_start_with_a_secret_that_is_missing_is_refused_with_its_line(tmp_path: Path, form: str, reason: str) -> None:
-    router = Started(tmp_path, [listener(), web(1, form)]).prepare()
+def test_start_with_missing_secret_is_refused_with_line(tmp_path: Path, form: str, reason: str) -> None:
+    router = RouterWithSecrets(tmp_path, [listener(), web(1, form)]).prepare()
     router.spawn()
     line = router.config.read_text().splitlines().index(f"    metricsToken: {form}") + 1
     router.wait_log(rf"metricsToken: {reason} \(line {line}\)", timeout=30.0)
     assert router.wait_exit() == 1
 
 
-def test_key_is_opened_with_the_password_of_a_descriptor(tmp_path: Path) -> None:
+def test_encrypted_key_uses_password_from_descriptor(tmp_path: Path) -> None:
     """The key's password comes from a descriptor, and the listener speaks TLS."""
-    made = Started(tmp_path, ()).prepare()
+    made = RouterWithSecrets(tmp_path, ()).prepare()
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-subj", "/CN=localhost", "-days", "2"]
     words += ["-keyout", str(key), "-out", str(certificate), "-passout", f"file:{tmp_path}/descriptor"]

@@ -68,7 +68,7 @@ PAIRS = [("E", "F"), ("F", "E"), ("G", "E"), ("E", "G")]
 
 @pytest.mark.parametrize(("into", "out"), PAIRS, ids=[f"{into}-to-{out}" for into, out in PAIRS])
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/", "these/", "shared/"])
-def test_messages_reach_a_consumer_of_another_edge_router_once(mesh: Site, into: str, out: str, prefix: str) -> None:
+def test_messages_to_consumer_at_edge_peer_arrive_once(mesh: Site, into: str, out: str, prefix: str) -> None:
     address = mesh.fresh(prefix)
     receiver = mesh.connect(out).receiver(address, 100)
     mesh.view(into).wait_consumers(f"M0{address}", 1)
@@ -84,7 +84,7 @@ def test_messages_reach_a_consumer_of_another_edge_router_once(mesh: Site, into:
     assert len(receiver.deliveries) == 20
 
 
-def test_the_interior_is_not_used_when_it_costs_more(mesh: Site) -> None:
+def test_interior_of_higher_cost_is_not_used(mesh: Site) -> None:
     address = mesh.fresh("balanced/")
     receiver = mesh.connect("F").receiver(address, 100)
     mesh.view("A").wait_consumers(f"M0{address}", 1)
@@ -101,7 +101,7 @@ def test_the_interior_is_not_used_when_it_costs_more(mesh: Site) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/"])
-def test_consumers_here_come_first(mesh: Site, prefix: str) -> None:
+def test_local_consumers_are_preferred(mesh: Site, prefix: str) -> None:
     address = mesh.fresh(prefix)
     other = mesh.connect("F").receiver(address, 100)
     here = mesh.connect("E").receiver(address, 100)
@@ -117,7 +117,7 @@ def test_consumers_here_come_first(mesh: Site, prefix: str) -> None:
 
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
 @pytest.mark.parametrize("prefix", ["multicast/", "shared/"])
-def test_a_multicast_message_reaches_every_consumer_once(mesh: Site, prefix: str, anonymous: bool) -> None:
+def test_multicast_message_reaches_each_consumer_once(mesh: Site, prefix: str, anonymous: bool) -> None:
     """Clients of E and F could get second copies over the interior, and clients of G from both E and F."""
     address = mesh.fresh(prefix)
     places = "EEFFGA" if prefix == "multicast/" else "EEFFG"
@@ -145,7 +145,7 @@ def test_a_multicast_message_reaches_every_consumer_once(mesh: Site, prefix: str
         assert len(receiver.deliveries) == (20 if name == "A" else 30), name
 
 
-def test_a_multicast_message_of_the_interior_reaches_every_consumer_once(mesh: Site) -> None:
+def test_multicast_message_from_interior_reaches_each_consumer_once(mesh: Site) -> None:
     address = mesh.fresh("multicast/")
     receivers = [mesh.connect(name).receiver(address, 100) for name in "EEFA"]
     far = mesh.connect("G").receiver(address, 100)
@@ -162,7 +162,7 @@ def test_a_multicast_message_of_the_interior_reaches_every_consumer_once(mesh: S
     assert not far.deliveries, "an edge router passes nothing on"
 
 
-def test_what_comes_from_another_edge_router_goes_no_further(mesh: Site) -> None:
+def test_message_from_edge_peer_is_not_forwarded_further(mesh: Site) -> None:
     """The peer's consumer has left. The message is released although a third router has a consumer."""
     address = mesh.fresh("balanced/")
     client = mesh.connect("F")
@@ -179,7 +179,7 @@ def test_what_comes_from_another_edge_router_goes_no_further(mesh: Site) -> None
     assert not at_a.deliveries
 
 
-def test_scopes(mesh: Site) -> None:
+def test_scopes_limit_announcements(mesh: Site) -> None:
     local, site = mesh.fresh("here/"), mesh.fresh("these/")
     client = mesh.connect("E")
     client.receiver(local, 10)
@@ -189,7 +189,7 @@ def test_scopes(mesh: Site) -> None:
     assert mesh.view("A").address(f"M0{site}") is None
 
 
-def test_a_scope_that_becomes_local_takes_consumers_back(mesh: Site) -> None:
+def test_scope_changed_to_local_withdraws_consumers(mesh: Site) -> None:
     address = mesh.fresh("narrow/")
     client = mesh.connect("E")
     client.receiver(address, 10)
@@ -204,7 +204,7 @@ def test_a_scope_that_becomes_local_takes_consumers_back(mesh: Site) -> None:
     mesh.view("F").wait_consumers(f"M0{address}", 2)
 
 
-def test_a_request_gets_its_reply(mesh: Site) -> None:
+def test_request_to_edge_peer_is_answered(mesh: Site) -> None:
     """The reply address is generated, and only the client's edge router knows it."""
     address = mesh.fresh("balanced/")
     requests = mesh.connect("E").receiver(address, 10)
@@ -225,7 +225,7 @@ def test_a_request_gets_its_reply(mesh: Site) -> None:
         assert answering.outcome(number).name == "accepted"
 
 
-def test_streams_cross(mesh: Site) -> None:
+def test_stream_crosses_inter_edge_connection(mesh: Site) -> None:
     address = mesh.fresh("balanced/")
     receiver = mesh.connect("F").receiver(address, 10)
     mesh.view("G").wait_consumers(f"M0{address}", 1)
@@ -239,7 +239,7 @@ def test_streams_cross(mesh: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_stream_to_all_comes_once(mesh: Site) -> None:
+def test_multicast_stream_arrives_once(mesh: Site) -> None:
     address = mesh.fresh("multicast/")
     receivers = [mesh.connect(name).receiver(address, 10) for name in "EFG"]
     mesh.view("A").wait_consumers(f"M0{address}", 2)
@@ -258,7 +258,7 @@ def test_a_stream_to_all_comes_once(mesh: Site) -> None:
         assert len(receiver.deliveries) == 2
 
 
-def test_explain_follows_them(mesh: Site) -> None:
+def test_explain_names_edge_peers(mesh: Site) -> None:
     address = mesh.fresh("balanced/")
     client = mesh.connect("F")
     client.receiver(address, 10)
@@ -277,7 +277,7 @@ def _found(management: Management, address: str, finding: str) -> bool:
     return bool(body["reachable"]) and finding in body["findings"]
 
 
-def test_metrics_name_them(mesh: Site) -> None:
+def test_metrics_name_edge_peers(mesh: Site) -> None:
     def shown(router: str, metric: str, **labels: str) -> float:
         return scrape(mesh.routers[router].ports["web"]).sum(f"sluice_edge_peer_{metric}", **labels)
 
@@ -292,7 +292,7 @@ def test_metrics_name_them(mesh: Site) -> None:
     poll(lambda: shown("F", "addresses", edge="G", users="here") == own + 1, "G has been told", CONVERGENCE)
 
 
-def test_management_shows_the_connections(mesh: Site) -> None:
+def test_management_shows_inter_edge_connections(mesh: Site) -> None:
     rows = [row for row in mesh.view("G").query("connection") if row["role"] == "inter-edge"]
     assert {(row["container"], row["dir"], row["active"]) for row in rows} == {("E", "out", True), ("F", "out", True)}
     answer = Management(mesh.connect("G")).ask(

@@ -17,7 +17,7 @@ from tests.system.router import SETTINGS, Router, Section, listener, poll
 WORKER_COUNTS = (1, 3)
 
 
-class Triangle:
+class EdgeTriangle:
     """Interior router A with edge routers E and F; F is connected to E through a relay."""
 
     def __init__(self, start: Start, workers: int) -> None:
@@ -47,14 +47,14 @@ class Triangle:
 
 
 @pytest.fixture
-def triangle(start: Start, workers: int) -> Iterator[Triangle]:
-    made = Triangle(start, workers)
+def triangle(start: Start, workers: int) -> Iterator[EdgeTriangle]:
+    made = EdgeTriangle(start, workers)
     with made.relay:
         yield made
 
 
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/"])
-def test_the_interior_is_killed_and_comes_back(triangle: Triangle, prefix: str) -> None:
+def test_killed_interior_interrupts_no_messages(triangle: EdgeTriangle, prefix: str) -> None:
     """Messages continue all the time, and each arrives once."""
     key = f"M0{prefix}x"
     flow = Flow(triangle.e, triangle.f, f"{prefix}x")
@@ -70,7 +70,7 @@ def test_the_interior_is_killed_and_comes_back(triangle: Triangle, prefix: str) 
     assert flow.others == before, "the connection between the two was there all the time"
 
 
-def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(triangle: Triangle, peers: list[Peer]) -> None:
+def test_multicast_during_interior_restarts_arrives_once(triangle: EdgeTriangle, peers: list[Peer]) -> None:
     """Presettled messages at full speed to consumers of both edge routers."""
     address = "multicast/x"
     at_e, at_f = AmqpPeer.opened(triangle.e.port), AmqpPeer.opened(triangle.f.port)
@@ -117,7 +117,7 @@ def test_a_crowd_gets_multicast_once_while_the_interior_comes_and_goes(triangle:
 
 
 @pytest.mark.parametrize("prefix", ["balanced/", "multicast/"])
-def test_the_connection_between_them_is_lost_and_comes_back(triangle: Triangle, prefix: str) -> None:
+def test_lost_inter_edge_connection_moves_messages(triangle: EdgeTriangle, prefix: str) -> None:
     """The interior takes over: no accepted message is lost, and no message arrives twice."""
     flow = Flow(triangle.e, triangle.f, f"{prefix}x")
     flow.wait_more()
@@ -130,7 +130,9 @@ def test_the_connection_between_them_is_lost_and_comes_back(triangle: Triangle, 
     flow.stop(late=True)
 
 
-def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int, peers: list[Peer]) -> None:
+def test_killed_edge_router_withdraws_addresses(
+    triangle: EdgeTriangle, start: Start, workers: int, peers: list[Peer]
+) -> None:
     """The addresses of a killed edge router are withdrawn, and its restarted successor is used."""
     at_f = Peer.opened(triangle.f.port)
     peers.append(at_f)
@@ -154,7 +156,7 @@ def test_an_edge_router_is_killed(triangle: Triangle, start: Start, workers: int
     flow.stop(late=True)
 
 
-def test_several_connections_between_two(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_parallel_inter_edge_connections_share_addresses(start: Start, workers: int, peers: list[Peer]) -> None:
     """Each router connects to the other, once with two connections, and an address uses one of the three."""
     a = start([*with_edges("A"), *SETTINGS], workers)
     with Relay(0) as later:
@@ -180,7 +182,7 @@ def test_several_connections_between_two(start: Start, workers: int, peers: list
         flow.stop(late=True)
 
 
-def test_those_who_are_no_edge_routers_of_ours_are_refused(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
+def test_client_at_inter_edge_listener_is_refused(start: Start, workers: int, peers: list[Peer]) -> None:
     e = start(peer_edge("E"), workers)
     client = AmqpPeer(e.ports[PEERS])
     peers.append(client)
@@ -192,7 +194,7 @@ def test_those_who_are_no_edge_routers_of_ours_are_refused(start: Start, workers
     e.wait_log(r"ROUTER_CORE \(warning\) \[C\d+\] A connection of role inter-edge is between two edge routers")
 
 
-def test_a_router_refuses_itself(start: Start, workers: int) -> None:
+def test_connection_to_itself_is_refused(start: Start, workers: int) -> None:
     with Relay(0) as relay:
         e: Router = start(peer_edge("E", to=[relay.port]), workers)
         relay.redirect(e.ports[PEERS])

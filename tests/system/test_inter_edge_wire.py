@@ -18,7 +18,7 @@ from tests.system.edges import PEERS, EdgeView, peer_edge
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE
 from tests.system.router import SETTINGS, Router, Section, poll
-from tests.system.test_edge_wire import Interior, link_fields
+from tests.system.test_edge_wire import ScriptedInterior, link_fields
 
 pytestmark = pytest.mark.adversarial
 
@@ -29,22 +29,22 @@ MARK = "0123456789abcdef"
 SERVED = Symbol("x-opt-sluice.served")
 
 
-def at(end: Any) -> str | None:
+def terminus_address(end: Any) -> str | None:
     """Return the address of a terminus, None without one."""
     address = None if end is None or not end.value else end.value[0]
     return None if address is None else str(address)
 
 
-def said(**more: Any) -> Any:
+def open_properties(**more: Any) -> Any:
     """Return open properties; `name_of` becomes the Sluice property `sluice.name-of`."""
     return properties(**{"sluice." + name.replace("_", "-"): value for name, value in more.items()})
 
 
 def peer_properties(mark: str = MARK) -> Any:
-    return said(edge=mark, inter_edge=1)
+    return open_properties(edge=mark, inter_edge=1)
 
 
-class EdgePeer:
+class InterEdgePeer:
     """Edge router P, a scripted peer that accepts the links attached by E."""
 
     def __init__(self, port: int, mark: str = MARK) -> None:
@@ -64,7 +64,7 @@ class EdgePeer:
     def attached(self) -> PeerSender | PeerReceiver:
         return self.peer.link_attached(timeout=CONVERGENCE)
 
-    def take(self, address: str) -> Receiver:
+    def attach_receiver(self, address: str) -> Receiver:
         """Attach a receiver on behalf of a client of P."""
         return self.own.receiver(address, 10)
 
@@ -75,26 +75,29 @@ def edge(start: Start, workers: int) -> Router:
 
 
 @pytest.fixture
-def other(edge: Router, peers: list[AmqpPeer]) -> EdgePeer:
-    made = EdgePeer(edge.ports[PEERS])
+def other(edge: Router, peers: list[Peer]) -> InterEdgePeer:
+    made = InterEdgePeer(edge.ports[PEERS])
     peers.append(made.peer)
     return made
 
 
-def test_what_is_said_and_attached(edge: Router, other: EdgePeer) -> None:
+def test_edge_router_opens_and_attaches_as_specified(edge: Router, other: InterEdgePeer) -> None:
     remote: Any = other.peer.remote_open
     given = {str(key): value for key, value in remote.properties.pairs}
     assert (len(given["sluice.edge"]), given["sluice.inter-edge"], given["qd.annotations-version"]) == (16, 1, 1)
     heartbeat, downlink = link_fields(other.heartbeat), link_fields(other.downlink)  # type: ignore[arg-type]
-    assert (at(heartbeat["source"]), at(heartbeat["target"])) == (None, "_$qd.edge_heartbeat")
-    assert (at(downlink["source"]), at(downlink["target"])) == ("E", None)
-    client = AmqpPeer.opened(edge.port)
+    assert (terminus_address(heartbeat["source"]), terminus_address(heartbeat["target"])) == (
+        None,
+        "_$qd.edge_heartbeat",
+    )
+    assert (terminus_address(downlink["source"]), terminus_address(downlink["target"])) == ("E", None)
+    client = Peer.opened(edge.port)
     local = client.receiver("here/x", 1)
     receiver = client.receiver("there/x", 1)
     link = other.attached()
     assert isinstance(link, PeerSender)
     fields = link_fields(link)
-    assert (at(fields["source"]), at(fields["target"])) == ("there/x", None)
+    assert (terminus_address(fields["source"]), terminus_address(fields["target"])) == ("there/x", None)
     link.wait_credit()
     link.send(message.message("x"), settled=True)
     assert message.body(receiver.next().payload) == "x"
@@ -104,9 +107,9 @@ def test_what_is_said_and_attached(edge: Router, other: EdgePeer) -> None:
     client.drop()
 
 
-def test_messages_go_to_the_other_one(edge: Router, other: EdgePeer) -> None:
-    receiver = other.take("balanced/x")
-    client = AmqpPeer.opened(edge.port)
+def test_messages_to_edge_peer_carry_annotations(edge: Router, other: InterEdgePeer) -> None:
+    receiver = other.attach_receiver("balanced/x")
+    client = Peer.opened(edge.port)
     sender = client.sender("balanced/x")
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -125,7 +128,7 @@ def test_messages_go_to_the_other_one(edge: Router, other: EdgePeer) -> None:
     client.drop()
 
 
-HOSTILE: dict[str, dict[str, Any]] = {
+HOSTILE_ATTACHES: dict[str, dict[str, Any]] = {
     "a sender": {"role": False, "target": target("balanced/x")},
     "a sender to management": {"role": False, "target": target("$management")},
     "a sender to the lookup": {"role": False, "target": target("_$qd.addr_lookup")},
@@ -145,15 +148,15 @@ HOSTILE: dict[str, dict[str, Any]] = {
 }
 
 
-def test_nothing_else_can_be_attached(edge: Router, other: EdgePeer) -> None:
-    for what, fields in HOSTILE.items():
+def test_hostile_attaches_are_refused(edge: Router, other: InterEdgePeer) -> None:
+    for what, fields in HOSTILE_ATTACHES.items():
         attach = other.own.receiver if fields["role"] else other.own.sender
         link = attach(None, wait=False, **({} if fields["role"] else {"credit": False}), **fields)
         error = link.wait_detached()
         assert error is not None, what
         assert error[0].startswith(("qd:", "amqp:")), what
-    receiver = other.take("balanced/x")
-    client = AmqpPeer.opened(edge.port)
+    receiver = other.attach_receiver("balanced/x")
+    client = Peer.opened(edge.port)
     client.sender("balanced/x").send(message.message("x"), settled=True)
     assert message.body(receiver.next().payload) == "x"
     view = EdgeView(edge)
@@ -162,11 +165,11 @@ def test_nothing_else_can_be_attached(edge: Router, other: EdgePeer) -> None:
     client.drop()
 
 
-def test_what_a_hostile_peer_sends(edge: Router, other: EdgePeer, peers: list[Peer]) -> None:
+def test_hostile_messages_are_released(edge: Router, other: InterEdgePeer, peers: list[Peer]) -> None:
     """E survives malformed heartbeats and messages, and forwards none of them."""
-    third = EdgePeer(edge.ports[PEERS], "fedcba9876543210")
+    third = InterEdgePeer(edge.ports[PEERS], "fedcba9876543210")
     peers.append(third.peer)
-    apart = third.take("balanced/y")
+    apart = third.attach_receiver("balanced/y")
     heartbeat = other.own.sender("_$qd.edge_heartbeat")
     assert heartbeat.credit == 2
     for octets in (b"\x00", message.value({"x": 1}), message.value("x" * 60_000)):
@@ -180,8 +183,8 @@ def test_what_a_hostile_peer_sends(edge: Router, other: EdgePeer, peers: list[Pe
     assert not apart.deliveries
 
 
-def test_heartbeats_that_stop_end_the_connection(edge: Router, other: EdgePeer) -> None:
-    other.take("balanced/x")
+def test_missing_heartbeats_end_connection(edge: Router, other: InterEdgePeer) -> None:
+    other.attach_receiver("balanced/x")
     other.own.sender("_$qd.edge_heartbeat").send(message.value(0), settled=True)
     edge.wait_log(r"ROUTER_CORE \(info\) \[C\d+\] Lost heartbeat from container P, closing connection", 30.0)
     poll(lambda: EdgeView(edge).consumers("M0balanced/x") == 0, "its addresses have gone")
@@ -191,18 +194,18 @@ def test_heartbeats_that_stop_end_the_connection(edge: Router, other: EdgePeer) 
     "opens",
     [
         properties(),
-        said(edge=MARK),
-        said(edge=2),
+        open_properties(edge=MARK),
+        open_properties(edge=2),
         peer_properties(""),
         peer_properties("x" * 65),
-        said(edge=MARK, inter_edge=0),
-        said(edge=MARK, inter_edge="1"),
-        said(edge=MARK, inter_edge=True),
+        open_properties(edge=MARK, inter_edge=0),
+        open_properties(edge=MARK, inter_edge="1"),
+        open_properties(edge=MARK, inter_edge=True),
     ],
     ids=["1.19", "role edge", "interior", "no mark", "a long mark", "version 0", "text", "boolean"],
 )
-def test_peers_that_are_refused(edge: Router, peers: list[AmqpPeer], opens: Any) -> None:
-    peer = AmqpPeer(edge.ports[PEERS])
+def test_peer_with_invalid_properties_is_refused(edge: Router, peers: list[Peer], opens: Any) -> None:
+    peer = Peer(edge.ports[PEERS])
     peers.append(peer)
     peer.open(properties=opens)
     error = peer.expect_close()
@@ -222,28 +225,28 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def below(start: Start, workers: int, broker: ScriptedBroker, peers: list[AmqpPeer]) -> tuple[Router, Interior]:
+def below(start: Start, workers: int, broker: Broker, peers: list[Peer]) -> tuple[Router, ScriptedInterior]:
     place: Section = ("connector", {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"})
     router = start([*peer_edge("E"), place, *SETTINGS], workers)
-    interior = Interior(broker)
+    interior = ScriptedInterior(broker)
     peers.append(interior.peer)
     return router, interior
 
 
-def attach(interior: Interior, client: Peer, kind: str, address: str) -> Any:
+def attach(interior: ScriptedInterior, client: Peer, kind: str, address: str) -> Any:
     """Attach a client's link at E; the interior router answers the look-up: no link route."""
     link = client.receiver(address, 10, wait=False) if kind == "receiver" else client.sender(address, wait=False)
-    interior.nothing()
+    interior.deny_lookup()
     link.wait_attached()
     return link
 
 
-def test_a_copy_that_goes_up_says_who_has_been_served(below: tuple[Router, Interior], peers: list[AmqpPeer]) -> None:
+def test_copy_to_interior_lists_served_edge_routers(below: tuple[Router, ScriptedInterior], peers: list[Peer]) -> None:
     router, interior = below
-    other = EdgePeer(router.ports[PEERS])
-    client = AmqpPeer.opened(router.port)
+    other = InterEdgePeer(router.ports[PEERS])
+    client = Peer.opened(router.port)
     peers += [other.peer, client]
-    direct = other.take("multicast/x")
+    direct = other.attach_receiver("multicast/x")
     sender = attach(interior, client, "sender", "multicast/x")
     up = interior.peer.link_attached()
     assert isinstance(up, PeerReceiver)
@@ -269,7 +272,7 @@ def test_a_copy_that_goes_up_says_who_has_been_served(below: tuple[Router, Inter
     assert message.annotation(with_others, "of-client") == 1
 
 
-def test_a_copy_that_has_come_before_is_dropped(below: tuple[Router, Interior], peers: list[AmqpPeer]) -> None:
+def test_copy_already_served_is_dropped(below: tuple[Router, ScriptedInterior], peers: list[Peer]) -> None:
     router, interior = below
     client = AmqpPeer.opened(router.port)
     peers.append(client)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.adversarial
 #: Seconds after which a silent neighbour is lost, far longer than any test waits.
 LONG = 120
 #: Seconds for the loss of a connection to be noticed.
-AT_ONCE = 5.0
+LOSS_NOTICED = 5.0
 INSTANCE = 1_700_000_000
 
 
@@ -42,7 +42,7 @@ def router(start: Start, workers: int) -> Router:
     return start(interior("B", helloMaxAgeSeconds=LONG), workers)
 
 
-class Met:
+class ScriptedNeighbour:
     """Router P, a scripted neighbour of the router under test."""
 
     def __init__(self, links: RouterPeer, name: str = "P") -> None:
@@ -50,7 +50,7 @@ class Met:
         self.name = name
         self.number = 0
 
-    def heard(self) -> list[control.Control]:
+    def control_messages(self) -> list[control.Control]:
         """Return the control messages received."""
         assert self.links.control_in is not None
         return [control.read(delivery.payload) for delivery in self.links.control_in.deliveries if delivery.complete]
@@ -58,8 +58,8 @@ class Met:
     def wait_hello(self, seen: list[str] | None = None) -> control.Control:
         """Wait for a HELLO and return it. seen: the router ids that it must list."""
 
-        def found() -> control.Router19Control | None:
-            hellos = [each for each in self.heard() if each.opcode == "HELLO"]
+        def found() -> control.Control | None:
+            hellos = [each for each in self.control_messages() if each.opcode == "HELLO"]
             return next((each for each in hellos if seen is None or each.body["seen"] == seen), None)
 
         message: control.Router19Control = self.links.peer.until(found, f"HELLO {seen}")
@@ -68,13 +68,13 @@ class Met:
     def hello(self, *seen: str) -> None:
         self.links.send_control(control.hello(self.name, INSTANCE, list(seen)))
 
-    def meet(self, router_id: str = "B") -> None:
+    def exchange_hellos(self, router_id: str = "B") -> None:
         self.hello(router_id)
         self.wait_hello([self.name])
 
 
-def connected(router: Router, name: str = "P", **fields: Any) -> Met:
-    return Met(RouterPeer.connected(router.ports["net"], name, **fields), name)
+def connect_neighbour(router: Router, name: str = "P", **fields: Any) -> ScriptedNeighbour:
+    return ScriptedNeighbour(RouterPeer.connected(router.ports["net"], name, **fields), name)
 
 
 def neighbours(router: Router) -> list[str]:
@@ -90,61 +90,67 @@ def reachable(router: Router) -> list[str]:
 # --- control messages ---------------------------------------------------------------------------------------------
 
 
-def test_hellos_both_ways(router: Router) -> None:
-    met = connected(router, cost=7)
-    first = met.wait_hello([])
+def test_hellos_are_exchanged_both_ways(router: Router) -> None:
+    neighbour = connect_neighbour(router, cost=7)
+    first = neighbour.wait_hello([])
     assert (first.body["id"], first.body["pv"], first.body["area"]) == ("B", 1, "0")
     assert (first.ingress, first.trace) == ("0/B", ["0/B"])
-    met.meet()
+    neighbour.exchange_hellos()
     assert neighbours(router) == ["P"]
     row = View(router).nodes()["P"]
     assert (row["cost"], row["nextHop"], row["instance"]) == (7, None, INSTANCE)
-    assert met.links.control_in is not None
-    assert all(delivery.settled for delivery in met.links.control_in.deliveries)
-    met.links.peer.drop()
+    assert neighbour.links.control_in is not None
+    assert all(delivery.settled for delivery in neighbour.links.control_in.deliveries)
+    neighbour.links.peer.drop()
 
 
 def test_unsettled_control_messages_are_accepted(router: Router) -> None:
-    met = connected(router)
-    assert met.links.control_out is not None
-    assert met.links.control_out.request(control.hello("P", INSTANCE, ["B"])).name == "accepted"
-    assert met.links.control_out.request(b"\x00SsE" + b"nonsense").name == "accepted"
-    met.wait_hello(["P"])
-    met.links.peer.drop()
+    neighbour = connect_neighbour(router)
+    assert neighbour.links.control_out is not None
+    assert neighbour.links.control_out.request(control.hello("P", INSTANCE, ["B"])).name == "accepted"
+    assert neighbour.links.control_out.request(b"\x00SsE" + b"nonsense").name == "accepted"
+    neighbour.wait_hello(["P"])
+    neighbour.links.peer.drop()
 
 
-def test_a_control_message_of_many_addresses(router: Router) -> None:
-    met = connected(router)
-    met.meet()
+def test_control_message_with_many_addresses_is_processed(router: Router) -> None:
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
     keys = [(f"M0address/with/a/name/{number}", 3) for number in range(20_000)]
-    met.links.send_control(control.router_advertisement("P", INSTANCE, 1, 5))
-    met.links.peer.until(lambda: any(each.opcode == "MAR" for each in met.heard()), "a request for addresses")
-    met.links.send_control(control.mobile_state("P", "B", 5, keys))
-    with AmqpPeer.opened(router.port) as peer:
+    neighbour.links.send_control(control.router_advertisement("P", INSTANCE, 1, 5))
+    neighbour.links.peer.until(
+        lambda: any(each.opcode == "MAR" for each in neighbour.control_messages()), "a request for addresses"
+    )
+    neighbour.links.send_control(control.mobile_state("P", "B", 5, keys))
+    with Peer.opened(router.port) as peer:
         for key in (keys[0], keys[-1]):
             assert peer.sender(key[0].removeprefix("M0")).credit == 250
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
-def test_a_control_message_that_is_too_large(router: Router) -> None:
-    met = connected(router)
-    met.meet()
-    met.links.send_control(control.hello("P", INSTANCE, ["x" * 1000] * 9000))
-    met.links.send_control(control.hello("P", INSTANCE, ["B"]))
-    assert met.links.control_out is not None
-    met.links.peer.until(lambda: met.links.control_out and met.links.control_out.credit == 250, "credit")
+def test_oversized_control_message_is_discarded(router: Router) -> None:
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
+    neighbour.links.send_control(control.hello("P", INSTANCE, ["x" * 1000] * 9000))
+    neighbour.links.send_control(control.hello("P", INSTANCE, ["B"]))
+    assert neighbour.links.control_out is not None
+    neighbour.links.peer.until(
+        lambda: neighbour.links.control_out and neighbour.links.control_out.credit == 250, "credit"
+    )
     assert neighbours(router) == ["P"]
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
-def test_control_messages_overtake_data_on_a_slow_network(router: Router) -> None:
+def test_control_messages_overtake_data_on_slow_network(router: Router) -> None:
     """While P does not read megabytes of data, a HELLO of B precedes most of the data."""
-    met = connected(router, receive_buffer=65536)
-    met.meet()
-    met.links.send_control(control.router_advertisement("P", INSTANCE, 1, 1))
-    met.links.peer.until(lambda: any(each.opcode == "MAR" for each in met.heard()), "a request for addresses")
-    met.links.send_control(control.mobile_state("P", "B", 1, [("M0closest/x", 2)]))
-    for link in met.links.ins:
+    neighbour = connect_neighbour(router, receive_buffer=65536)
+    neighbour.exchange_hellos()
+    neighbour.links.send_control(control.router_advertisement("P", INSTANCE, 1, 1))
+    neighbour.links.peer.until(
+        lambda: any(each.opcode == "MAR" for each in neighbour.control_messages()), "a request for addresses"
+    )
+    neighbour.links.send_control(control.mobile_state("P", "B", 1, [("M0closest/x", 2)]))
+    for link in neighbour.links.ins:
         link.flow(10_000)
     with AmqpPeer.opened(router.port) as client:
         sender = client.sender("closest/x")
@@ -155,130 +161,132 @@ def test_control_messages_overtake_data_on_a_slow_network(router: Router) -> Non
                 break
             sender.send(message.message(bytes(16_000)), settled=True)
         client.idle_until(time.monotonic() + 2.5)  # two HELLO intervals
-        before = len(met.heard())
-        start_at = len(met.links.peer.frames)
-        met.links.peer.until(lambda: len(met.heard()) > before, "a HELLO")
-        ahead = sum(frame.size for frame in met.links.peer.frames[start_at:])
-        met.links.peer.until(lambda: sum(len(link.deliveries) for link in met.links.ins) >= 240, "all data", 30.0)
+        before = len(neighbour.control_messages())
+        start_at = len(neighbour.links.peer.frames)
+        neighbour.links.peer.until(lambda: len(neighbour.control_messages()) > before, "a HELLO")
+        ahead = sum(frame.size for frame in neighbour.links.peer.frames[start_at:])
+        neighbour.links.peer.until(
+            lambda: sum(len(link.deliveries) for link in neighbour.links.ins) >= 240, "all data", 30.0
+        )
         assert ahead < 1 << 20
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
 # --- loss ---------------------------------------------------------------------------------------------------------
 
 
-def drop(met: Met, router: Router) -> None:
-    met.links.peer.drop()
+def drop(neighbour: ScriptedNeighbour, router: Router) -> None:
+    neighbour.links.peer.drop()
 
 
-def close(met: Met, router: Router) -> None:
-    met.links.peer.close()
+def close(neighbour: ScriptedNeighbour, router: Router) -> None:
+    neighbour.links.peer.close()
 
 
-def detach_ours(met: Met, router: Router) -> None:
-    assert met.links.control_in is not None
-    met.links.control_in.detach()
+def detach_control_link(neighbour: ScriptedNeighbour, router: Router) -> None:
+    assert neighbour.links.control_in is not None
+    neighbour.links.control_in.detach()
 
 
-def end_session(met: Met, router: Router) -> None:
-    met.links.peer.sessions[0].end()
+def end_session(neighbour: ScriptedNeighbour, router: Router) -> None:
+    neighbour.links.peer.sessions[0].end()
 
 
-def kill_worker(met: Met, router: Router) -> None:
-    os.kill(router.worker_of(met.links.peer.socket.getsockname()[1]), signal.SIGKILL)
+def kill_worker(neighbour: ScriptedNeighbour, router: Router) -> None:
+    os.kill(router.worker_of(neighbour.links.peer.socket.getsockname()[1]), signal.SIGKILL)
 
 
 KILLS = pytest.mark.disturbs("a worker is killed")
 
 
-@pytest.mark.parametrize("way", [drop, close, detach_ours, end_session, pytest.param(kill_worker, marks=KILLS)])
-def test_a_neighbour_is_lost_at_once(router: Router, way: Callable[[Met, Router], None]) -> None:
+@pytest.mark.parametrize("way", [drop, close, detach_control_link, end_session, pytest.param(kill_worker, marks=KILLS)])
+def test_neighbour_loss_is_noticed_at_once(router: Router, way: Callable[[ScriptedNeighbour, Router], None]) -> None:
     """The HELLOs received before would keep the neighbour for minutes."""
-    met = connected(router)
-    met.meet()
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
     poll(lambda: neighbours(router) == ["P"], "the neighbour is known")
-    way(met, router)
-    router.wait_log("Node P is not reachable", AT_ONCE)
-    met.links.peer.drop()
+    way(neighbour, router)
+    router.wait_log("Node P is not reachable", LOSS_NOTICED)
+    neighbour.links.peer.drop()
 
 
-def test_a_silent_connection_is_closed(start: Start, workers: int) -> None:
+def test_silent_connection_is_closed(start: Start, workers: int) -> None:
     sections = interior("B", helloMaxAgeSeconds=LONG)
     sections[2][1]["idleTimeoutSeconds"] = 1
     router = start(sections, workers)
-    met = connected(router)
-    met.meet()
-    assert met.links.peer.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
-    poll(lambda: neighbours(router) == [], "the neighbour is lost", AT_ONCE)
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
+    assert neighbour.links.peer.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
+    poll(lambda: neighbours(router) == [], "the neighbour is lost", LOSS_NOTICED)
 
 
-def test_a_neighbour_comes_back_on_the_same_connection(router: Router) -> None:
-    met = connected(router)
-    met.meet()
-    detach_ours(met, router)
-    poll(lambda: neighbours(router) == [], "the neighbour is lost", AT_ONCE)
-    met.links.control_in = met.links.receiver(met.links.peer.sessions[0], "qd.router")
-    met.meet()
+def test_neighbour_returns_on_same_connection(router: Router) -> None:
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
+    detach_control_link(neighbour, router)
+    poll(lambda: neighbours(router) == [], "the neighbour is lost", LOSS_NOTICED)
+    neighbour.links.control_in = neighbour.links.receiver(neighbour.links.peer.sessions[0], "qd.router")
+    neighbour.exchange_hellos()
     poll(lambda: neighbours(router) == ["P"], "the neighbour is back")
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
-def test_a_data_link_that_goes_leaves_the_others(router: Router) -> None:
-    met = connected(router)
-    met.meet()
-    with AmqpPeer.opened(router.port) as peer:
+def test_detached_data_link_leaves_others_attached(router: Router) -> None:
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
+    with Peer.opened(router.port) as peer:
         management = Management(peer)
         before = len(management.query("router.link"))
-        met.links.ins[5].detach()
-        met.links.outs[3].detach()
+        neighbour.links.ins[5].detach()
+        neighbour.links.outs[3].detach()
         poll(lambda: len(management.query("router.link")) == before - 2, "two links are gone")
     assert neighbours(router) == ["P"]
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
 @KILLS
-def test_a_connector_comes_back(start: Start, workers: int, broker: ScriptedBroker) -> None:
+def test_connector_reconnects_after_loss(start: Start, workers: int, broker: Broker) -> None:
     router = start(interior("B", to=[broker.port], helloMaxAgeSeconds=LONG), workers)
     for loss in (drop, kill_worker, close, drop):
         container = broker.serve(container_id="P", properties=properties())
-        met = Met(RouterPeer.served(container))
-        met.meet()
+        neighbour = ScriptedNeighbour(RouterPeer.served(container))
+        neighbour.exchange_hellos()
         poll(lambda: reachable(router) == ["P"], "there is a way to the neighbour")
         lines = len(router.lines)
         if loss is kill_worker:
             os.kill(router.worker_of(broker.port), signal.SIGKILL)
         else:
-            loss(met, router)
-        router.wait_log("Node P is not reachable", AT_ONCE, after=lines)
+            loss(neighbour, router)
+        router.wait_log("Node P is not reachable", LOSS_NOTICED, after=lines)
 
 
-@pytest.mark.parametrize("way", [detach_ours, end_session])
-def test_a_connector_without_control_link_makes_a_new_connection(
-    start: Start, workers: int, broker: ScriptedBroker, way: Callable[[Met, Router], None]
+@pytest.mark.parametrize("way", [detach_control_link, end_session])
+def test_connector_without_control_link_reconnects(
+    start: Start, workers: int, broker: Broker, way: Callable[[ScriptedNeighbour, Router], None]
 ) -> None:
     router = start(interior("B", to=[broker.port]), workers)
-    met = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
-    met.meet()
-    way(met, router)
-    assert met.links.peer.expect_close() == ("amqp:not-allowed", "a control link was detached")
-    again = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
-    again.meet()
+    neighbour = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
+    neighbour.exchange_hellos()
+    way(neighbour, router)
+    assert neighbour.links.peer.expect_close() == ("amqp:not-allowed", "a control link was detached")
+    again = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
+    again.exchange_hellos()
     poll(lambda: neighbours(router) == ["P"], "the neighbour is back")
 
 
-def test_a_connector_tries_the_addresses_that_its_peer_names(start: Start, workers: int) -> None:
-    first, second = ScriptedBroker(), ScriptedBroker()
+def test_connector_uses_failover_list_of_peer(start: Start, workers: int) -> None:
+    first, second = Broker(), Broker()
     try:
         start(interior("B", to=[first.port]), workers)
         alternative = Map(
             [(Symbol("network-host"), "127.0.0.1"), (Symbol("port"), str(second.port)), (Symbol("scheme"), "amqp")]
         )
         pairs = [*properties().pairs, (Symbol("failover-server-list"), [alternative])]
-        met = Met(RouterPeer.served(first.serve(container_id="P", properties=Map(pairs))))
-        met.wait_hello([])
+        neighbour = ScriptedNeighbour(RouterPeer.served(first.serve(container_id="P", properties=Map(pairs))))
+        neighbour.wait_hello([])
         first.refuse()
-        met.links.peer.drop()
-        again = Met(RouterPeer.served(second.serve(container_id="Q", properties=properties())))
+        neighbour.links.peer.drop()
+        again = ScriptedNeighbour(RouterPeer.served(second.serve(container_id="Q", properties=properties())))
         again.wait_hello([])
     finally:
         first.close()
@@ -288,20 +296,20 @@ def test_a_connector_tries_the_addresses_that_its_peer_names(start: Start, worke
 # --- several connections ------------------------------------------------------------------------------------------
 
 
-def test_two_connections_of_one_router(router: Router) -> None:
-    one, two = connected(router), connected(router)
-    one.meet()
-    two.meet()
+def test_second_connection_keeps_neighbour(router: Router) -> None:
+    one, two = connect_neighbour(router), connect_neighbour(router)
+    one.exchange_hellos()
+    two.exchange_hellos()
     assert neighbours(router) == ["P"]
     one.links.peer.drop()
-    before = len(two.heard())
+    before = len(two.control_messages())
     two.hello("B")
-    two.links.peer.until(lambda: len(two.heard()) > before + 1, "HELLOs go on")
+    two.links.peer.until(lambda: len(two.control_messages()) > before + 1, "HELLOs go on")
     poll(lambda: neighbours(router) == ["P"], "the neighbour is still there")
     two.links.peer.drop()
 
 
-def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
+def test_parallel_connections_form_a_bundle(start: Start, workers: int) -> None:
     """Producers are spread over the connections, keep their order, and move when a connection is closed."""
     listens = start(interior("A"), workers)
     port = listens.ports["net"]
@@ -317,22 +325,22 @@ def test_several_connections_are_a_bundle(start: Start, workers: int) -> None:
         management = Management(asking)
         receiver = receiving.receiver("closest/x", 100_000)
         View(dials).wait_remote("M0closest/x", "A")
-        poll(lambda: len(ways(management)) == 3, "three connections")
+        poll(lambda: len(deliveries_by_connection(management)) == 3, "three connections")
         senders = [sending.sender("closest/x") for _ in range(12)]
-        poll(lambda: all_used(senders, receiver, management), "all three are used")
+        poll(lambda: all_connections_used(senders, receiver, management), "all three are used")
         management.delete("connector", name="way1")
-        poll(lambda: len(ways(management)) == 2, "one connection less")
-        exchange(senders, receiver, 5)
+        poll(lambda: len(deliveries_by_connection(management)) == 2, "one connection less")
+        exchange_messages(senders, receiver, 5)
         assert View(dials).nodes()["A"]["cost"] == 1
 
 
-def all_used(senders: list[Sender], receiver: Receiver, management: Management) -> bool:
+def all_connections_used(senders: list[Sender], receiver: Receiver, management: Management) -> bool:
     """Exchange messages, and return whether all connections carry some: a worker may learn of a connection late."""
-    exchange(senders, receiver, 5)
-    return all(count > 0 for count in ways(management).values())
+    exchange_messages(senders, receiver, 5)
+    return all(count > 0 for count in deliveries_by_connection(management).values())
 
 
-def ways(management: Management) -> dict[str, int]:
+def deliveries_by_connection(management: Management) -> dict[str, int]:
     """Return the number of deliveries sent on data links, by connection."""
     found: dict[str, int] = {}
     for row in management.query("router.link"):
@@ -341,7 +349,7 @@ def ways(management: Management) -> dict[str, int]:
     return found
 
 
-def exchange(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
+def exchange_messages(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
     """Send messages from each sender, and check that all are accepted, and in order for each sender."""
     sent = [(s, s.send(message.message([n, r]))) for r in range(rounds) for n, s in enumerate(senders)]
     orders: dict[int, list[int]] = {}
@@ -354,7 +362,7 @@ def exchange(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
     assert orders == {number: list(range(rounds)) for number in range(len(senders))}
 
 
-def test_a_connection_to_oneself(start: Start, workers: int) -> None:
+def test_connection_to_itself_is_harmless(start: Start, workers: int) -> None:
     port = free_port()
     router = start(interior("B", port, [port]), workers)
     with AmqpPeer.opened(router.port) as peer:
@@ -371,37 +379,37 @@ def test_a_connection_to_oneself(start: Start, workers: int) -> None:
         pass_one(peer.sender("closest/x"), receiver)
 
 
-def test_connections_are_spread_over_the_workers(start: Start) -> None:
+def test_connections_are_spread_over_workers(start: Start) -> None:
     router = start(interior("B"), 3)
-    busy = [AmqpPeer.opened(router.port) for _ in range(4)]
-    mets = [connected(router, f"P{number}") for number in range(3)]
-    pids = {router.worker_of(met.links.peer.socket.getsockname()[1]) for met in mets}
+    busy = [Peer.opened(router.port) for _ in range(4)]
+    scripted_peers = [connect_neighbour(router, f"P{number}") for number in range(3)]
+    pids = {router.worker_of(neighbour.links.peer.socket.getsockname()[1]) for neighbour in scripted_peers}
     assert len(pids) == 3
-    for each in [*busy, *(met.links.peer for met in mets)]:
+    for each in [*busy, *(neighbour.links.peer for neighbour in scripted_peers)]:
         each.drop()
 
 
 # --- management at run time ---------------------------------------------------------------------------------------
 
 
-def test_connectors_and_listeners_at_run_time(start: Start, workers: int, broker: ScriptedBroker) -> None:
+def test_connectors_and_listeners_created_at_run_time_work(start: Start, workers: int, broker: Broker) -> None:
     router = start(interior("B"), workers)
     with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         attributes = connector(broker.port)[1]
         management.create("connector", attributes.pop("name"), **{**attributes, "port": str(broker.port), "cost": 4})
-        met = Met(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
-        met.meet()
+        neighbour = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
+        neighbour.exchange_hellos()
         assert View(router).nodes()["P"]["cost"] == 4
         management.delete("connector", name=f"to{broker.port}")
-        assert met.links.peer.expect_close() is None
-        poll(lambda: neighbours(router) == [], "the neighbour is lost", AT_ONCE)
+        assert neighbour.links.peer.expect_close() is None
+        poll(lambda: neighbours(router) == [], "the neighbour is lost", LOSS_NOTICED)
         assert broker.quiet(3)
         management.create("listener", "more", host="127.0.0.1", port="0", role="inter-router", cost=2)
         line = router.wait_log(r"Listening on 127.0.0.1:(\d+) \(more\)")
         links = RouterPeer.connected(int(line[1]), "Q")
-        also = Met(links, "Q")
-        also.meet()
+        also = ScriptedNeighbour(links, "Q")
+        also.exchange_hellos()
         assert View(router).nodes()["Q"]["cost"] == 2
         links.peer.drop()
 
@@ -409,9 +417,9 @@ def test_connectors_and_listeners_at_run_time(start: Start, workers: int, broker
 # --- hostile peers ------------------------------------------------------------------------------------------------
 
 
-def test_a_storm_of_connections(router: Router) -> None:
-    met = connected(router)
-    met.meet()
+def test_connection_storm_leaves_no_neighbours(router: Router) -> None:
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
     descriptors = router.descriptors()
     for number in range(60):
         storm = RouterPeer(AmqpPeer.opened(router.ports["net"], container_id=f"S{number % 3}", properties=properties()))
@@ -419,55 +427,55 @@ def test_a_storm_of_connections(router: Router) -> None:
         storm.attach_data()
         storm.send_control(control.hello(f"S{number % 3}", INSTANCE + number, ["B"]))
         storm.peer.drop(reset=number % 2 == 0)
-    met.hello("B")
+    neighbour.hello("B")
     poll(lambda: neighbours(router) == ["P"], "only the neighbour is left")
     poll(lambda: router.descriptors() <= descriptors, "all descriptors are closed")
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
-def test_a_thousand_data_links(router: Router) -> None:
-    met = connected(router, links=1)
-    met.meet()
-    session = met.links.peer.sessions[1]
+def test_data_links_beyond_limit_are_refused(router: Router) -> None:
+    neighbour = connect_neighbour(router, links=1)
+    neighbour.exchange_hellos()
+    session = neighbour.links.peer.sessions[1]
     most = 1034
-    attached = [met.links.sender(session, DATA) for _ in range(most - 1)]
-    beyond = met.links.sender(session, DATA, credit=False)
+    attached = [neighbour.links.sender(session, DATA) for _ in range(most - 1)]
+    beyond = neighbour.links.sender(session, DATA, credit=False)
     assert beyond.wait_detached() == ("amqp:resource-limit-exceeded", "too many inter-router links")
     attached[-1].detach()
-    assert met.links.sender(session, DATA).credit == 250
+    assert neighbour.links.sender(session, DATA).credit == 250
     assert neighbours(router) == ["P"]
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
-def test_incomplete_control_messages_do_not_stop_others(router: Router) -> None:
+def test_incomplete_control_messages_cost_bounded_memory(router: Router) -> None:
     """Incomplete control messages use bounded memory, and control messages of other neighbours are processed."""
-    met = connected(router)
-    met.meet()
-    floods = [connected(router, f"F{number}", links=0) for number in range(12)]
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
+    floods = [connect_neighbour(router, f"F{number}", links=0) for number in range(12)]
     memory = router.memory()
     for flood in floods:
         assert flood.links.control_out is not None
         flood.links.control_out.send_some(bytes(7 << 20), 10.0, settled=True, more=True)
     assert router.memory() < memory + (160 << 20)
-    met.hello("B")
-    before = len(met.heard())
-    met.links.peer.until(lambda: len(met.heard()) > before, "HELLOs go on")
+    neighbour.hello("B")
+    before = len(neighbour.control_messages())
+    neighbour.links.peer.until(lambda: len(neighbour.control_messages()) > before, "HELLOs go on")
     for flood in floods:
         flood.links.peer.drop()
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
-def test_malformed_attaches_end_only_their_connection(router: Router) -> None:
-    met = connected(router)
-    met.meet()
-    bad = RouterPeer(AmqpPeer.opened(router.ports["net"], container_id="X", properties=properties()))
+def test_malformed_attaches_end_their_connection_only(router: Router) -> None:
+    neighbour = connect_neighbour(router)
+    neighbour.exchange_hellos()
+    bad = RouterPeer(Peer.opened(router.ports["net"], container_id="X", properties=properties()))
     session = bad.peer.begin()
     session.frame("attach", name="a", handle=0, role=True, source=frames.target("x"), target=frames.source("y"))
     session.frame("attach", name="b", handle=1, role=False, source=None, target=None, initial_delivery_count=0)
     session.frame("attach", name="c", handle=0, role=True, source=None, target=None)
     bad.peer.expect_end()
     assert neighbours(router) == ["P"]
-    met.links.peer.drop()
+    neighbour.links.peer.drop()
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
@@ -485,7 +493,7 @@ def test_malformed_attaches_end_only_their_connection(router: Router) -> None:
     ],
     ids=str,
 )
-def test_narrow_limits_on_either_side(start: Start, workers: int, attributes: dict[str, Any]) -> None:
+def test_narrow_limits_on_either_side_pass_messages(start: Start, workers: int, attributes: dict[str, Any]) -> None:
     for narrow in ("listener", "connector"):
         wide = interior("A")
         if narrow == "listener":

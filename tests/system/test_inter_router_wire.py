@@ -85,7 +85,7 @@ def serve(broker: ScriptedBroker, **fields: Any) -> Container:
     return broker.serve(container_id="P", **{"properties": properties(), **fields})
 
 
-def body(wire: Peer) -> tuple[int, bytes]:
+def next_frame_body(wire: Peer) -> tuple[int, bytes]:
     """Return channel and octets behind the header of the next frame that is not a heartbeat."""
     while True:
         size, doff, _, channel = struct.unpack("!IBBH", wire.read_octets(FRAME_HEADER))
@@ -94,7 +94,7 @@ def body(wire: Peer) -> tuple[int, bytes]:
             return channel, octets
 
 
-def nameless(octets: bytes) -> bytes:
+def mask_name(octets: bytes) -> bytes:
     assert len(NAME.findall(octets)) == 1
     return NAME.sub(b"qdlink.!", octets)
 
@@ -102,8 +102,8 @@ def nameless(octets: bytes) -> bytes:
 def vector(capability: str, handle: int) -> bytes:
     """Return the expected attach of a connector, with its link name masked."""
     if (capability, handle) in VECTORS:
-        return nameless(bytes.fromhex(VECTORS[capability, handle]))
-    octets = bytearray(nameless(bytes.fromhex(VECTORS[capability, 0])))  # the sender of a data pair
+        return mask_name(bytes.fromhex(VECTORS[capability, handle]))
+    octets = bytearray(mask_name(bytes.fromhex(VECTORS[capability, 0])))  # the sender of a data pair
     at = octets.index(b"qdlink.!") + len(b"qdlink.!")
     octets[at : at + 2] = b"\x52\x01\x42"
     octets[4] += 1
@@ -114,7 +114,7 @@ def vector(capability: str, handle: int) -> bytes:
 
 
 @pytest.mark.parametrize("cost", [1, 3, 300])
-def test_open_of_a_connector(dialled: Callable[..., Router], broker: ScriptedBroker, cost: int) -> None:
+def test_connector_open_has_expected_fields(dialled: Callable[..., Router], broker: Broker, cost: int) -> None:
     dialled(cost=cost)
     container = serve(broker)
     said = container.remote_open
@@ -131,23 +131,21 @@ def test_open_of_a_connector(dialled: Callable[..., Router], broker: ScriptedBro
     assert all(type(value) is Int for _, value in list(said.properties.items())[2:])
 
 
-def test_sessions_and_links_of_a_connector(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_connector_begins_and_attaches_match_vectors(dialled: Callable[..., Router], broker: Broker) -> None:
     dialled()
     container = serve(broker)
     for channel in range(11):
-        assert body(container) == (channel, bytes.fromhex(BEGIN))
+        assert next_frame_body(container) == (channel, bytes.fromhex(BEGIN))
     names = set()
     for channel in range(11):
         for handle in (0, 1):
-            at, octets = body(container)
+            at, octets = next_frame_body(container)
             names.update(NAME.findall(octets))
-            assert (at, nameless(octets)) == (channel, vector(DATA if channel else CONTROL, handle))
+            assert (at, mask_name(octets)) == (channel, vector(DATA if channel else CONTROL, handle))
     assert len(names) == 22
 
 
-def test_links_of_a_connector_are_attached_before_they_are_used(
-    dialled: Callable[..., Router], broker: ScriptedBroker
-) -> None:
+def test_connector_links_have_expected_rows(dialled: Callable[..., Router], broker: Broker) -> None:
     router = dialled()
     container = serve(broker)
     links = RouterPeer.served(container)
@@ -175,7 +173,7 @@ def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
         return rows
 
 
-def test_priorities_go_by_the_order_of_answers(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_link_priorities_follow_order_of_replies(dialled: Callable[..., Router], broker: Broker) -> None:
     router = dialled()
     container = serve(broker)
     for _ in range(11):
@@ -188,7 +186,7 @@ def test_priorities_go_by_the_order_of_answers(dialled: Callable[..., Router], b
     assert [by_name[link.name] for link in links[2:]] == [p for p in reversed(range(10)) for _ in range(2)]
 
 
-def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_peer_with_fewer_channels_gets_fewer_sessions(dialled: Callable[..., Router], broker: Broker) -> None:
     """A router of 1.19 begins sessions of its own, and fails without a channel for them: two are left to it."""
     router = dialled()
     container = serve(broker, channel_max=4)
@@ -198,7 +196,7 @@ def test_a_peer_that_allows_fewer_sessions(dialled: Callable[..., Router], broke
     assert [row["priority"] for row in rows_of(router)][2:] == [p for p in range(10) for _ in range(2)]
 
 
-def test_a_peer_that_is_no_router(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_peer_refusing_router_links_is_logged(dialled: Callable[..., Router], broker: Broker) -> None:
     router = dialled()
     container = broker.serve(container_id="P")
     for _ in range(11):
@@ -212,7 +210,7 @@ def test_a_peer_that_is_no_router(dialled: Callable[..., Router], broker: Script
 # --- the listener side --------------------------------------------------------------------------------------------
 
 
-def test_open_of_a_listener(listening: Callable[..., Router], workers: int) -> None:
+def test_listener_open_has_expected_fields(listening: Callable[..., Router], workers: int) -> None:
     router = listening(cost=5, failoverUrls="amqp://h1:1111,h2:2222")
     peer = AmqpPeer.opened(router.ports["net"], properties=properties(3))
     said = peer.remote_open
@@ -226,24 +224,24 @@ def test_open_of_a_listener(listening: Callable[..., Router], workers: int) -> N
     peer.drop()
 
 
-def test_answers_of_a_listener(listening: Callable[..., Router]) -> None:
+def test_listener_replies_match_vectors(listening: Callable[..., Router]) -> None:
     router = listening()
     with AmqpPeer.opened(router.ports["net"], container_id="P", properties=properties()) as peer:
         peer.raw(frames.frame_octets(bytes.fromhex(BEGIN), 0))
-        assert body(peer) == (0, bytes.fromhex(BEGUN.format(channel="0000")))
+        assert next_frame_body(peer) == (0, bytes.fromhex(BEGUN.format(channel="0000")))
         peer.raw(frames.frame_octets(bytes.fromhex(VECTORS[CONTROL, 0]), 0))
-        assert body(peer) == (0, bytes.fromhex(ANSWER))
+        assert next_frame_body(peer) == (0, bytes.fromhex(ANSWER))
         peer.raw(frames.frame_octets(bytes.fromhex(VECTORS[CONTROL, 1]), 0))
         expected = bytes.fromhex(VECTORS[CONTROL, 1]).replace(b"link-detach", b"session-end")
         expected = expected.replace(b"\x52\x01\x42", b"\x52\x01\x41", 1)
-        assert body(peer) == (0, expected)
-        flow = frames.parse_frame(frames.frame_octets(body(peer)[1]))
+        assert next_frame_body(peer) == (0, expected)
+        flow = frames.parse_frame(frames.frame_octets(next_frame_body(peer)[1]))
         assert (flow.name, flow.handle, flow.link_credit) == ("flow", 1, 250)
         peer.raw(frames.frame_octets(bytes.fromhex(BEGIN), 7))
-        assert body(peer) == (7, bytes.fromhex(BEGUN.format(channel="0007")))
+        assert next_frame_body(peer) == (7, bytes.fromhex(BEGUN.format(channel="0007")))
 
 
-def test_termini_with_an_address_come_back_as_they_were(listening: Callable[..., Router]) -> None:
+def test_termini_with_address_are_echoed_unchanged(listening: Callable[..., Router]) -> None:
     router = listening()
     with AmqpPeer.opened(router.ports["net"], properties=properties()) as peer:
         source = frames.source("x", expiry_policy="link-detach", capabilities=Symbol(CONTROL))
@@ -253,7 +251,7 @@ def test_termini_with_an_address_come_back_as_they_were(listening: Callable[...,
         assert link.target["capabilities"] == CONTROL
 
 
-def test_links_of_a_listener(listening: Callable[..., Router]) -> None:
+def test_listener_links_have_expected_rows(listening: Callable[..., Router]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"])
     assert {sender.credit for sender in links.outs} == {250}
@@ -270,7 +268,7 @@ def test_links_of_a_listener(listening: Callable[..., Router]) -> None:
     rows_of(router, 0)
 
 
-def test_fewer_than_ten_data_links(listening: Callable[..., Router]) -> None:
+def test_data_links_get_priorities_in_order(listening: Callable[..., Router]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=3)
     assert [row["priority"] for row in rows_of(router, 8)][2:] == [0, 0, 1, 1, 2, 2]
@@ -286,7 +284,7 @@ FORBIDDEN = ("qd:forbidden", "Connectivity to the node is forbidden")
 
 
 @pytest.mark.parametrize("capability", [CONTROL, DATA])
-def test_links_between_routers_on_a_connection_of_clients(listening: Callable[..., Router], capability: str) -> None:
+def test_router_links_on_client_connection_are_refused(listening: Callable[..., Router], capability: str) -> None:
     router = listening()
     links = RouterPeer(AmqpPeer.opened(router.port))
     session = links.peer.begin()
@@ -301,7 +299,7 @@ def test_links_between_routers_on_a_connection_of_clients(listening: Callable[..
     links.peer.drop()
 
 
-def test_clients_on_an_inter_router_port(listening: Callable[..., Router]) -> None:
+def test_client_links_on_inter_router_connection_are_refused(listening: Callable[..., Router]) -> None:
     router = listening()
     with AmqpPeer.opened(router.ports["net"]) as peer:
         refused = [
@@ -314,7 +312,7 @@ def test_clients_on_an_inter_router_port(listening: Callable[..., Router]) -> No
             assert link.wait_detached() == WRONG_ROLE
 
 
-def test_other_links_beside_control_links(listening: Callable[..., Router]) -> None:
+def test_anonymous_link_beside_control_links_is_accepted(listening: Callable[..., Router]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=1)
     assert links.peer.begin().sender(None).wait_credit(250) == 250
@@ -330,7 +328,7 @@ def all_links(router: Router) -> list[dict[str, Any]]:
         return rows
 
 
-def test_a_second_control_link_is_refused(listening: Callable[..., Router]) -> None:
+def test_second_control_link_is_refused(listening: Callable[..., Router]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=1)
     second = links.receiver(links.peer.sessions[0], CONTROL, credit=0)
@@ -347,7 +345,7 @@ def test_a_second_control_link_is_refused(listening: Callable[..., Router]) -> N
 # --- configuration ------------------------------------------------------------------------------------------------
 
 
-def test_rows_of_the_connection(listening: Callable[..., Router]) -> None:
+def test_connection_row_shows_inter_router_role(listening: Callable[..., Router]) -> None:
     router = listening(multiTenant=True)
     links = RouterPeer.connected(router.ports["net"], name="far", links=1, hostname="tenant")
     with AmqpPeer.opened(router.port) as peer:
@@ -365,7 +363,7 @@ def test_rows_of_the_connection(listening: Callable[..., Router]) -> None:
     links.peer.drop()
 
 
-def test_both_sides_of_one_connection(start: Start, workers: int) -> None:
+def test_link_priorities_agree_at_both_ends(start: Start, workers: int) -> None:
     net = listener("net", role="inter-router", cost=3)
     listens = start([("router", {"mode": "interior", "id": "B"}), listener(), net], workers)
     connector = ("connector", {"host": "127.0.0.1", "port": listens.ports["net"], "role": "inter-router", "cost": 5})

@@ -29,7 +29,7 @@ REPLACED_WITHIN = 10.0
 #: Seconds for surviving deliveries to get an outcome, and to flow.
 SETTLED_WITHIN = 10.0
 #: Maximum number of a sender's open messages, far below its credit, so that senders never wait for credit.
-UNDER_WAY = 50
+MAX_OPEN = 50
 #: Seconds of load before, between and after kills.
 LOAD = 0.5
 #: Number of kills in the test of the counters.
@@ -41,7 +41,7 @@ STREAM = message.data(bytes(600_000))
 SEED = int(os.environ.get("SLUICE_KILL_SEED", "1"))
 
 
-class Flow(threading.Thread):
+class LoadedPair(threading.Thread):
     """A sender and a receiver of one address, under load until `stopping` is set.
 
     The receiver records a delivery before it accepts it. A lost connection is recorded and not replaced.
@@ -99,7 +99,7 @@ class Flow(threading.Thread):
         try:
             sender.peer.read_available()
             self._note()
-            for _ in range(min(5, sender.credit, UNDER_WAY - len(self.open))):
+            for _ in range(min(5, sender.credit, MAX_OPEN - len(self.open))):
                 settled = self.sent % 3 == 0
                 delivery = sender.send(message.message(self.sent), settled=settled)
                 if not settled:
@@ -154,9 +154,9 @@ def _port(link: PeerSender | PeerReceiver) -> int:
 
 
 @pytest.fixture
-def running() -> Iterator[list[Flow]]:
+def running() -> Iterator[list[LoadedPair]]:
     """Yield a list of flows that are stopped when the test ends."""
-    flows: list[Flow] = []
+    flows: list[LoadedPair] = []
     yield flows
     for flow in flows:
         flow.stopping.set()
@@ -165,16 +165,16 @@ def running() -> Iterator[list[Flow]]:
         flow.drop()
 
 
-def start_flows(router: Router, running: list[Flow]) -> list[Flow]:
+def start_flows(router: Router, running: list[LoadedPair]) -> list[LoadedPair]:
     """Start PAIRS flows, a quarter of them multicast."""
-    flows = [Flow(router.port, number, number % 4 == 3) for number in range(PAIRS)]
+    flows = [LoadedPair(router.port, number, number % 4 == 3) for number in range(PAIRS)]
     running.extend(flows)
     for flow in flows:
         flow.start()
     return flows
 
 
-def stop_flows(flows: list[Flow], killed: list[Flow]) -> None:
+def stop_flows(flows: list[LoadedPair], killed: list[LoadedPair]) -> None:
     """Stop the flows, wait for outcomes, check, and disconnect. killed: flows that may have lost a connection."""
     for flow in flows:
         flow.stopping.set()
@@ -190,7 +190,9 @@ def stop_flows(flows: list[Flow], killed: list[Flow]) -> None:
         flow.drop()
 
 
-def spoiled(router: Router, flows: list[Flow], victims: list[int]) -> tuple[list[Flow], list[Flow]]:
+def split_flows(
+    router: Router, flows: list[LoadedPair], victims: list[int]
+) -> tuple[list[LoadedPair], list[LoadedPair]]:
     """Return the flows that must continue, and the flows with a connection on one of the victims."""
     lost = []
     for flow in flows:
@@ -199,7 +201,7 @@ def spoiled(router: Router, flows: list[Flow], victims: list[int]) -> tuple[list
     return [flow for flow in flows if flow not in lost], lost
 
 
-def kill(router: Router, victims: list[int]) -> None:
+def kill_workers(router: Router, victims: list[int]) -> None:
     """Kill workers, and wait until every worker slot is ready again and none has a victim's pid."""
     seen = len(router.lines)
     for pid in victims:
@@ -215,7 +217,7 @@ def kill(router: Router, victims: list[int]) -> None:
         router.wait_log(rf"\(process {pid}\) crashed with", after=seen)
 
 
-def goes_on(flows: list[Flow]) -> None:
+def expect_progress(flows: list[LoadedPair]) -> None:
     """Wait until each of these flows makes progress with unsettled and presettled messages."""
     before = [(len(flow.outcomes), len(flow.settled_got)) for flow in flows]
 
@@ -230,7 +232,7 @@ def goes_on(flows: list[Flow]) -> None:
     assert not closed, f"connections on living workers were closed: {closed}"
 
 
-def serves_everywhere(router: Router) -> None:
+def check_workers_serve(router: Router) -> None:
     """Check that new connections reach every worker, and that messages pass between any two workers."""
     peers: dict[int, Peer] = {}
     made = []
@@ -252,7 +254,7 @@ def serves_everywhere(router: Router) -> None:
         peer.close()
 
 
-def at_rest(router: Router) -> None:
+def check_at_rest(router: Router) -> None:
     """Check that no load is left, that every delivery is accounted for, and that no process logged a fault."""
     with Counters(router) as counters:
         counters.wait_gauges("after everybody has left", connections=0, links=0)
@@ -262,44 +264,44 @@ def at_rest(router: Router) -> None:
     assert not faults, faults[:3]
 
 
-def strike(router: Router, flows: list[Flow], count: int, choose: random.Random) -> list[Flow]:
+def kill_random_workers(router: Router, flows: list[LoadedPair], count: int, choose: random.Random) -> list[LoadedPair]:
     """Kill `count` random workers under load, and return the flows with a connection on one of them."""
     victims = choose.sample(router.worker_pids(), count)
-    staying, killed = spoiled(router, flows, victims)
-    kill(router, victims)
-    goes_on(staying)
+    staying, killed = split_flows(router, flows, victims)
+    kill_workers(router, victims)
+    expect_progress(staying)
     return killed
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_killed_at_once(start: Start, running: list[Flow], count: int) -> None:
+def test_workers_killed_together_spare_survivors(start: Start, running: list[LoadedPair], count: int) -> None:
     router = start([listener(), *SETTINGS], WORKERS)
     flows = start_flows(router, running)
     threading.Event().wait(LOAD)
-    killed = strike(router, flows, count, random.Random(SEED + count))
+    killed = kill_random_workers(router, flows, count, random.Random(SEED + count))
     threading.Event().wait(LOAD)
     stop_flows(flows, killed)
-    serves_everywhere(router)
-    at_rest(router)
+    check_workers_serve(router)
+    check_at_rest(router)
 
 
 @pytest.mark.long
-def test_several_kills_in_a_row(start: Start, running: list[Flow]) -> None:
+def test_consecutive_kills_reuse_rings_and_slots(start: Start, running: list[LoadedPair]) -> None:
     """Five kills, each with new flows; rings and slots of killed workers are reused."""
     router = start([listener(), *SETTINGS], WORKERS)
     choose = random.Random(SEED)
     for _ in range(5):
         flows = start_flows(router, running)
         threading.Event().wait(LOAD)
-        killed = strike(router, flows, 1, choose)
+        killed = kill_random_workers(router, flows, 1, choose)
         stop_flows(flows, killed)
-        at_rest(router)
-    serves_everywhere(router)
-    at_rest(router)
+        check_at_rest(router)
+    check_workers_serve(router)
+    check_at_rest(router)
 
 
-class Mixed(threading.Thread):
+class MixedTraffic(threading.Thread):
     """Deliveries of all kinds on short-lived links; only the router's counters are checked."""
 
     def __init__(self, port: int, number: int) -> None:
@@ -352,31 +354,31 @@ class Mixed(threading.Thread):
 
 @pytest.mark.long
 @pytest.mark.timeout(60 + 2 * KILLS)
-def test_counters_after_many_kills(start: Start) -> None:
+def test_counters_after_kills_balance(start: Start) -> None:
     """All deliveries received have ended or were dropped, whatever the kills interrupted."""
     router = start([listener(), *SETTINGS], WORKERS)
     choose = random.Random(SEED)
-    load = [Mixed(router.port, number) for number in range(4)]
+    load = [MixedTraffic(router.port, number) for number in range(4)]
     for thread in load:
         thread.start()
     try:
         for _ in range(KILLS):
             before = sum(thread.rounds for thread in load)
             poll(lambda before=before: sum(thread.rounds for thread in load) > before + 2, "there is traffic")  # type: ignore[misc]
-            kill(router, [choose.choice(router.worker_pids())])
+            kill_workers(router, [choose.choice(router.worker_pids())])
     finally:
         for thread in load:
             thread.stopping.set()
         for thread in load:
             thread.join()
-    at_rest(router)
+    check_at_rest(router)
     with Counters(router) as counters:
         totals = counters.totals()
     assert totals["ingress"] > 10 * KILLS
     assert totals["dropped.unfinished"], "no kill met a delivery on its way"
 
 
-def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None:
+def test_worker_killed_during_start_is_replaced(start: Start, running: list[LoadedPair]) -> None:
     """The router recovers from kills as fast as new processes appear."""
     router = start([listener(), *SETTINGS], WORKERS)
     flows = start_flows(router, running)
@@ -388,8 +390,8 @@ def test_killed_again_while_it_starts(start: Start, running: list[Flow]) -> None
     poll(lambda: len(router.worker_pids()) == WORKERS, "all workers are back", 2 * REPLACED_WITHIN)
     stop_flows(flows, flows)
     poll(lambda: _serves(router), "connections are served")
-    serves_everywhere(router)
-    at_rest(router)
+    check_workers_serve(router)
+    check_at_rest(router)
 
 
 def _serves(router: Router) -> bool:
@@ -401,7 +403,7 @@ def _serves(router: Router) -> bool:
     return True
 
 
-def test_killed_with_streams_under_way(start: Start) -> None:
+def test_worker_kill_during_streams_gives_outcomes(start: Start) -> None:
     """Streams are aborted at the consumer, and modified or released at the producer; none hangs."""
     router = start([listener(), *SETTINGS], WORKERS)
     content = message.data(bytes(600_000))
@@ -414,7 +416,7 @@ def test_killed_with_streams_under_way(start: Start) -> None:
         receiver.next(complete=False)
     places = [(router.worker_of(_port(s)), router.worker_of(_port(r))) for s, r in zip(senders, receivers, strict=True)]
     victim = places[0][1]
-    kill(router, [victim])
+    kill_workers(router, [victim])
     for sender, receiver, number, (source, sink) in zip(senders, receivers, numbers, places, strict=True):
         if source != victim:
             sender.send(content[300_000:])
@@ -430,10 +432,10 @@ def test_killed_with_streams_under_way(start: Start) -> None:
             assert receiver.deliveries[0].aborted
     for link in (*senders, *receivers):
         link.peer.drop()
-    at_rest(router)
+    check_at_rest(router)
 
 
-def test_credit_after_a_kill(start: Start) -> None:
+def test_credit_after_kill_is_complete(start: Start) -> None:
     """A producer regains all its credit when a consumer attaches after its consumers' workers were killed."""
     router = start([listener(), *SETTINGS], WORKERS)
     receivers = [AmqpPeer.opened(router.port).receiver("balanced/credit", 20) for _ in range(2 * WORKERS)]
@@ -443,7 +445,7 @@ def test_credit_after_a_kill(start: Start) -> None:
     sender.peer.barrier()
     for receiver in receivers:
         receiver.peer.barrier()
-    kill(router, [pid for pid in router.worker_pids() if pid != own])
+    kill_workers(router, [pid for pid in router.worker_pids() if pid != own])
     for receiver in receivers:
         if router_ended(receiver):
             continue
@@ -468,7 +470,7 @@ def test_credit_after_a_kill(start: Start) -> None:
     assert sender.outcome(number).name == "accepted"
     for link in (sender, fresh, *receivers):
         link.peer.drop()
-    at_rest(router)
+    check_at_rest(router)
 
 
 def router_ended(link: Receiver | Sender) -> bool:
@@ -480,7 +482,7 @@ def router_ended(link: Receiver | Sender) -> bool:
     return False
 
 
-def test_zygote_killed(start: Start) -> None:
+def test_killed_zygote_ends_router(start: Start) -> None:
     """The router ends with all its processes if the process that starts workers is killed."""
     router = start([listener(), *SETTINGS], WORKERS)
     zygote = next(process for process in router.family() if process.pid != router.pid and process.children())

@@ -13,7 +13,7 @@ from tests.system.router import SETTINGS, Router, listener
 
 pytestmark = pytest.mark.adversarial
 
-MOST = 16 * 1024 * 1024
+MAX_FRAME = 16 * 1024 * 1024
 
 
 def clients(router: Router, most: int) -> tuple[PeerSender, PeerReceiver]:
@@ -23,7 +23,7 @@ def clients(router: Router, most: int) -> tuple[PeerSender, PeerReceiver]:
     return producer.sender("closest/a"), receiver
 
 
-def octets(sender: Sender, body: bytes) -> bytes:
+def one_frame_message(sender: Sender, body: bytes) -> bytes:
     """Return a message in one transfer frame."""
     return sender.session.transfer_octets(
         message.data(body), handle=sender.handle, delivery_id=sender.session.take_delivery_id(), delivery_tag=b"t",
@@ -36,12 +36,12 @@ def body_of(payload: bytes) -> bytes:
     return found
 
 
-def test_frames_in_pieces(start: Start) -> None:
-    router = start([listener(maxFrameSize=MOST), *SETTINGS], 1)
-    sender, receiver = clients(router, MOST)
+def test_large_frames_in_pieces_arrive_unchanged(start: Start) -> None:
+    router = start([listener(maxFrameSize=MAX_FRAME), *SETTINGS], 1)
+    sender, receiver = clients(router, MAX_FRAME)
     order = random.Random(8)
     bodies = [order.randbytes(size) for size in (70_000, 10, 65_500, 300_000, 3, 1_200_000, 98_304, 65_536, 5)]
-    stream = b"".join(octets(sender, body) for body in bodies)
+    stream = b"".join(one_frame_message(sender, body) for body in bodies)
     at = 0
     while at < len(stream):
         size = order.choice((1, 7, 8, 9, 4_000, 65_536, 98_304, 200_000))

@@ -19,13 +19,13 @@ LARGE = 600_000
 CONTENT = message.data(bytes(n * 7 & 0xFF for n in range(LARGE)))
 
 
-def both_quiet(sender: Sender, receiver: Receiver) -> None:
+def barrier_both(sender: Sender, receiver: Receiver) -> None:
     """Make a round trip at both ends."""
     sender.peer.barrier()
     receiver.peer.barrier()
 
 
-def stream(connect: Connect, address: str, credit: int = 10) -> tuple[Sender, int, Receiver]:
+def begin_stream(connect: Connect, address: str, credit: int = 10) -> tuple[Sender, int, Receiver]:
     """Send a first part of a message that reaches the consumer, and return sender, delivery-id and receiver."""
     sender, receiver = pair(connect, address, credit)
     number = sender.send(CONTENT[:300_000], more=True)
@@ -35,7 +35,7 @@ def stream(connect: Connect, address: str, credit: int = 10) -> tuple[Sender, in
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 16_000, 16_384, 65_536, 131_071, 131_072, 200_000, 1_000_000])
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_any_size(connect: Connect, fresh: Fresh, size: int, settled: bool) -> None:
+def test_message_of_any_size_arrives_unchanged(connect: Connect, fresh: Fresh, size: int, settled: bool) -> None:
     sender, receiver = pair(connect, fresh())
     payload = message.data(bytes(n & 0xFF for n in range(size)))
     number = sender.send(payload, settled=settled)
@@ -51,7 +51,7 @@ def test_forwarding_starts_when_complete_or_streaming(connect: Connect, fresh: F
     payload = CONTENT
     for at in range(0, 128_000, 16_000):
         sender.send(payload[at : at + 16_000], more=True)
-    both_quiet(sender, receiver)
+    barrier_both(sender, receiver)
     assert not receiver.deliveries, "forwarded with 128000 octets received"
     sender.send(payload[128_000:133_000], more=True)
     delivery = receiver.next(complete=False)
@@ -61,11 +61,11 @@ def test_forwarding_starts_when_complete_or_streaming(connect: Connect, fresh: F
     assert delivery.payload == payload
 
 
-def test_incomplete_small_message_waits(connect: Connect, fresh: Fresh) -> None:
+def test_incomplete_small_message_is_not_forwarded(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     payload = message.message("in two frames")
     sender.send(payload[:5], more=True)
-    both_quiet(sender, receiver)
+    barrier_both(sender, receiver)
     assert not receiver.deliveries
     sender.send(payload[5:])
     assert receiver.next().payload == payload
@@ -82,7 +82,7 @@ def test_stream_annotation_forwards_at_once(connect: Connect, fresh: Fresh) -> N
     assert message.body(delivery.payload) == bytes(3000)
 
 
-def test_frames_are_cut_to_each_consumer(connect: Connect, fresh: Fresh) -> None:
+def test_frames_fit_frame_size_of_each_consumer(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     small = connect(max_frame_size=512).receiver(address, 5)
     large = connect(max_frame_size=1_000_000).receiver(address, 5)
@@ -94,7 +94,7 @@ def test_frames_are_cut_to_each_consumer(connect: Connect, fresh: Fresh) -> None
     assert max(frame.size for frame in large.deliveries[0].transfers) > 512
 
 
-def test_tiny_frames_from_the_producer(connect: Connect, fresh: Fresh) -> None:
+def test_tiny_frames_from_producer_are_assembled(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     payload = message.annotations({"user": "x" * 40}) + message.message("tiny", subject="s" * 40)
     for at in range(len(payload) - 1):
@@ -103,7 +103,7 @@ def test_tiny_frames_from_the_producer(connect: Connect, fresh: Fresh) -> None:
     assert receiver.next().payload == payload
 
 
-def test_continuation_frames(connect: Connect, fresh: Fresh) -> None:
+def test_continuation_frames_name_one_delivery(connect: Connect, fresh: Fresh) -> None:
     """Every frame of a delivery has the same delivery-id; only the last frame lacks `more`."""
     address = fresh()
     receiver = connect(max_frame_size=512).receiver(address, 5)
@@ -118,7 +118,7 @@ def test_continuation_frames(connect: Connect, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_abort_before_forwarding(connect: Connect, fresh: Fresh, settled: bool) -> None:
+def test_abort_before_forwarding_sends_nothing(connect: Connect, fresh: Fresh, settled: bool) -> None:
     sender, receiver = pair(connect, fresh())
     number = sender.send(bytes(message.data(bytes(50_000)))[:20_000], more=True, settled=settled)
     sender.abort()
@@ -136,7 +136,7 @@ def test_abort_before_forwarding(connect: Connect, fresh: Fresh, settled: bool) 
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_abort_after_forwarding_started(connect: Connect, fresh: Fresh, settled: bool) -> None:
+def test_abort_after_forwarding_reaches_consumer(connect: Connect, fresh: Fresh, settled: bool) -> None:
     sender, receiver = pair(connect, fresh())
     sender.send(CONTENT[:300_000], more=True, settled=settled)
     delivery = receiver.next(complete=False)
@@ -150,7 +150,7 @@ def test_abort_after_forwarding_started(connect: Connect, fresh: Fresh, settled:
     sender.wait_credit(125)
 
 
-def test_abort_of_a_multicast_stream(connect: Connect, fresh: Fresh) -> None:
+def test_abort_of_multicast_stream_reaches_each_consumer(connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [connect().receiver(address, 5) for _ in range(3)]
     sender = connect().sender(address)
@@ -166,7 +166,7 @@ def test_abort_of_a_multicast_stream(connect: Connect, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("way", ["detach", "close", "drop"])
-def test_complete_message_then_gone(connect: Connect, fresh: Fresh, way: str) -> None:
+def test_complete_message_of_departed_producer_arrives(connect: Connect, fresh: Fresh, way: str) -> None:
     """All octets sent are delivered, however fast the producer leaves (routing-semantics.md M-14)."""
     sender, receiver = pair(connect, fresh())
     sender.send(CONTENT, settled=True)
@@ -182,8 +182,8 @@ def test_complete_message_then_gone(connect: Connect, fresh: Fresh, way: str) ->
     assert delivery.payload == CONTENT
 
 
-def test_settled_on_a_later_frame(connect: Connect, fresh: Fresh) -> None:
-    sender, number, receiver = stream(connect, fresh())
+def test_settlement_on_later_frame_is_relayed(connect: Connect, fresh: Fresh) -> None:
+    sender, number, receiver = begin_stream(connect, fresh())
     sender.send(CONTENT[300_000:], settled=True)
     delivery = receiver.deliveries[0]
     receiver.peer.until(lambda: delivery.complete, "the end")
@@ -193,7 +193,7 @@ def test_settled_on_a_later_frame(connect: Connect, fresh: Fresh) -> None:
     assert number not in sender.session.outcomes
 
 
-def test_stream_of_a_presettled_message(connect: Connect, fresh: Fresh) -> None:
+def test_presettled_stream_arrives_unchanged(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     sender.send(CONTENT[:300_000], more=True, settled=True)
     delivery = receiver.next(complete=False)
@@ -204,7 +204,7 @@ def test_stream_of_a_presettled_message(connect: Connect, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "targeted"])
-def test_no_destination_for_a_stream(connect: Connect, fresh: Fresh, anonymous: bool) -> None:
+def test_stream_without_destination_is_released(connect: Connect, fresh: Fresh, anonymous: bool) -> None:
     """The stream is released at once, its rest is discarded, then it is settled (routing-semantics.md M-11)."""
     address = fresh()
     if anonymous:
@@ -220,7 +220,7 @@ def test_no_destination_for_a_stream(connect: Connect, fresh: Fresh, anonymous: 
     assert (outcome.name, outcome.settled) == ("released", True)
 
 
-def test_two_streams_over_one_session(connect: Connect, fresh: Fresh) -> None:
+def test_streams_interleaved_in_session_arrive_unchanged(connect: Connect, fresh: Fresh) -> None:
     """Frames of two deliveries on two links of one session may interleave."""
     one, two = fresh(), fresh()
     receivers = [connect().receiver(one, 5), connect().receiver(two, 5)]
@@ -234,10 +234,10 @@ def test_two_streams_over_one_session(connect: Connect, fresh: Fresh) -> None:
         assert receiver.next().payload == CONTENT
 
 
-def test_streams_wait_for_each_other_on_one_link(connect: Connect, fresh: Fresh) -> None:
+def test_streams_on_one_link_arrive_consecutively(connect: Connect, fresh: Fresh) -> None:
     """AMQP forbids interleaving on a link: the second message follows the first, both complete."""
     address = fresh()
-    first, _number, receiver = stream(connect, address)
+    first, _number, receiver = begin_stream(connect, address)
     second = connect().sender(address)
     second.send(CONTENT[:100_000], settled=True)
     first.send(CONTENT[300_000:])
@@ -247,7 +247,7 @@ def test_streams_wait_for_each_other_on_one_link(connect: Connect, fresh: Fresh)
     assert receiver.deliveries[0].payload == CONTENT
 
 
-def test_many_large_messages(connect: Connect, fresh: Fresh) -> None:
+def test_large_messages_beyond_socket_buffers_arrive(connect: Connect, fresh: Fresh) -> None:
     """The producer is slowed down when all socket buffers are full, and no message is lost."""
     sender, receiver = pair(connect, fresh(), credit=100)
     count = 20

@@ -44,7 +44,7 @@ LARGE = 1 << 26  # size of a message in octets
 BOTH = (link_route("in"), link_route("out"))
 
 
-class Rig:
+class LinkRouteRouter:
     """A router with a listener for clients and a listener for brokers."""
 
     def __init__(self, router: Router, peers: list[AmqpPeer], count: int) -> None:
@@ -67,11 +67,11 @@ class Rig:
         self.peers.append(peer)
         return peer
 
-    def up(self, name: str) -> bool:
+    def link_is_up(self, name: str) -> bool:
         """Return whether a link has been answered."""
         return bool(self.management.one("router.link", linkName=name)["operStatus"] == "up")
 
-    def serving(self) -> RouteContainer:
+    def active_broker(self) -> RouteContainer:
         """Connect a broker, and wait until every link route is active."""
         broker = self.broker()
         poll(
@@ -81,13 +81,13 @@ class Rig:
 
 
 @pytest.fixture
-def rig(start: Start, workers: int) -> Iterator[Callable[..., Rig]]:
+def start_router(start: Start, workers: int) -> Iterator[Callable[..., LinkRouteRouter]]:
     """Yield a function that starts a router with the given link routes."""
     peers: list[Peer] = []
 
-    def begin(*sections: Section, **router: Any) -> Rig:
+    def begin(*sections: Section, **router: Any) -> LinkRouteRouter:
         own: list[Section] = [listener("clients"), listener("brokers", role="route-container")]
-        return Rig(start([*own, *sections], workers), peers, workers)
+        return LinkRouteRouter(start([*own, *sections], workers), peers, workers)
 
     yield begin
     for peer in peers:
@@ -133,10 +133,10 @@ def receiving(
     return receiver, end
 
 
-def test_messages_go_to_the_broker_and_come_back(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH)
-    broker = rig_.serving()
-    for client in rig_.clients():
+def test_messages_to_and_from_broker_pass(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH)
+    broker = host.active_broker()
+    for client in host.clients():
         sender, end = sending(broker, client)
         number = sender.send(message.message("there"), tag=b"a tag of the client")
         delivery = end.next()
@@ -152,23 +152,23 @@ def test_messages_go_to_the_broker_and_come_back(rig: Callable[..., Rig]) -> Non
 
 
 @pytest.mark.parametrize("auto_link_first", [True, False])
-def test_broker_that_allows_one_session_has_routed_links_and_auto_links_on_it(
-    rig: Callable[..., Rig], auto_link_first: bool
+def test_broker_with_one_session_shares_it_between_link_kinds(
+    start_router: Callable[..., LinkRouteRouter], auto_link_first: bool
 ) -> None:
-    rig_ = rig(*BOTH)
-    broker = RouteContainer.connected(rig_.router.ports["brokers"], "broker", channel_max=0)
-    rig_.peers.append(broker)
-    poll(lambda: all(row["operStatus"] == "active" for row in rig_.management.query(KIND)), "link routes are active")
+    host = start_router(*BOTH)
+    broker = RouteContainer.connected(host.router.ports["brokers"], "broker", channel_max=0)
+    host.peers.append(broker)
+    poll(lambda: all(row["operStatus"] == "active" for row in host.management.query(KIND)), "link routes are active")
 
     def make_auto_link() -> None:
         how = {"address": "direct", "direction": "in", "containerId": "broker"}
-        rig_.management.create("router.config.autoLink", "direct", **how)
+        host.management.create("router.config.autoLink", "direct", **how)
         broker.link_attached()
-        poll(lambda: rig_.management.one("router.config.autoLink")["operStatus"] == "active", "the auto link is active")
+        poll(lambda: host.management.one("router.config.autoLink")["operStatus"] == "active", "the auto link is active")
 
     if auto_link_first:
         make_auto_link()
-    for client in rig_.clients():
+    for client in host.clients():
         sender, end = sending(broker, client)
         number = sender.send(message.message("there"))
         end.next().settle()
@@ -178,10 +178,10 @@ def test_broker_that_allows_one_session_has_routed_links_and_auto_links_on_it(
     assert len(broker.sessions) == 1
 
 
-def test_attaches_pass_and_management_shows_both_ends(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH)
-    broker = rig_.serving()
-    for number, client in enumerate(rig_.clients()):
+def test_attaches_pass_unchanged_and_management_shows_both_ends(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH)
+    broker = host.active_broker()
+    for number, client in enumerate(host.clients()):
         selector = Described(ULong(0x468C00000004), "colour = 'green'")
         filters = {Symbol("selector"): selector}
         source = Described(ULong(0x28), ["q.a", ULong(0), None, None, None, None, None, filters])
@@ -198,7 +198,7 @@ def test_attaches_pass_and_management_shows_both_ends(rig: Callable[..., Rig]) -
         assert (asked.snd_settle_mode, asked.properties) == (0, {"key": "value"})
         client.barrier()
         assert receiver.remote is None, "the attach is answered when the broker answers"
-        rows = {row["linkName"]: row for row in rig_.management.query("router.link")}
+        rows = {row["linkName"]: row for row in host.management.query("router.link")}
         near, far = rows[receiver.name], rows[asked.fields["name"]]
         assert (near["operStatus"], far["operStatus"]) == ("down", "down")
         assert (near["peer"], far["peer"]) == (far["identity"], near["identity"])
@@ -208,13 +208,13 @@ def test_attaches_pass_and_management_shows_both_ends(rig: Callable[..., Rig]) -
         assert (answer.fields["name"], answer.max_message_size) == (receiver.name, 1000)
         assert answer.source.value[7] == filters
         for name in (f"sub{number}", f"sub{number}@client{number}"):
-            poll(partial(rig_.up, name), f"link {name} is up")
+            poll(partial(host.link_is_up, name), f"link {name} is up")
 
 
-def test_transactional_states_pass_on_one_session(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH, link_route("in", "$coordinator"))
-    broker = rig_.serving()
-    for client in rig_.clients():
+def test_transactional_states_pass_on_one_session(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH, link_route("in", "$coordinator"))
+    broker = host.active_broker()
+    for client in host.clients():
         coordinator = Described(ULong(0x30), [Symbol("amqp:local-transactions")])
         control = client.sender(wait=False, target=coordinator)
         end = attached(broker, control)
@@ -236,10 +236,10 @@ def test_transactional_states_pass_on_one_session(rig: Callable[..., Rig]) -> No
         assert sender.outcome(number).state == outcome
 
 
-def test_a_broker_that_takes_nothing_stops_the_sender(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH)
-    broker = rig_.serving()
-    for client in rig_.clients():
+def test_broker_with_closed_window_stops_sender(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH)
+    broker = host.active_broker()
+    for client in host.clients():
         sender, end = sending(broker, client)
         end.session.flow(incoming_window=0)
         broker.barrier()
@@ -250,10 +250,10 @@ def test_a_broker_that_takes_nothing_stops_the_sender(rig: Callable[..., Rig]) -
         assert end.deliveries[-1].aborted
 
 
-def test_detach_drain_and_refusal(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH)
-    broker = rig_.serving()
-    for client in rig_.clients():
+def test_detach_drain_and_refusal_are_relayed(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH)
+    broker = host.active_broker()
+    for client in host.clients():
         receiver, end = receiving(broker, client, credit=0)
         receiver.flow(3, drain=True)
         broker.until(partial(drains, end), "the drain")
@@ -275,11 +275,11 @@ def test_detach_drain_and_refusal(rig: Callable[..., Rig]) -> None:
 
 @pytest.mark.disturbs("a worker is killed")
 @pytest.mark.parametrize("workers", [3], indirect=False)
-def test_the_broker_is_lost_with_its_worker(rig: Callable[..., Rig], workers: int) -> None:
-    rig_ = rig(*BOTH)
-    broker = rig_.serving()
-    lost = rig_.router.worker_of(place(broker))
-    clients = [each for each in rig_.clients() if rig_.router.worker_of(place(each)) != lost]
+def test_killed_worker_of_broker_detaches_links(start_router: Callable[..., LinkRouteRouter], workers: int) -> None:
+    host = start_router(*BOTH)
+    broker = host.active_broker()
+    lost = host.router.worker_of(place(broker))
+    clients = [each for each in host.clients() if host.router.worker_of(place(each)) != lost]
     senders = [sending(broker, client)[0] for client in clients]
     assert senders
     os.kill(lost, signal.SIGKILL)
@@ -287,55 +287,57 @@ def test_the_broker_is_lost_with_its_worker(rig: Callable[..., Rig], workers: in
         assert sender.wait_detached() == LOST
 
 
-def test_the_log_has_the_error_of_a_session_that_the_broker_ends(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH)
-    broker = rig_.serving()
-    for number, client in enumerate(rig_.clients()):
+def test_session_error_of_broker_is_logged(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH)
+    broker = host.active_broker()
+    for number, client in enumerate(host.clients()):
         sender, end = sending(broker, client)
         end.session.end(frames.error("amqp:not-found", f"no queue {number}"))
         assert sender.wait_detached() == LOST
         said = rf"SERVER \(warning\) \[C\d+\] The peer has ended a session: amqp:not-found no queue {number}$"
-        rig_.router.wait_log(said)
+        host.router.wait_log(said)
 
 
-def test_loss_of_broker_and_client(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(*BOTH)
-    for _ in range(rig_.count):
-        broker = rig_.serving()
-        first, second = rig_.client(), rig_.client()
+def test_lost_broker_or_client_detaches_links(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(*BOTH)
+    for _ in range(host.count):
+        broker = host.active_broker()
+        first, second = host.client(), host.client()
         sender, _ = sending(broker, first)
         _, end = sending(broker, second)
         second.drop()
         assert end.wait_detached() == LOST
         broker.drop()
         assert sender.wait_detached() == LOST
-        poll(lambda: rig_.management.query(KIND)[0]["operStatus"] == "inactive", "the link route is inactive")
+        poll(lambda: host.management.query(KIND)[0]["operStatus"] == "inactive", "the link route is inactive")
         refused = first.sender("q.b", wait=False)
         assert refused.wait_attached().target is None
         assert refused.wait_detached() == NO_ROUTE
 
 
-def test_rows_and_lines(rig: Callable[..., Rig]) -> None:
-    rig_ = rig(link_route("in"), link_route("out", "p", pattern="a.*.b"), link_route("in", "n", connection="brokers"))
-    before = {row["key"]: row for row in rig_.management.query("router.address")}
+def test_link_routes_are_shown_in_rows_and_log(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router(
+        link_route("in"), link_route("out", "p", pattern="a.*.b"), link_route("in", "n", connection="brokers")
+    )
+    before = {row["key"]: row for row in host.management.query("router.address")}
     assert (before["Cq"]["containerCount"], before["Cq"]["distribution"]) == (0, "linkBalanced")
-    broker = rig_.serving()
-    rig_.router.wait_log("Link Route Activated 'q-in' on container broker")
-    rig_.router.wait_log("Link Route Activated 'n-in' on connection brokers")
-    rows = {row["key"]: row["containerCount"] for row in rig_.management.query("router.address")}
+    broker = host.active_broker()
+    host.router.wait_log("Link Route Activated 'q-in' on container broker")
+    host.router.wait_log("Link Route Activated 'n-in' on connection brokers")
+    rows = {row["key"]: row["containerCount"] for row in host.management.query("router.address")}
     assert {key: rows[key] for key in ("Cq", "Fa.*.b", "Cn")} == {"Cq": 1, "Fa.*.b": 1, "Cn": 1}
-    assert rig_.management.query("router")[0]["linkRouteCount"] == 3
+    assert host.management.query("router")[0]["linkRouteCount"] == 3
     broker.drop()
-    rig_.router.wait_log("Link Route Deactivated 'q-in' on container broker")
+    host.router.wait_log("Link Route Deactivated 'q-in' on container broker")
 
 
-def test_management_makes_and_removes_them(rig: Callable[..., Rig]) -> None:
-    rig_ = rig()
-    broker = rig_.broker()
-    manage = rig_.management
+def test_link_route_created_by_management_can_be_deleted(start_router: Callable[..., LinkRouteRouter]) -> None:
+    host = start_router()
+    broker = host.broker()
+    manage = host.management
     row = manage.create(KIND, "mine", prefix="q", direction="in", containerId="broker", delExternalPrefix="q.")
     assert (row["operStatus"], row["prefix"]) == ("active", "q")
-    sender = rig_.client().sender("q.a", wait=False)
+    sender = host.client().sender("q.a", wait=False)
     assert attached(broker, sender).target["address"] == "a"
     assert sender.target["address"] == "q.a"
     manage.delete(KIND, "mine")

@@ -48,7 +48,7 @@ def rows(file: Path) -> dict[tuple[str, str], dict[str, str]]:
         return {(row.get("Type") or row.get("Method") or "", row["Name"]): row for row in csv.DictReader(lines)}
 
 
-def test_statistics(router: Router, tmp_path: Path) -> None:
+def test_statistics_of_standalone_run_are_plausible(router: Router, tmp_path: Path) -> None:
     enough = {
         ("send", "balanced/load"): 100,
         ("send", "multicast/load"): 20,
@@ -65,7 +65,7 @@ def test_statistics(router: Router, tmp_path: Path) -> None:
     assert all(float(row["Max Response Time"]) < 30_000 for row in rows(tmp_path / "load_stats.csv").values())
 
 
-def test_several_processes(router: Router, tmp_path: Path) -> None:
+def test_locust_processes_share_the_load(router: Router, tmp_path: Path) -> None:
     enough = {("send", "balanced/load"): 100, ("receive", "balanced/load"): 100}
     status, counts = run(router, tmp_path, "--processes", "2", "--rate", "30", enough=enough)
     assert status == 0

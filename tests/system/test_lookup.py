@@ -25,7 +25,7 @@ def test_targeted_link_ignores_to(connect: Connect, fresh: Fresh) -> None:
     assert not other.deliveries
 
 
-def test_to_override_on_an_open_listener(connect: Connect, fresh: Fresh) -> None:
+def test_target_override_requires_open_listener(connect: Connect, fresh: Fresh) -> None:
     by_to, by_override = connect().receiver(fresh(), 5), connect().receiver(fresh(), 5)
     payload = message.annotations({"x-opt-qd.to": by_override.address}) + message.message("m", to=by_to.address)
     connect("open").sender().send(payload, settled=True)
@@ -46,7 +46,7 @@ def test_to_override_on_an_open_listener(connect: Connect, fresh: Fresh) -> None
     ],
     ids=["no-properties", "no-to", "null-to", "empty-list", "header-only"],
 )
-def test_anonymous_without_address(connect: Connect, payload: bytes) -> None:
+def test_anonymous_message_without_address_is_rejected(connect: Connect, payload: bytes) -> None:
     sender = connect().sender()
     outcome = sender.request(payload)
     assert outcome.error == NO_ADDRESS
@@ -54,7 +54,7 @@ def test_anonymous_without_address(connect: Connect, payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("target", ["somewhere", None])
-def test_sections_before_the_body_that_are_too_large_name_the_limit(connect: Connect, target: str | None) -> None:
+def test_oversized_leading_sections_name_the_limit(connect: Connect, target: str | None) -> None:
     """A complete message has an error text of its own; a longer message is rejected before it is complete."""
     sender = connect().sender(target, credit=False)
     sender.peer.receiver(target or "somewhere", 10)
@@ -67,7 +67,7 @@ def test_sections_before_the_body_that_are_too_large_name_the_limit(connect: Con
         assert (outcome.name, outcome.error) == ("rejected", ("amqp:resource-limit-exceeded", text))
 
 
-def test_anonymous_with_empty_address(connect: Connect) -> None:
+def test_anonymous_message_with_empty_address_is_released(connect: Connect) -> None:
     assert connect().sender().request(message.message(to="")).name == "released"
 
 
@@ -83,7 +83,7 @@ def test_properties_after_other_sections_are_found(connect: Connect, fresh: Fres
     assert message.body(receiver.next().payload) == "late"
 
 
-def test_eight_octet_descriptors(connect: Connect, fresh: Fresh) -> None:
+def test_eight_octet_descriptor_of_properties_is_read(connect: Connect, fresh: Fresh) -> None:
     receiver = connect().receiver(fresh(), 5)
     wide = Described(Raw(b"\x80\0\0\0\0\0\0\0\x73"), [None, None, receiver.address])
     payload = encode(wide) + message.value("wide")
@@ -107,7 +107,9 @@ def rejection(outcome: PeerOutcome) -> tuple[str, str | None] | None:
     ids=["header-too-long", "annotations-too-long", "header-cut"],
 )
 @pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "targeted"])
-def test_malformed_leading_sections(connect: Connect, fresh: Fresh, anonymous: bool, payload: bytes) -> None:
+def test_malformed_leading_sections_are_rejected(
+    connect: Connect, fresh: Fresh, anonymous: bool, payload: bytes
+) -> None:
     receiver = connect().receiver(fresh(), 5)
     sender = connect().sender(None if anonymous else receiver.address)
     error = rejection(sender.request(payload))
@@ -119,7 +121,7 @@ def test_malformed_leading_sections(connect: Connect, fresh: Fresh, anonymous: b
     assert not receiver.deliveries
 
 
-def test_malformed_properties_count_only_on_anonymous_links(connect: Connect, fresh: Fresh) -> None:
+def test_malformed_properties_are_rejected_on_anonymous_links(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     payload = message.annotations({"a": 1}) + b"\x00\x53\x73\xc0\x20\x03\x40"
     sender.send(payload, settled=True)
@@ -127,7 +129,7 @@ def test_malformed_properties_count_only_on_anonymous_links(connect: Connect, fr
     assert rejection(connect().sender().request(payload)) is not None
 
 
-def test_an_empty_message_is_rejected(connect: Connect, fresh: Fresh) -> None:
+def test_empty_message_is_rejected(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     error = rejection(sender.request(b""))
     assert error is not None
@@ -137,7 +139,7 @@ def test_an_empty_message_is_rejected(connect: Connect, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\x01\x02\x03", b"plain text", bytes(10)])
-def test_content_that_is_not_amqp(connect: Connect, fresh: Fresh, payload: bytes) -> None:
+def test_content_without_amqp_sections_is_relayed(connect: Connect, fresh: Fresh, payload: bytes) -> None:
     sender, receiver = pair(connect, fresh())
     number = sender.send(payload)
     delivery = receiver.next()
