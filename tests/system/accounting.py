@@ -46,7 +46,7 @@ LOSSES: dict[str, Callable[[PeerReceiver | PeerSender], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
+def counters(router: Router, peers: list[AmqpPeer]) -> Iterator[Counters]:
     """Yield the router's counters. Afterwards drop all peers, and check that gauges are zero and sums balance."""
     with Counters(router) as found:
         before = found.totals()
@@ -57,6 +57,6 @@ def counters(router: Router, peers: list[Peer]) -> Iterator[Counters]:
         found.wait_balance(before)
 
 
-def all_settled(sender: Sender, numbers: list[int]) -> list[str | None]:
+def all_settled(sender: PeerSender, numbers: list[int]) -> list[str | None]:
     """Return the names of the settled outcomes, after waiting for all of them."""
     return [sender.outcome(number).name for number in numbers]

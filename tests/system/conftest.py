@@ -153,16 +153,16 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def peers() -> Iterator[list[Peer]]:
+def peers() -> Iterator[list[AmqpPeer]]:
     """Yield a list of peers to be dropped after the test."""
-    made: list[Peer] = []
+    made: list[AmqpPeer] = []
     yield made
     for peer in made:
         peer.drop()
 
 
 @pytest.fixture
-def connect(router: Router, peers: list[Peer]) -> Connect:
+def connect(router: Router, peers: list[AmqpPeer]) -> Connect:
     """Return connect(listener="", **open_fields), which opens a peer to the shared router."""
 
     def opened(listener: str = "", **fields: Any) -> AmqpPeer:
@@ -174,7 +174,7 @@ def connect(router: Router, peers: list[Peer]) -> Connect:
 
 
 @pytest.fixture
-def dial(router: Router, peers: list[Peer]) -> Connect:
+def dial(router: Router, peers: list[AmqpPeer]) -> Connect:
     """Return dial(listener=""), which connects a peer that has sent nothing."""
 
     def connected(listener: str = "") -> AmqpPeer:

@@ -133,7 +133,7 @@ class Site:
 
                 poll(known, f"{name} reaches {other}", CONVERGENCE)
 
-    def known(self, peer: Peer, address: str) -> None:
+    def known(self, peer: AmqpPeer, address: str) -> None:
         """Wait until a sender of this client gets credit for an address.
 
         From then on the client's worker has a path to the address, and forwards anonymous messages as well.

@@ -22,7 +22,7 @@ FIRST, SECOND = 0, 1
 
 def pair(
     connect: Connect, address: str, credit: int = 10, into: str = "", out: str = "", mode: int = FIRST
-) -> tuple[Sender, Receiver]:
+) -> tuple[PeerSender, PeerReceiver]:
     """Attach a sender (on listener `into`) and a receiver (on `out`) to one address, each on its own connection.
 
     mode: rcv-settle-mode of the sender's link. With `SECOND` the router relays outcomes that are not settled.
@@ -31,7 +31,7 @@ def pair(
     return connect(into).sender(address, rcv_settle_mode=mode), receiver
 
 
-def pass_one(sender: Sender, receiver: Receiver, body: Any = "message", **fields: Any) -> Delivery:
+def pass_one(sender: PeerSender, receiver: PeerReceiver, body: Any = "message", **fields: Any) -> PeerDelivery:
     """Send one message, accept it at the receiver, wait for the outcome, and return the received delivery."""
     number = sender.send(message.message(body, **fields))
     delivery = receiver.next()
@@ -49,6 +49,6 @@ def table_known(connect: Connect, fresh: Fresh) -> None:
     connect().receiver(fresh())
 
 
-def bodies(deliveries: list[Delivery]) -> list[Any]:
+def bodies(deliveries: list[PeerDelivery]) -> list[Any]:
     """Return the bodies of the messages."""
     return [message.body(delivery.payload) for delivery in deliveries]

@@ -76,11 +76,11 @@ class Network:
             self._management[name] = Management(self.client(name, "management"))
         return self._management[name]
 
-    def client(self, name: str, container_id: str = "client", **fields: Any) -> Peer:
+    def client(self, name: str, container_id: str = "client", **fields: Any) -> AmqpPeer:
         """Open a client connection to a router."""
-        return self._add(Peer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
+        return self._add(AmqpPeer.opened(self.routers[name].ports["clients"], container_id=container_id, **fields))
 
-    def clients(self, name: str) -> list[Peer]:
+    def clients(self, name: str) -> list[AmqpPeer]:
         """Open one client connection for each worker of a router."""
         return [self.client(name, f"client{number}") for number in range(self.workers)]
 

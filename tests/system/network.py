@@ -53,7 +53,7 @@ class View:
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
         """Return the rows of a type with these attributes, by default all."""
-        peer = Peer.opened(self.router.port)
+        peer = AmqpPeer.opened(self.router.port)
         try:
             return Management(peer, self.address_asked).query(kind, *attributes)
         finally:

@@ -65,6 +65,6 @@ def token(**changes: Any) -> str:
 
 def logins(router: Router) -> dict[str, tuple[str, str, bool]]:
     """Return user, mechanism and encryption of each connection, by its container id."""
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         rows = Management(peer).query("connection")
     return {row["container"]: (row["user"], row["sasl"], row["isEncrypted"]) for row in rows}

@@ -314,7 +314,7 @@ def test_fallback_delivery_counts_as_redirected(connect: Connect, fresh: Fresh, 
 # --- overflow -------------------------------------------------------------------------------------------------------
 
 
-def overflow(connect: Connect, address: str, count: int) -> tuple[Sender, Receiver]:
+def overflow(connect: Connect, address: str, count: int) -> tuple[PeerSender, PeerReceiver]:
     """Send `count` presettled messages to a consumer with a link capacity of ten and no credit."""
     receiver = connect("ten").receiver(address)
     sender = connect().sender(address)

@@ -7,14 +7,14 @@ from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, pass_one
 
 
-def expect_arrival(sender: Sender, receiver: Receiver, to: str) -> None:
+def expect_arrival(sender: PeerSender, receiver: PeerReceiver, to: str) -> None:
     """Send a message to `to` over an anonymous link, and check that the receiver gets it."""
     number = sender.send(message.message("probe", to=to))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted", to
 
 
-def expect_release(sender: Sender, to: str) -> None:
+def expect_release(sender: PeerSender, to: str) -> None:
     """Send a message to `to`, and check that it is released for lack of a destination."""
     assert sender.request(message.message("probe", to=to)).name == "released", to
 

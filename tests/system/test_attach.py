@@ -104,7 +104,7 @@ def test_unsettled_map_is_ignored(connect: Connect, fresh: Fresh) -> None:
 # --- 4.2, 4.4 refusals ----------------------------------------------------------------------------------------------
 
 
-def expect_refusal(peer: Peer, role: str, **fields: Any) -> tuple[str, str | None] | None:
+def expect_refusal(peer: AmqpPeer, role: str, **fields: Any) -> tuple[str, str | None] | None:
     """Attach, expect a refusal, and return its error. The reply's requested terminus is null, the other a copy."""
     link: Any
     if role == "receiver":
@@ -178,7 +178,7 @@ def test_refused_attach_keeps_session_and_links(connect: Connect, fresh: Fresh) 
 
 
 def test_default_distribution_unavailable_refuses_unknown_addresses(
-    start: Start, workers: int, peers: list[Peer]
+    start: Start, workers: int, peers: list[AmqpPeer]
 ) -> None:
     sections: list[Section] = [
         listener(),

@@ -96,9 +96,9 @@ def audited(tmp_path: Path, start: Start) -> AuditedRouter:
 
 
 @pytest.fixture
-def dial(peers: list[Peer]) -> Callable[..., Peer]:
-    def connected(audited: AuditedRouter, name: str = "", **fields: Any) -> Peer:
-        peers.append(Peer.opened(audited.router.ports[name], **fields))
+def dial(peers: list[AmqpPeer]) -> Callable[..., AmqpPeer]:
+    def connected(audited: AuditedRouter, name: str = "", **fields: Any) -> AmqpPeer:
+        peers.append(AmqpPeer.opened(audited.router.ports[name], **fields))
         return peers[-1]
 
     return connected
@@ -126,10 +126,10 @@ def test_login_line_names_user_and_mechanism(audited: AuditedRouter) -> None:
     assert isinstance(line["connection"], int)
 
 
-def test_refused_login_line_names_claimed_user_without_secret(audited: AuditedRouter, peers: list[Peer]) -> None:
+def test_refused_login_line_names_claimed_user_without_secret(audited: AuditedRouter, peers: list[AmqpPeer]) -> None:
     with pytest.raises(proton.ConnectionException):
         BlockingConnection(f"amqp://guest:wr0ng-secret@127.0.0.1:{audited.router.ports['people']}", timeout=20)
-    peers.append(Peer(audited.router.ports["people"]))
+    peers.append(AmqpPeer(audited.router.ports["people"]))
     assert peers[-1].sasl("PLAIN", plain("guest", "wr0ng-secret")).code == 1
     line = audited.one("login.refused", mechanism="PLAIN")
     assert (line["outcome"], line["listener"], line["detail"]["claimed"]) == ("denied", "people", "guest")
@@ -140,7 +140,7 @@ def test_refused_login_line_names_claimed_user_without_secret(audited: AuditedRo
 
 def test_refused_login_of_departed_client_is_recorded(audited: AuditedRouter) -> None:
     """The reply to a failed login is delayed. A client that disconnects before it is recorded as well."""
-    peer = Peer(audited.router.ports["people"])
+    peer = AmqpPeer(audited.router.ports["people"])
     assert peer.header(SASL_HEADER) == SASL_HEADER
     peer.expect("sasl-mechanisms")
     peer.frame("sasl-init", mechanism="PLAIN", initial_response=plain("guest", "wrong"))
@@ -149,15 +149,15 @@ def test_refused_login_of_departed_client_is_recorded(audited: AuditedRouter) ->
 
 
 def test_login_without_open_is_recorded_at_disconnect(audited: AuditedRouter) -> None:
-    peer = Peer(audited.router.ports["people"])
+    peer = AmqpPeer(audited.router.ports["people"])
     assert peer.sasl("PLAIN", plain("guest", "secret")).code == 0
     peer.drop()
     line = audited.one("login")
     assert (line["user"], line["detail"]["opened"]) == ("guest", False)
 
 
-def test_login_by_token_names_issuer(audited: AuditedRouter, peers: list[Peer]) -> None:
-    peers.append(Peer(audited.router.ports["tokens"]))
+def test_login_by_token_names_issuer(audited: AuditedRouter, peers: list[AmqpPeer]) -> None:
+    peers.append(AmqpPeer(audited.router.ports["tokens"]))
     open_with(peers[-1], token(sub="alice"))
     line = audited.one("login", mechanism="OAUTHBEARER")
     assert line["detail"]["token"] == {"issuer": ISSUER, "subject": "alice"}
@@ -202,7 +202,7 @@ def test_repeated_refused_logins_are_condensed(audited: AuditedRouter) -> None:
     """Mechanisms that are not offered are refused immediately, so many attempts are possible."""
     attempts = 60
     for _ in range(attempts):
-        peer = Peer(audited.router.ports["people"])
+        peer = AmqpPeer(audited.router.ports["people"])
         assert peer.sasl("ANONYMOUS", b"").code == 1
         peer.drop()
     audited.router.stop()
@@ -287,7 +287,7 @@ def test_secrets_in_refused_requests_are_masked(audited: AuditedRouter, dial: Di
 
 def test_request_without_role_is_recorded_as_denied(audited: AuditedRouter, dial: Dial) -> None:
     peer = dial(audited, "readers")
-    with pytest.raises(ManagementError) as caught:
+    with pytest.raises(ManagementStatusError) as caught:
         Management(peer).create("router.config.address", "mine", prefix="mine")
     assert caught.value.code == 403
     line = audited.one("management.change")
@@ -337,7 +337,7 @@ def test_audit_log_cannot_be_changed_by_management(audited: AuditedRouter, dial:
     assert row["linesWritten"] >= 3
 
 
-def test_request_via_router_connection_names_its_origin(tmp_path: Path, start: Start, peers: list[Peer]) -> None:
+def test_request_via_router_connection_names_its_origin(tmp_path: Path, start: Start, peers: list[AmqpPeer]) -> None:
     (port,) = ports(1)
     audited = AuditedRouter(tmp_path, start, lambda folder: interior("A", port))
     other = start(interior("B", to=[port]))
@@ -373,7 +373,7 @@ def test_reload_line_names_requester_and_changes(audited: AuditedRouter, dial: D
     assert (line["outcome"], line["detail"]["created"]) == ("success", 1)
     assert line["detail"]["changes"] == ["create address (prefix new)"]
     audited.router.configure([*audited.sections, ("address", {"prefix": "new", "distribution": "nonsense"})])
-    with pytest.raises(ManagementError):
+    with pytest.raises(ManagementStatusError):
         Management(dial(audited)).call("RELOAD")
     line = poll(lambda: [each for each in audited.found("configuration.reload") if each["outcome"] == "failure"], "it")[
         0
@@ -433,7 +433,7 @@ def test_audit_logs_follow_the_configuration(audited: AuditedRouter, dial: Dial)
 def test_unopenable_file_fails_start_and_reload(audited: AuditedRouter, dial: Dial) -> None:
     wrong: Section = ("audit", {"name": "wrong", "path": audited.folder / "none" / "audit.log"})
     audited.router.configure([*audited.sections, wrong])
-    with pytest.raises(ManagementError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
+    with pytest.raises(ManagementStatusError, match=r"sluice\.conf:\d+: The audit log 'wrong' cannot be opened"):
         Management(dial(audited)).call("RELOAD")
     audited.router.stop()
     seen = len(audited.router.lines)
@@ -523,7 +523,7 @@ def test_full_log_with_refuse_denies_changes(tmp_path: Path, disk: Path, start: 
     ballast = disk / "ballast"
     fill_up(ballast)
     management = Management(dial(audited))
-    with pytest.raises(ManagementError, match="The audit log cannot be written"):
+    with pytest.raises(ManagementStatusError, match="The audit log cannot be written"):
         create_addresses(management, 200)
     assert dial(audited).expect_close() == ("amqp:resource-limit-exceeded", "the audit log cannot be written")
     created = len(management.query("router.config.address"))

@@ -31,7 +31,7 @@ class AuthServiceRouter:
         self.peers.append(AmqpPeer(self.router.ports[name]))
         return self.peers[-1]
 
-    def begin_login(self, name: str = "served") -> tuple[Peer, Container]:
+    def begin_login(self, name: str = "served") -> tuple[AmqpPeer, Container]:
         """Connect a client that sends its SASL header; return it with the router's connection to the service."""
         peer = self.dial(name)
         peer.raw(SASL_HEADER)
@@ -49,8 +49,8 @@ class AuthServiceRouter:
 
 
 @pytest.fixture
-def auth_router(start: Start, peers: list[Peer]) -> Iterator[AuthServiceRouter]:
-    service = Broker()
+def auth_router(start: Start, peers: list[AmqpPeer]) -> Iterator[AuthServiceRouter]:
+    service = ScriptedBroker()
     router = start(
         [
             ("authServicePlugin", {"name": "service", "host": "127.0.0.1", "port": service.port, "realm": "the.realm"}),
@@ -205,7 +205,7 @@ def test_slow_service_delays_no_other_login(auth_router: AuthServiceRouter) -> N
     auth_router.offer(quick, "PLAIN")
     assert other.read_octets(8) == SASL_HEADER
     assert mechanisms(other) == ["PLAIN"]
-    with Peer.opened(auth_router.router.ports[""]) as peer:
+    with AmqpPeer.opened(auth_router.router.ports[""]) as peer:
         peer.barrier()
     slow.drop()  # also closes the router's connection to the service
     assert service.read_rest() == SASL_HEADER

@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Yield serve(context), which starts a service."""
-    running: list[Broker] = []
+    running: list[ScriptedBroker] = []
 
     def begun(context: ssl.SSLContext | None) -> ScriptedBroker:
         running.append(ScriptedBroker(context))
@@ -41,7 +41,7 @@ def serve() -> Iterator[Serve]:
         each.close()
 
 
-def sections(services: Mapping[str, tuple[Broker, Mapping[str, Any] | None]]) -> list[Section]:
+def sections(services: Mapping[str, tuple[ScriptedBroker, Mapping[str, Any] | None]]) -> list[Section]:
     """Return a listener, a plugin and a profile for each service. A profile of None is omitted."""
     found: list[Section] = []
     for name, (service, profile) in services.items():
@@ -59,7 +59,7 @@ def begin(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPe
     return peer
 
 
-def log_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl.SSLSocket:
+def log_in(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> ssl.SSLSocket:
     """Log a client in, and return the service's end of the router's connection."""
     peer = begin(router, name, service, peers)
     container = service.accept()
@@ -84,7 +84,7 @@ def log_in(router: Router, name: str, service: Broker, peers: list[Peer]) -> ssl
 
 
 def expect_refusal(
-    router: Router, name: str, service: Broker, peers: list[Peer], reason: str, handshake: bool = True
+    router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer], reason: str, handshake: bool = True
 ) -> None:
     """Log in without success: the service receives nothing, and the client gets only a negative outcome.
 
@@ -103,7 +103,7 @@ def expect_refusal(
 
 
 def test_service_over_tls_is_verified_and_sees_certificate(
-    start: Start, serve: Serve, made: Pki, peers: list[Peer]
+    start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]
 ) -> None:
     """The service is verified, and gets the router's certificate (locked key). The profile limits versions."""
     mutual = serve(made.server_context(made.server, wants_client=True))
@@ -125,7 +125,7 @@ def test_service_over_tls_is_verified_and_sees_certificate(
 
 
 def test_untrusted_service_is_refused(
-    start: Start, serve: Serve, made: Pki, peers: list[Peer], tmp_path_factory: pytest.TempPathFactory
+    start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     others = pki(tmp_path_factory.getbasetemp(), "others")
     good = serve(made.server_context(made.server))
@@ -146,7 +146,7 @@ def test_untrusted_service_is_refused(
 
 
 def test_service_requiring_certificate_is_unusable_without_one(
-    start: Start, serve: Serve, made: Pki, peers: list[Peer]
+    start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]
 ) -> None:
     """With TLS 1.3 the router reads the refusal after its own handshake, unless the connection ends first."""
     mutual = serve(made.server_context(made.server, wants_client=True))
@@ -154,7 +154,7 @@ def test_service_requiring_certificate_is_unusable_without_one(
     expect_refusal(router, "mutual", mutual, peers, "(SSL Failure: .*certificate required|connection aborted)")
 
 
-def test_service_without_tls_is_refused(start: Start, serve: Serve, made: Pki, peers: list[Peer]) -> None:
+def test_service_without_tls_is_refused(start: Start, serve: Serve, made: Pki, peers: list[AmqpPeer]) -> None:
     plain = serve(None)
     router = start(sections({"plain": (plain, {"caCertFile": made.trusted})}))
     peer = begin(router, "plain", plain, peers)

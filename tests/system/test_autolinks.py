@@ -204,7 +204,7 @@ def test_refused_auto_link_is_shown_and_retried(start_router: Callable[..., Auto
     again.wait_detached()
     detached = time.monotonic()
     host.wait(direction, "failed")
-    wanted = Receiver if direction == "out" else Sender
+    wanted = PeerReceiver if direction == "out" else PeerSender
     assert isinstance(container.link_attached(timeout=6 + LATE), wanted)
     assert time.monotonic() - detached > 4
 
@@ -241,7 +241,7 @@ def test_auto_link_created_by_management_can_be_deleted(start_router: Callable[.
     rows = host.management.query("router.address")
     poll(lambda: "M0x" not in [row["name"] for row in rows], "the address is gone")
     host.management.create(KIND, "again", addr="x", dir="in", containerId="broker")
-    assert isinstance(container.link_attached(), Sender)
+    assert isinstance(container.link_attached(), PeerSender)
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_auto_link_created_by_management_can_be_deleted(start_router: Callable[.
     ],
 )
 def test_invalid_auto_link_is_refused(start: Start, attributes: dict[str, Any], text: str) -> None:
-    management = Management(Peer.opened(next(iter(start([listener()], 1).ports.values()))))
-    with pytest.raises(ManagementError) as caught:
+    management = Management(AmqpPeer.opened(next(iter(start([listener()], 1).ports.values()))))
+    with pytest.raises(ManagementStatusError) as caught:
         management.create(KIND, "x", **attributes)
     assert (caught.value.code, caught.value.description) == (400, text)
 
@@ -352,7 +352,7 @@ def test_sharded_queue_spreads_and_collects_messages(start_router: Callable[...,
 
 @pytest.mark.disturbs("a worker is killed")
 def test_auto_link_over_connector_survives_worker_kill(start: Start) -> None:
-    broker = Broker()
+    broker = ScriptedBroker()
     try:
         sections = [
             listener("clients"),

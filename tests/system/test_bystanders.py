@@ -42,7 +42,7 @@ def test_undisturbed_bystanders_pass_checks(harness: BystanderSite) -> None:
 
 
 def test_closed_connection_is_noticed(harness: BystanderSite, attended_router: Router) -> None:
-    with Peer.opened(attended_router.port) as own:
+    with AmqpPeer.opened(attended_router.port) as own:
         management = Management(own)
         client = next(row for row in rows(management, "connection") if row["role"] == "normal")
         management.update("connection", str(client["identity"]), adminStatus="deleted")
@@ -58,8 +58,8 @@ def test_closed_connection_is_noticed(harness: BystanderSite, attended_router: R
 
 
 def test_stolen_secret_message_is_noticed(harness: BystanderSite, attended_router: Router) -> None:
-    with Peer.opened(attended_router.port) as stranger:
-        management = Management(Peer.opened(attended_router.port))
+    with AmqpPeer.opened(attended_router.port) as stranger:
+        management = Management(AmqpPeer.opened(attended_router.port))
         keys = {str(row["owningAddr"]) for row in rows(management, "router.link")}
         (key,) = (key for key in keys if TENANT in key)
         receiver = stranger.receiver(key.partition(TENANT)[1] + key.partition(TENANT)[2], 100)
@@ -87,7 +87,7 @@ def test_excessive_memory_is_noticed(attended_router: Router, tmp_path: Path) ->
 
 def test_secret_in_log_is_noticed(harness: BystanderSite, attended_router: Router) -> None:
     secret = harness.secret.decode()
-    with Peer.opened(attended_router.port, container_id=f"who knows {secret}"):
+    with AmqpPeer.opened(attended_router.port, container_id=f"who knows {secret}"):
         poll(lambda: secret in attended_router.log, "the log has it")
         with pytest.raises(AssertionError, match="seen by others"):
             harness.check()

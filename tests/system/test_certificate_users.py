@@ -51,7 +51,7 @@ def secure(made: Pki, own: Issued | None = None, **attributes: Any) -> list[Sect
 
 
 @pytest.fixture
-def client(made: Pki, peers: list[Peer]) -> Client:
+def client(made: Pki, peers: list[AmqpPeer]) -> Client:
     """Return client(router, subject), which opens a peer that has logged in by a certificate with that subject."""
 
     def connected(router: Router, subject: str) -> AmqpPeer:

@@ -43,7 +43,7 @@ def mutual(**attributes: Any) -> Section:
     return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
 
 
-def opened(router: Router, made: Pki, client: Issued) -> Peer:
+def opened(router: Router, made: Pki, client: Issued) -> AmqpPeer:
     """Open a client connection that logs in by its certificate."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
     peer = AmqpPeer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
@@ -57,7 +57,7 @@ def opened(router: Router, made: Pki, client: Issued) -> Peer:
 
 def users(router: Router) -> list[str | None]:
     """Return the users of connections authenticated by EXTERNAL."""
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         return [row["user"] for row in Management(peer).query("connection") if row["sasl"] == "EXTERNAL"]
 
 

@@ -69,7 +69,7 @@ def test_request_with_dynamic_reply_address_is_answered(router: Router, fresh: F
     asyncio.run(main())
 
 
-def links_usable(receiver: Receiver, sender: Sender) -> bool:
+def links_usable(receiver: SyncReceiver, sender: SyncSender) -> bool:
     """Return whether both links are usable."""
     return receiver.state.attached and sender.state.ready
 

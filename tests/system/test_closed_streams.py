@@ -74,7 +74,7 @@ class FileLoggingRouter:
         assert self.process is not None
         with AmqpPeer.opened(self.port) as peer:
             pass_one(peer.sender("a", credit=False), peer.receiver("a", 10))
-        with Peer(self.people) as peer:  # the authentication process works
+        with AmqpPeer(self.people) as peer:  # the authentication process works
             assert peer.sasl("PLAIN", b"\0guest\0secret").code == 0
         for process in (self.process, *self.process.children(recursive=True)):
             for descriptor in range(3):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.adversarial
 SECTIONS: list[Section] = [listener("few", maxSessions=4, maxFrameSize=512)]
 
 
-def expect_error(peer: Peer, condition: str, description: str | None = None) -> None:
+def expect_error(peer: AmqpPeer, condition: str, description: str | None = None) -> None:
     """Expect a close with this condition and description, followed by the end of the stream."""
     error = peer.expect_close()
     assert error is not None, "closed without an error"

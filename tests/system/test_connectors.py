@@ -77,7 +77,7 @@ def broker(brokers: Callable[[], ScriptedBroker]) -> ScriptedBroker:
 
 
 @pytest.fixture
-def start_router(start: Start, workers: int, broker: Broker) -> Callable[..., ConnectorRouter]:
+def start_router(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., ConnectorRouter]:
     """Return a function that starts a router with a connector to the broker."""
     made = []
 
@@ -92,7 +92,9 @@ def connector(broker: ScriptedBroker, name: str = "broker", **attributes: Any) -
     return CONNECTOR, {"name": name, "host": "127.0.0.1", "port": broker.port, **attributes}
 
 
-def test_open_of_connector_has_configured_fields(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_open_of_connector_has_configured_fields(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     start_router(
         role="route-container",
         maxFrameSize=2048,
@@ -116,7 +118,9 @@ def test_open_of_connector_has_configured_fields(start_router: Callable[..., Con
     assert container.init.hostname == "127.0.0.1"
 
 
-def test_open_connection_is_shown_in_rows_and_log(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_open_connection_is_shown_in_rows_and_log(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     own = start_router(role="route-container", saslUsername="somebody")
     broker.serve(container_id="the-broker", properties=Map([(Symbol("product"), "x")]))
     row = own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -145,7 +149,9 @@ def test_open_connection_is_shown_in_rows_and_log(start_router: Callable[..., Co
     own.router.wait_log(f"Configured Connector: {place} proto=any, role=route-container")
 
 
-def test_normal_connector_accepts_links_of_peer(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_normal_connector_accepts_links_of_peer(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     """Role normal: the peer attaches links as a client does."""
     own = start_router()
     container = broker.serve()
@@ -156,7 +162,7 @@ def test_normal_connector_accepts_links_of_peer(start_router: Callable[..., Conn
     assert sender.outcome(number).name == "accepted"
 
 
-def test_plain_login_hides_password(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_plain_login_hides_password(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router(saslUsername="user", saslPassword="pass:se cret")
     container = broker.serve(mechanisms=("CRAM-MD5", "ANONYMOUS", "PLAIN"))
     assert (container.init.mechanism, container.init.initial_response) == ("PLAIN", b"\x00user\x00se cret")
@@ -171,7 +177,9 @@ def scram_server(password: str) -> ScramServer:
     return ScramServer("SCRAM-SHA-256", Users({"user": {"SCRAM-SHA-256": verifier}}))
 
 
-def test_strongest_scram_mechanism_is_used(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_strongest_scram_mechanism_is_used(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     """The strongest offered mechanism is used (security.md S-10), and the broker proves itself as well."""
     own = start_router(saslUsername="user", saslPassword="pass:secret")
     container = broker.accept()
@@ -197,7 +205,7 @@ def test_strongest_scram_mechanism_is_used(start_router: Callable[..., Connector
     ],
 )
 def test_broker_without_password_proof_is_refused(
-    start_router: Callable[..., ConnectorRouter], broker: Broker, proof: bytes | None, text: str
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker, proof: bytes | None, text: str
 ) -> None:
     own = start_router(saslUsername="user", saslPassword="pass:secret", saslMechanisms="SCRAM-SHA-256")
     container = broker.accept()
@@ -211,7 +219,7 @@ def test_broker_without_password_proof_is_refused(
 
 
 def test_anonymous_login_is_used_without_plain_offer(
-    start_router: Callable[..., ConnectorRouter], broker: Broker
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
 ) -> None:
     start_router(saslUsername="user", saslPassword="secret")
     assert broker.serve(mechanisms=("ANONYMOUS",)).init.mechanism == "ANONYMOUS"
@@ -227,14 +235,16 @@ def expect_failure(own: ConnectorRouter, tail: str) -> None:
     own.router.wait_log(re.escape(row["connectionMsg"]))
 
 
-def test_authentication_failure_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_authentication_failure_is_shown(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router(saslUsername="user", saslPassword="wrong", saslMechanisms="PLAIN")
     container = broker.serve(mechanisms=("PLAIN",), code=1)
     assert container.read_rest() == b""
     expect_failure(own, "amqp:unauthorized-access Authentication failed [mech=PLAIN]")
 
 
-def test_missing_common_mechanism_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_missing_common_mechanism_is_shown(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     own = start_router()
     container = broker.accept()
     container.raw(SASL_HEADER)
@@ -245,7 +255,7 @@ def test_missing_common_mechanism_is_shown(start_router: Callable[..., Connector
     )
 
 
-def test_peer_without_sasl_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_peer_without_sasl_is_shown(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router()
     container = broker.accept()
     assert container.read_octets(8) == SASL_HEADER
@@ -259,7 +269,7 @@ def test_peer_without_sasl_is_shown(start_router: Callable[..., ConnectorRouter]
 
 @pytest.mark.parametrize("after", ["nothing", "sasl"])
 def test_peer_closing_before_its_header_is_shown(
-    start_router: Callable[..., ConnectorRouter], broker: Broker, after: str
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker, after: str
 ) -> None:
     own = start_router()
     container = broker.accept()
@@ -273,7 +283,7 @@ def test_peer_closing_before_its_header_is_shown(
     )
 
 
-def test_close_instead_of_open_is_shown(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_close_instead_of_open_is_shown(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router()
     container = broker.accept()
     container.offer()
@@ -283,7 +293,7 @@ def test_close_instead_of_open_is_shown(start_router: Callable[..., ConnectorRou
     expect_failure(own, "amqp:not-allowed not today")
 
 
-def test_refused_connection_is_retried(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_refused_connection_is_retried(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     broker.refuse()
     own = start_router()
     expect_failure(own, f"proton:io Connection refused - disconnected 127.0.0.1:{broker.port}")
@@ -292,7 +302,7 @@ def test_refused_connection_is_retried(start_router: Callable[..., ConnectorRout
     own.wait(lambda row: "Connection Opened" in row["connectionMsg"], "the connection opens")
 
 
-def test_unresolvable_host_is_shown(start: Start, broker: Broker) -> None:
+def test_unresolvable_host_is_shown(start: Start, broker: ScriptedBroker) -> None:
     section = (CONNECTOR, {"name": "broker", "host": "nosuch.invalid", "port": "amqp"})
     own = ConnectorRouter(start([section, listener()], 1))
     row = own.wait(lambda row: " failed: " in row["connectionMsg"], "an attempt fails")
@@ -300,7 +310,9 @@ def test_unresolvable_host_is_shown(start: Start, broker: Broker) -> None:
     assert row["connectionMsg"].endswith(" - connect to  nosuch.invalid:amqp")
 
 
-def test_silent_peer_is_closed_and_retried(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_silent_peer_is_closed_and_retried(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     own = start_router(idleTimeoutSeconds=1)
     container = broker.serve()
     assert container.expect_close() == ("amqp:resource-limit-exceeded", "local-idle-timeout expired")
@@ -309,14 +321,16 @@ def test_silent_peer_is_closed_and_retried(start_router: Callable[..., Connector
     broker.serve(timeout=2 + LATE)
 
 
-def test_heartbeats_follow_idle_timeout_of_peer(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_heartbeats_follow_idle_timeout_of_peer(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
+) -> None:
     start_router()
     container = broker.serve(idle_time_out=400)
     for _ in range(3):
         assert container.read_frame(timeout=1).performative is None
 
 
-def test_close_by_peer_is_no_failure(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_close_by_peer_is_no_failure(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router()
     container = broker.serve()
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -330,7 +344,7 @@ def test_close_by_peer_is_no_failure(start_router: Callable[..., ConnectorRouter
     again.serve()
 
 
-def test_lost_connection_is_a_failure(start_router: Callable[..., ConnectorRouter], broker: Broker) -> None:
+def test_lost_connection_is_a_failure(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router()
     container = broker.serve()
     own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
@@ -341,9 +355,9 @@ def test_lost_connection_is_a_failure(start_router: Callable[..., ConnectorRoute
 
 
 def test_failover_address_is_used_after_errors(
-    start_router: Callable[..., ConnectorRouter], broker: Broker, brokers: Any
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker, brokers: Any
 ) -> None:
-    second: Broker = brokers()
+    second: ScriptedBroker = brokers()
     own = start_router()
     key, place = Symbol, f"127.0.0.1:{broker.port}"
     server = Map([(key("network-host"), "127.0.0.1"), (key("port"), str(second.port))])
@@ -359,7 +373,7 @@ def test_failover_address_is_used_after_errors(
 
 
 def test_deleted_connector_closes_and_stops_retrying(
-    start_router: Callable[..., ConnectorRouter], broker: Broker
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
 ) -> None:
     own = start_router()
     container = broker.serve()
@@ -369,7 +383,7 @@ def test_deleted_connector_closes_and_stops_retrying(
     assert broker.quiet(3)
 
 
-def test_created_connector_connects(start: Start, workers: int, broker: Broker) -> None:
+def test_created_connector_connects(start: Start, workers: int, broker: ScriptedBroker) -> None:
     own = ConnectorRouter(start([listener()], workers))
     own.management.create(CONNECTOR, "broker", host="127.0.0.1", port=str(broker.port), role="route-container")
     broker.serve(timeout=2)
@@ -380,7 +394,7 @@ def test_created_connector_connects(start: Start, workers: int, broker: Broker) 
 
 
 @pytest.mark.disturbs("a worker is killed")
-def test_connectors_of_killed_worker_reconnect(start: Start, brokers: Callable[[], Broker]) -> None:
+def test_connectors_of_killed_worker_reconnect(start: Start, brokers: Callable[[], ScriptedBroker]) -> None:
     made = [brokers() for _ in range(6)]
     sections = [connector(broker, f"broker{number}") for number, broker in enumerate(made)]
     router = start([*sections, listener()], 3)
@@ -392,7 +406,9 @@ def test_connectors_of_killed_worker_reconnect(start: Start, brokers: Callable[[
         broker.serve(timeout=5)
 
 
-def test_reload_of_address_moves_that_connector_only(start: Start, workers: int, brokers: Callable[[], Broker]) -> None:
+def test_reload_of_address_moves_that_connector_only(
+    start: Start, workers: int, brokers: Callable[[], ScriptedBroker]
+) -> None:
     one, two, other = brokers(), brokers(), brokers()
     router = start([connector(one), connector(other, "other"), listener()], workers)
     own = ConnectorRouter(router)
@@ -409,7 +425,7 @@ def test_reload_of_address_moves_that_connector_only(start: Start, workers: int,
     assert [row["name"] for row in own.management.query(CONNECTOR)] == ["broker"]
 
 
-def test_reloaded_attributes_apply_to_next_connection(start: Start, workers: int, broker: Broker) -> None:
+def test_reloaded_attributes_apply_to_next_connection(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start([connector(broker), listener()], workers)
     own = ConnectorRouter(router)
     container = broker.serve()
@@ -425,7 +441,7 @@ def test_reloaded_attributes_apply_to_next_connection(start: Start, workers: int
 
 
 @pytest.mark.disturbs("the router is stopped")
-def test_router_stop_is_no_connector_failure(start: Start, workers: int, broker: Broker) -> None:
+def test_router_stop_is_no_connector_failure(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start([connector(broker), listener()], workers)
     container = broker.serve()
     router.wait_log("Connection Opened: dir=out")

@@ -11,14 +11,14 @@ pytestmark = pytest.mark.adversarial
 WORKER_COUNTS = (1, 3)
 
 
-def queue(sender: Sender, count: int, start: int = 0) -> None:
+def queue(sender: PeerSender, count: int, start: int = 0) -> None:
     """Send presettled messages, and wait until the router has read them."""
     for number in range(start, start + count):
         sender.send(message.message(number), settled=True)
     sender.peer.barrier()
 
 
-def wait_drained(receiver: Receiver) -> int:
+def wait_drained(receiver: PeerReceiver) -> int:
     """Wait for the flow that ends a drain, and return its delivery-count."""
     receiver.peer.until(
         lambda: any(flow.drain and flow.link_credit == 0 for flow in receiver.flows), "flow(link-credit=0, drain=true)"

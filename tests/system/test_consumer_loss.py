@@ -12,7 +12,7 @@ from tests.system.fixtures import Connect, Fresh, pair, pass_one, table_known
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-LOSSES: dict[str, Callable[[Receiver], object]] = {
+LOSSES: dict[str, Callable[[PeerReceiver], object]] = {
     "detach": lambda receiver: receiver.detach(),
     "detach-not-closed": lambda receiver: receiver.detach(closed=False),
     "end": lambda receiver: receiver.session.end(),

@@ -37,9 +37,9 @@ def sections(path: Path, **attributes: str) -> list[Section]:
     ]
 
 
-def logged_in(router: Router, name: str, client: str = "people") -> Peer:
+def logged_in(router: Router, name: str, client: str = "people") -> AmqpPeer:
     """Open a client connection that logs in by password."""
-    peer = Peer(router.ports[client])
+    peer = AmqpPeer(router.ports[client])
     assert peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0
     assert peer.header() == AMQP_HEADER
     peer.frame("open", container_id="client")

@@ -213,7 +213,7 @@ def test_connection_link_route_over_uplink_is_refused(network: Site) -> None:
     kind = PREFIX + "router.connection.linkRoute"
     for name in "AF":
         management = Management(network.connect(name), "amqp:/_edge/E/$management")
-        with pytest.raises(ManagementError, match="Parent connection no longer exists"):
+        with pytest.raises(ManagementStatusError, match="Parent connection no longer exists"):
             management.call("CREATE", {"pattern": "q-bob.#", "direction": "in"}, type=kind)
         assert management.query("router.connection.linkRoute") == []
 
@@ -288,7 +288,7 @@ def test_large_message_crosses_the_uplink(network: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_interior_link_route_serves_edge_clients(network: Site, peers: list[Peer]) -> None:
+def test_interior_link_route_serves_edge_clients(network: Site, peers: list[AmqpPeer]) -> None:
     client = network.connect("E", container_id="client")
     refused = client.sender("lr.q", wait=False)
     assert refused.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
@@ -309,7 +309,7 @@ def test_interior_link_route_serves_edge_clients(network: Site, peers: list[Peer
     assert sender.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_container_at_edge_serves_clients_everywhere(network: Site, peers: list[Peer]) -> None:
+def test_container_at_edge_serves_clients_everywhere(network: Site, peers: list[AmqpPeer]) -> None:
     broker = RouteContainer.connected(network.routers["F"].ports[BROKERS])
     peers.append(broker)
     network.view("B").wait_containers("Celr", 1)

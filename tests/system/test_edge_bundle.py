@@ -46,7 +46,7 @@ def count_address_links(router: Router) -> dict[str, int]:
 
 
 def test_addresses_spread_over_bundle_and_arrive_once(
-    start: Start, workers: int, interior: Router, peers: list[Peer]
+    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
 ) -> None:
     e = start_edge(start, workers, interior.ports[EDGES])
     here, there = AmqpPeer.opened(e.port), AmqpPeer.opened(interior.port)
@@ -78,7 +78,7 @@ def test_addresses_spread_over_bundle_and_arrive_once(
 
 
 def test_message_from_edge_does_not_return_over_bundle(
-    start: Start, workers: int, interior: Router, peers: list[Peer]
+    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
 ) -> None:
     """No message returns over another connection of the bundle."""
     e = start_edge(start, workers, interior.ports[EDGES])

@@ -39,7 +39,7 @@ def uplink(router: Router) -> str | None:
 
 
 def test_standby_interior_router_takes_over(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a), workers)
@@ -72,7 +72,7 @@ def test_uplink_of_killed_worker_is_restored(start: Start, interiors: tuple[Rout
 
 
 def test_isolated_edge_router_works_and_reconnects(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     """Specification: brokers-and-edge.md ED-26, ED-27."""
     a, b = interiors
@@ -108,7 +108,7 @@ def test_isolated_edge_router_works_and_reconnects(
 
 @pytest.mark.long
 def test_addresses_move_quickly_with_the_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a, b), workers)
@@ -145,7 +145,7 @@ def count_known(router: Router, prefix: str) -> int:
 
 
 def test_flapping_connection_leaves_working_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[Peer]
+    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
 ) -> None:
     """Each connection is cut as soon as it is the uplink, several times."""
     a, b = interiors

@@ -65,7 +65,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     _network.drop()
 
 
-def send_burst(client: Peer, address: str) -> Sender:
+def send_burst(client: AmqpPeer, address: str) -> PeerSender:
     """Send a burst from a new producer as soon as it has credit; all messages are accepted."""
     sender = client.sender(address)
     numbers = [sender.send(message.message(f"m{number}")) for number in range(BURST)]
@@ -73,7 +73,7 @@ def send_burst(client: Peer, address: str) -> Sender:
     return sender
 
 
-def consume(site: Site, place: str, address: str, capability: str | None = None) -> Receiver:
+def consume(site: Site, place: str, address: str, capability: str | None = None) -> PeerReceiver:
     """Attach a consumer of settled deliveries with credit for a whole burst."""
     given = {} if capability is None else {"source": source(address, capabilities=capability)}
     return site.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
@@ -110,7 +110,7 @@ def test_first_multicast_messages_reach_each_consumer(network: Site) -> None:
 
 
 def test_local_fallback_yields_to_remote_consumer(network: Site) -> None:
-    receivers: dict[str, tuple[Receiver, Receiver]] = {}
+    receivers: dict[str, tuple[PeerReceiver, PeerReceiver]] = {}
     for _ in range(ROUNDS):
         address = network.fresh("fb.")
         receivers[address] = consume(network, "E", address, "qd.fallback"), consume(network, "B", address)

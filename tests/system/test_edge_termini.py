@@ -65,7 +65,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     _network.drop()
 
 
-def broker_at(network: Site, peers: list[Peer], place: str) -> RouteContainer:
+def broker_at(network: Site, peers: list[AmqpPeer], place: str) -> RouteContainer:
     """Connect a container to a router once the previous one is forgotten, and wait until A has a path to it."""
     view = network.view("A")
 
@@ -91,7 +91,7 @@ def accept_routed_link(broker: RouteContainer, answer: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_transactions_are_relayed_to_container(network: Site, peers: list[Peer], place: str) -> None:
+def test_transactions_are_relayed_to_container(network: Site, peers: list[AmqpPeer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = coordinator(["amqp:local-transactions"])
@@ -117,7 +117,7 @@ def test_transactions_are_relayed_to_container(network: Site, peers: list[Peer],
         assert link.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_coordinator_with_absent_broker_is_refused(network: Site, peers: list[Peer]) -> None:
+def test_coordinator_with_absent_broker_is_refused(network: Site, peers: list[AmqpPeer]) -> None:
     broker_at(network, peers, "A").drop()
     client = network.connect("E")
 
@@ -129,7 +129,7 @@ def test_coordinator_with_absent_broker_is_refused(network: Site, peers: list[Pe
     poll(lambda: refusal() == NO_ROUTE, "the container is forgotten", CONVERGENCE)
 
 
-def test_coordinator_refusal_by_broker_is_relayed(network: Site, peers: list[Peer]) -> None:
+def test_coordinator_refusal_by_broker_is_relayed(network: Site, peers: list[AmqpPeer]) -> None:
     broker = broker_at(network, peers, "A")
     control = network.connect("E").sender(wait=False, target=coordinator())
     refuse(accept_routed_link(broker, answer=False), "amqp:not-implemented", "no transactions")
@@ -151,7 +151,7 @@ def test_coordinator_without_link_route_is_refused(network: Site) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_terminus_fields_reach_the_container(network: Site, peers: list[Peer], place: str) -> None:
+def test_terminus_fields_reach_the_container(network: Site, peers: list[AmqpPeer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = source("tx.q", durable=UInt(2), expiry_policy=Symbol("never"), capabilities=[Symbol("shared")])
@@ -187,7 +187,7 @@ def test_dynamic_node_belongs_to_edge_router(network: Site, role: str) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_dynamic_node_of_interior_link_route_is_refused(network: Site, peers: list[Peer]) -> None:
+def test_dynamic_node_of_interior_link_route_is_refused(network: Site, peers: list[AmqpPeer]) -> None:
     broker_at(network, peers, "A")
     wanted = Map([(Symbol("x-opt-qd.address"), "tx.new")])
     nodes = source(dynamic=True, dynamic_node_properties=wanted)

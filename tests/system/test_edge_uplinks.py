@@ -62,7 +62,7 @@ def network(start: Start, workers: int) -> Iterator[TwoUplinkNetwork]:
         yield made
 
 
-def test_uplinks_are_used_and_consumers_counted_once(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
+def test_uplinks_are_used_and_consumers_counted_once(network: TwoUplinkNetwork, peers: list[AmqpPeer]) -> None:
     poll(lambda: network.uplinks() == {"A": True, "B": True}, "both are in use", CONVERGENCE)
     here, at_a, at_b = (AmqpPeer.opened(router.port) for router in (network.e, network.a, network.b))
     peers += [here, at_a, at_b]
@@ -83,8 +83,8 @@ def test_uplinks_are_used_and_consumers_counted_once(network: TwoUplinkNetwork, 
     assert [len(receiver.deliveries) for receiver in receivers] == [2, 2], "each message once"
 
 
-def test_edge_producers_reach_each_consumer_once(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
-    here, at_a, at_b = (Peer.opened(router.port) for router in (network.e, network.a, network.b))
+def test_edge_producers_reach_each_consumer_once(network: TwoUplinkNetwork, peers: list[AmqpPeer]) -> None:
+    here, at_a, at_b = (AmqpPeer.opened(router.port) for router in (network.e, network.a, network.b))
     peers += [here, at_a, at_b]
     receivers = [peer.receiver("multicast/m", 10) for peer in (here, at_a, at_b)]
     network.at_b.wait_remote("M0multicast/m", "A")
@@ -126,7 +126,7 @@ def test_lost_bearer_moves_traffic_and_returns(network: TwoUplinkNetwork) -> Non
         network.at_b.wait_consumers(key, 0)
 
 
-def test_killed_bearer_moves_traffic(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
+def test_killed_bearer_moves_traffic(network: TwoUplinkNetwork, peers: list[AmqpPeer]) -> None:
     flows = [Flow(network.e, network.b, "balanced/up"), Flow(network.b, network.e, "balanced/down")]
     for flow in flows:
         flow.wait_more()
@@ -138,7 +138,7 @@ def test_killed_bearer_moves_traffic(network: TwoUplinkNetwork, peers: list[Peer
     network.at_b.wait_consumers("HE", 1)
 
 
-def test_link_routes_move_with_the_uplink(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
+def test_link_routes_move_with_the_uplink(network: TwoUplinkNetwork, peers: list[AmqpPeer]) -> None:
     """Link routes of a container at the edge router are announced to the bearer, which also answers look-ups."""
     near, far = (RouteContainer.connected(router.ports[BROKERS]) for router in (network.e, network.b))
     client, other = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
@@ -160,8 +160,8 @@ def test_link_routes_move_with_the_uplink(network: TwoUplinkNetwork, peers: list
         assert sender.outcome(number).name == "accepted"
 
 
-def test_multicast_during_bearer_change_arrives_once(network: TwoUplinkNetwork, peers: list[Peer]) -> None:
-    here, at_b = Peer.opened(network.e.port), Peer.opened(network.b.port)
+def test_multicast_during_bearer_change_arrives_once(network: TwoUplinkNetwork, peers: list[AmqpPeer]) -> None:
+    here, at_b = AmqpPeer.opened(network.e.port), AmqpPeer.opened(network.b.port)
     peers += [here, at_b]
     receiver, second = here.receiver("multicast/m", 10_000), at_b.receiver("multicast/m", 10_000)
     network.at_b.wait_remote("M0multicast/m", "A")
@@ -190,7 +190,7 @@ def test_multicast_during_bearer_change_arrives_once(network: TwoUplinkNetwork, 
     assert bodies(receiver) == sorted(set(bodies(receiver))), "each once, in order"
 
 
-def bodies(receiver: Receiver) -> list[int]:
+def bodies(receiver: PeerReceiver) -> list[int]:
     """Return the bodies received so far."""
     receiver.session.peer.barrier()
     return [message.body(delivery.payload) for delivery in receiver.deliveries]
@@ -207,7 +207,7 @@ def old() -> Iterator[ScriptedBroker]:
 
 
 def test_dispatch_router_among_uplinks_stays_standby(
-    start: Start, workers: int, old: Broker, peers: list[Peer]
+    start: Start, workers: int, old: ScriptedBroker, peers: list[AmqpPeer]
 ) -> None:
     a = start(with_edges("A"), workers)
     e = start([ALL, listener(), connector(a.ports[EDGES], role="edge", cost=2)], workers)

@@ -35,7 +35,7 @@ ANNOTATIONS_OF = (
 HEADER = "005370d0000000050000000142"
 
 
-def link_fields(link: Sender | Receiver) -> Any:
+def link_fields(link: PeerSender | PeerReceiver) -> Any:
     """Return the fields of the attach of the router under test."""
     assert link.remote is not None
     return link.remote.fields
@@ -95,7 +95,7 @@ def test_interior_router_grants_credit_and_reports_version(interior: Router, scr
     ("mark", "warned"), [(None, False), ("0123", False), ("4567", True)], ids=["1.19", "same process", "other process"]
 )
 def test_edge_routers_sharing_an_id_are_logged(
-    interior: Router, peers: list[Peer], mark: str | None, warned: bool
+    interior: Router, peers: list[AmqpPeer], mark: str | None, warned: bool
 ) -> None:
     """Several connections of one edge router count once. Edge routers of 1.19 are identified by their host."""
     for each in (None if mark is None else "0123", mark, mark):
@@ -107,7 +107,7 @@ def test_edge_routers_sharing_an_id_are_logged(
     assert len(re.findall(warning, interior.log)) == int(warned)
 
 
-def test_tracking_messages_follow_remote_consumers(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_tracking_messages_follow_remote_consumers(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     sender = scripted.first.sender("bal.3", credit=False)
     assert sender.wait_credit() == 250, "whether there are consumers or not"
     client = AmqpPeer.opened(interior.port)
@@ -152,8 +152,8 @@ def test_lookups_are_answered_by_interior(interior: Router, scripted: EdgePeer) 
     assert ask(["bal.2", False])[0]["status"] == 3
 
 
-def test_messages_to_and_from_edge_router_arrive(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
-    client = Peer.opened(interior.port)
+def test_messages_to_and_from_edge_router_arrive(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     replies = client.receiver(dynamic=True, credit=10)
     client.sender("_edge/E/$management").send(message.message("x", reply_to=replies.address), settled=True)
@@ -173,7 +173,7 @@ def test_missing_heartbeats_end_connection(interior: Router, scripted: EdgePeer)
     poll(lambda: EdgeView(interior).consumers("HE") == 0, "HE has gone")
 
 
-def test_edge_id_used_twice_balances_messages(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_edge_id_used_twice_balances_messages(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     other = EdgePeer(interior.ports[EDGES])
     peers.append(other.peer)
     view = EdgeView(interior)
@@ -189,9 +189,9 @@ def test_edge_id_used_twice_balances_messages(interior: Router, scripted: EdgePe
     view.wait_consumers("HE", 1)
 
 
-def test_edge_services_refuse_clients(interior: Router, peers: list[Peer]) -> None:
+def test_edge_services_refuse_clients(interior: Router, peers: list[AmqpPeer]) -> None:
     """Specification: brokers-and-edge.md ED-30."""
-    client = Peer.opened(interior.port)
+    client = AmqpPeer.opened(interior.port)
     peers.append(client)
     receiver = client.receiver("_$qd.edge_addr_tracking", wait=False)
     assert receiver.wait_detached() is None
@@ -201,7 +201,7 @@ def test_edge_services_refuse_clients(interior: Router, peers: list[Peer]) -> No
     assert client.sender("_$qd.edge_heartbeat").wait_credit() == 2
 
 
-def test_uplink_protocol_moves_consumers_between_uplinks(interior: Router, peers: list[Peer]) -> None:
+def test_uplink_protocol_moves_consumers_between_uplinks(interior: Router, peers: list[AmqpPeer]) -> None:
     """Specification: docs/internals/edge.md."""
     more: dict[str, Any] = {"sluice.edge": "0123", "sluice.uplinks": True}
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
@@ -231,7 +231,7 @@ def test_uplink_protocol_moves_consumers_between_uplinks(interior: Router, peers
     assert not every.deliveries
 
 
-def test_early_sender_bypasses_link_route(interior: Router, scripted: EdgePeer, peers: list[Peer]) -> None:
+def test_early_sender_bypasses_link_route(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     """Specification: docs/internals/edge.md, "The first message"."""
     view = EdgeView(interior)
     early = scripted.first.sender("lr.x", target=target("lr.x", capabilities=Symbol(NO_LINK_ROUTE)), credit=False)
@@ -247,9 +247,9 @@ def test_early_sender_bypasses_link_route(interior: Router, scripted: EdgePeer, 
     poll(lambda: view.address("M0lr.x") is None, "the address is gone")
 
 
-def test_client_at_edge_listener_is_served(interior: Router, peers: list[Peer]) -> None:
+def test_client_at_edge_listener_is_served(interior: Router, peers: list[AmqpPeer]) -> None:
     """Specification: brokers-and-edge.md ED-29."""
-    client, other = Peer.opened(interior.ports[EDGES]), Peer.opened(interior.port)
+    client, other = AmqpPeer.opened(interior.ports[EDGES]), AmqpPeer.opened(interior.port)
     peers += [client, other]
     receiver = client.receiver("a", 10)
     sender = other.sender("a")
@@ -304,8 +304,8 @@ class ScriptedInterior:
 
     def wait_lookup_by(self, router: Router) -> None:
         """Attach until the router sends a look-up: by then it has processed the replies to its own attaches."""
-        client = Peer.opened(router.port)
-        sender: Sender | None = None
+        client = AmqpPeer.opened(router.port)
+        sender: PeerSender | None = None
 
         def lookup_arrived() -> bool:
             nonlocal sender
@@ -345,7 +345,7 @@ def brokers() -> Iterator[Callable[[], ScriptedBroker]]:
 
 @pytest.fixture
 def make_edge(
-    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
+    start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
 ) -> Callable[..., tuple[Router, ScriptedInterior]]:
     """Return a function that starts an edge router with its interior router, whose open has the given properties."""
 
@@ -392,10 +392,10 @@ def test_edge_router_attaches_eight_links(edge: tuple[Router, ScriptedInterior])
     assert interior.heartbeat.next(timeout=CONVERGENCE).payload.hex().endswith("5401")  # type: ignore[union-attr]
 
 
-def test_proxy_link_follows_tracking_messages(edge: tuple[Router, ScriptedInterior], peers: list[Peer]) -> None:
+def test_proxy_link_follows_tracking_messages(edge: tuple[Router, ScriptedInterior], peers: list[AmqpPeer]) -> None:
     router, interior = edge
     interior.wait_lookup_by(router)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     sender = client.sender("a.c", credit=False, wait=False)
     interior.deny_lookup()
@@ -426,12 +426,12 @@ def test_proxy_link_follows_tracking_messages(edge: tuple[Router, ScriptedInteri
 
 @pytest.mark.parametrize("answer", ["nothing", "link route"])
 def test_early_proxy_waits_for_lookup_reply(
-    make_edge: Callable[..., tuple[Router, ScriptedInterior]], peers: list[Peer], answer: str
+    make_edge: Callable[..., tuple[Router, ScriptedInterior]], peers: list[AmqpPeer], answer: str
 ) -> None:
     """Specification: docs/internals/edge.md, "The first message"."""
     router, interior = make_edge(**{"sluice.edge": Int(3)})
     interior.wait_lookup_by(router)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     sender = client.sender("a.c", credit=False, wait=False)
     early = interior.peer.link_attached(answer=False)
@@ -472,10 +472,10 @@ def test_early_proxy_waits_for_lookup_reply(
 
 
 @pytest.mark.parametrize("answer", ["none", "link route", "without container", "another version", "malformed"])
-def test_lookup_reply_decides_attach(edge: tuple[Router, ScriptedInterior], peers: list[Peer], answer: str) -> None:
+def test_lookup_reply_decides_attach(edge: tuple[Router, ScriptedInterior], peers: list[AmqpPeer], answer: str) -> None:
     router, interior = edge
     interior.wait_lookup_by(router)
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers.append(client)
     sender = client.sender("lr.x", wait=False, credit=False)
     correlation_id, body = interior.next_lookup()
@@ -506,7 +506,7 @@ def test_lookup_reply_decides_attach(edge: tuple[Router, ScriptedInterior], peer
         client.barrier()
 
 
-def test_edge_router_without_uplink_serves_clients(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_edge_router_without_uplink_serves_clients(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Specification: brokers-and-edge.md ED-26."""
     router = start([("router", {"mode": "edge", "id": "E"}), listener()], workers)
     client = AmqpPeer.opened(router.port)
@@ -524,7 +524,7 @@ def test_edge_router_without_uplink_serves_clients(start: Start, workers: int, p
 
 
 def test_alternate_connection_becomes_uplink(
-    start: Start, workers: int, brokers: Callable[[], Broker], peers: list[Peer]
+    start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
 ) -> None:
     """Specification: brokers-and-edge.md ED-2, ED-3, ED-28."""
     first, second = brokers(), brokers()

@@ -47,7 +47,7 @@ def test_message_refused_by_direct_consumer_is_rejected(connect: Connect) -> Non
     assert sender.outcome(number).name == "accepted"
 
 
-def publish(sender: Sender, subject: str | None, receivers: dict[str, Receiver]) -> set[str]:
+def publish(sender: PeerSender, subject: str | None, receivers: dict[str, PeerReceiver]) -> set[str]:
     """Publish one message, and return the names of the next hops that received it, at most one copy each.
 
     A marker sent to every next hop afterwards proves that no further copy is under way.

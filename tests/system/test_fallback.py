@@ -15,7 +15,7 @@ SECTIONS: list[Section] = [
 ]
 
 
-def fallback(connect: Connect, address: str, credit: int = 10, listener_name: str = "") -> Receiver:
+def fallback(connect: Connect, address: str, credit: int = 10, listener_name: str = "") -> PeerReceiver:
     """Attach a consumer of the fallback address."""
     return connect(listener_name).receiver(source=source(address, capabilities="qd.fallback"), credit=credit)
 

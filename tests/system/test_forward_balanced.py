@@ -7,7 +7,7 @@ from tests.system.fixtures import Connect, Fresh, bodies
 WORKER_COUNTS = (1, 3)
 
 
-def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
+def send(sender: PeerSender, count: int, start: int = 0, settled: bool | None = None) -> list[int]:
     """Send messages one by one; each has been routed before the next is sent."""
     numbers = []
     for number in range(start, start + count):
@@ -16,7 +16,7 @@ def send(sender: Sender, count: int, start: int = 0, settled: bool | None = None
     return numbers
 
 
-def drain_queued(receivers: list[Receiver]) -> list[int]:
+def drain_queued(receivers: list[PeerReceiver]) -> list[int]:
     """Deliver all messages queued for consumers without credit, and return their number for each consumer."""
     counts = []
     for receiver in receivers:

@@ -197,7 +197,7 @@ def test_unread_replies_cost_bounded_memory(router: Router, connect: Connect, fr
     assert sent > 10 * FLOODS
 
 
-def test_killed_worker_leaves_endpoints_usable(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_killed_worker_leaves_endpoints_usable(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Requests that the killed worker had accepted may be lost; the router, and clients that retry, continue."""
     router = start(workers=workers, options=OPTIONS)
 

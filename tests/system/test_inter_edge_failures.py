@@ -70,7 +70,7 @@ def test_killed_interior_interrupts_no_messages(triangle: EdgeTriangle, prefix: 
     assert flow.others == before, "the connection between the two was there all the time"
 
 
-def test_multicast_during_interior_restarts_arrives_once(triangle: EdgeTriangle, peers: list[Peer]) -> None:
+def test_multicast_during_interior_restarts_arrives_once(triangle: EdgeTriangle, peers: list[AmqpPeer]) -> None:
     """Presettled messages at full speed to consumers of both edge routers."""
     address = "multicast/x"
     at_e, at_f = AmqpPeer.opened(triangle.e.port), AmqpPeer.opened(triangle.f.port)
@@ -131,10 +131,10 @@ def test_lost_inter_edge_connection_moves_messages(triangle: EdgeTriangle, prefi
 
 
 def test_killed_edge_router_withdraws_addresses(
-    triangle: EdgeTriangle, start: Start, workers: int, peers: list[Peer]
+    triangle: EdgeTriangle, start: Start, workers: int, peers: list[AmqpPeer]
 ) -> None:
     """The addresses of a killed edge router are withdrawn, and its restarted successor is used."""
-    at_f = Peer.opened(triangle.f.port)
+    at_f = AmqpPeer.opened(triangle.f.port)
     peers.append(at_f)
     at_f.receiver("balanced/x", 10)
     triangle.at_e.wait_consumers("M0balanced/x", 1)
@@ -156,7 +156,7 @@ def test_killed_edge_router_withdraws_addresses(
     flow.stop(late=True)
 
 
-def test_parallel_inter_edge_connections_share_addresses(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_parallel_inter_edge_connections_share_addresses(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Each router connects to the other, once with two connections, and an address uses one of the three."""
     a = start([*with_edges("A"), *SETTINGS], workers)
     with Relay(0) as later:
@@ -182,7 +182,7 @@ def test_parallel_inter_edge_connections_share_addresses(start: Start, workers: 
         flow.stop(late=True)
 
 
-def test_client_at_inter_edge_listener_is_refused(start: Start, workers: int, peers: list[Peer]) -> None:
+def test_client_at_inter_edge_listener_is_refused(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     e = start(peer_edge("E"), workers)
     client = AmqpPeer(e.ports[PEERS])
     peers.append(client)

@@ -64,7 +64,7 @@ class InterEdgePeer:
     def attached(self) -> PeerSender | PeerReceiver:
         return self.peer.link_attached(timeout=CONVERGENCE)
 
-    def attach_receiver(self, address: str) -> Receiver:
+    def attach_receiver(self, address: str) -> PeerReceiver:
         """Attach a receiver on behalf of a client of P."""
         return self.own.receiver(address, 10)
 
@@ -75,7 +75,7 @@ def edge(start: Start, workers: int) -> Router:
 
 
 @pytest.fixture
-def other(edge: Router, peers: list[Peer]) -> InterEdgePeer:
+def other(edge: Router, peers: list[AmqpPeer]) -> InterEdgePeer:
     made = InterEdgePeer(edge.ports[PEERS])
     peers.append(made.peer)
     return made
@@ -91,7 +91,7 @@ def test_edge_router_opens_and_attaches_as_specified(edge: Router, other: InterE
         "_$qd.edge_heartbeat",
     )
     assert (terminus_address(downlink["source"]), terminus_address(downlink["target"])) == ("E", None)
-    client = Peer.opened(edge.port)
+    client = AmqpPeer.opened(edge.port)
     local = client.receiver("here/x", 1)
     receiver = client.receiver("there/x", 1)
     link = other.attached()
@@ -109,7 +109,7 @@ def test_edge_router_opens_and_attaches_as_specified(edge: Router, other: InterE
 
 def test_messages_to_edge_peer_carry_annotations(edge: Router, other: InterEdgePeer) -> None:
     receiver = other.attach_receiver("balanced/x")
-    client = Peer.opened(edge.port)
+    client = AmqpPeer.opened(edge.port)
     sender = client.sender("balanced/x")
     number = sender.send(message.message("x"))
     delivery = receiver.next()
@@ -156,7 +156,7 @@ def test_hostile_attaches_are_refused(edge: Router, other: InterEdgePeer) -> Non
         assert error is not None, what
         assert error[0].startswith(("qd:", "amqp:")), what
     receiver = other.attach_receiver("balanced/x")
-    client = Peer.opened(edge.port)
+    client = AmqpPeer.opened(edge.port)
     client.sender("balanced/x").send(message.message("x"), settled=True)
     assert message.body(receiver.next().payload) == "x"
     view = EdgeView(edge)
@@ -165,7 +165,7 @@ def test_hostile_attaches_are_refused(edge: Router, other: InterEdgePeer) -> Non
     client.drop()
 
 
-def test_hostile_messages_are_released(edge: Router, other: InterEdgePeer, peers: list[Peer]) -> None:
+def test_hostile_messages_are_released(edge: Router, other: InterEdgePeer, peers: list[AmqpPeer]) -> None:
     """E survives malformed heartbeats and messages, and forwards none of them."""
     third = InterEdgePeer(edge.ports[PEERS], "fedcba9876543210")
     peers.append(third.peer)
@@ -204,8 +204,8 @@ def test_missing_heartbeats_end_connection(edge: Router, other: InterEdgePeer) -
     ],
     ids=["1.19", "role edge", "interior", "no mark", "a long mark", "version 0", "text", "boolean"],
 )
-def test_peer_with_invalid_properties_is_refused(edge: Router, peers: list[Peer], opens: Any) -> None:
-    peer = Peer(edge.ports[PEERS])
+def test_peer_with_invalid_properties_is_refused(edge: Router, peers: list[AmqpPeer], opens: Any) -> None:
+    peer = AmqpPeer(edge.ports[PEERS])
     peers.append(peer)
     peer.open(properties=opens)
     error = peer.expect_close()
@@ -225,7 +225,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def below(start: Start, workers: int, broker: Broker, peers: list[Peer]) -> tuple[Router, ScriptedInterior]:
+def below(start: Start, workers: int, broker: ScriptedBroker, peers: list[AmqpPeer]) -> tuple[Router, ScriptedInterior]:
     place: Section = ("connector", {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"})
     router = start([*peer_edge("E"), place, *SETTINGS], workers)
     interior = ScriptedInterior(broker)
@@ -233,7 +233,7 @@ def below(start: Start, workers: int, broker: Broker, peers: list[Peer]) -> tupl
     return router, interior
 
 
-def attach(interior: ScriptedInterior, client: Peer, kind: str, address: str) -> Any:
+def attach(interior: ScriptedInterior, client: AmqpPeer, kind: str, address: str) -> Any:
     """Attach a client's link at E; the interior router answers the look-up: no link route."""
     link = client.receiver(address, 10, wait=False) if kind == "receiver" else client.sender(address, wait=False)
     interior.deny_lookup()
@@ -241,10 +241,12 @@ def attach(interior: ScriptedInterior, client: Peer, kind: str, address: str) ->
     return link
 
 
-def test_copy_to_interior_lists_served_edge_routers(below: tuple[Router, ScriptedInterior], peers: list[Peer]) -> None:
+def test_copy_to_interior_lists_served_edge_routers(
+    below: tuple[Router, ScriptedInterior], peers: list[AmqpPeer]
+) -> None:
     router, interior = below
     other = InterEdgePeer(router.ports[PEERS])
-    client = Peer.opened(router.port)
+    client = AmqpPeer.opened(router.port)
     peers += [other.peer, client]
     direct = other.attach_receiver("multicast/x")
     sender = attach(interior, client, "sender", "multicast/x")
@@ -272,7 +274,7 @@ def test_copy_to_interior_lists_served_edge_routers(below: tuple[Router, Scripte
     assert message.annotation(with_others, "of-client") == 1
 
 
-def test_copy_already_served_is_dropped(below: tuple[Router, ScriptedInterior], peers: list[Peer]) -> None:
+def test_copy_already_served_is_dropped(below: tuple[Router, ScriptedInterior], peers: list[AmqpPeer]) -> None:
     router, interior = below
     client = AmqpPeer.opened(router.port)
     peers.append(client)

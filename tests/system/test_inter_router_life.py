@@ -50,15 +50,15 @@ class ScriptedNeighbour:
         self.name = name
         self.number = 0
 
-    def control_messages(self) -> list[control.Control]:
+    def control_messages(self) -> list[control.Router19Control]:
         """Return the control messages received."""
         assert self.links.control_in is not None
         return [control.read(delivery.payload) for delivery in self.links.control_in.deliveries if delivery.complete]
 
-    def wait_hello(self, seen: list[str] | None = None) -> control.Control:
+    def wait_hello(self, seen: list[str] | None = None) -> control.Router19Control:
         """Wait for a HELLO and return it. seen: the router ids that it must list."""
 
-        def found() -> control.Control | None:
+        def found() -> control.Router19Control | None:
             hellos = [each for each in self.control_messages() if each.opcode == "HELLO"]
             return next((each for each in hellos if seen is None or each.body["seen"] == seen), None)
 
@@ -122,7 +122,7 @@ def test_control_message_with_many_addresses_is_processed(router: Router) -> Non
         lambda: any(each.opcode == "MAR" for each in neighbour.control_messages()), "a request for addresses"
     )
     neighbour.links.send_control(control.mobile_state("P", "B", 5, keys))
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         for key in (keys[0], keys[-1]):
             assert peer.sender(key[0].removeprefix("M0")).credit == 250
     neighbour.links.peer.drop()
@@ -234,7 +234,7 @@ def test_neighbour_returns_on_same_connection(router: Router) -> None:
 def test_detached_data_link_leaves_others_attached(router: Router) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
         before = len(management.query("router.link"))
         neighbour.links.ins[5].detach()
@@ -245,7 +245,7 @@ def test_detached_data_link_leaves_others_attached(router: Router) -> None:
 
 
 @KILLS
-def test_connector_reconnects_after_loss(start: Start, workers: int, broker: Broker) -> None:
+def test_connector_reconnects_after_loss(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start(interior("B", to=[broker.port], helloMaxAgeSeconds=LONG), workers)
     for loss in (drop, kill_worker, close, drop):
         container = broker.serve(container_id="P", properties=properties())
@@ -262,7 +262,7 @@ def test_connector_reconnects_after_loss(start: Start, workers: int, broker: Bro
 
 @pytest.mark.parametrize("way", [detach_control_link, end_session])
 def test_connector_without_control_link_reconnects(
-    start: Start, workers: int, broker: Broker, way: Callable[[ScriptedNeighbour, Router], None]
+    start: Start, workers: int, broker: ScriptedBroker, way: Callable[[ScriptedNeighbour, Router], None]
 ) -> None:
     router = start(interior("B", to=[broker.port]), workers)
     neighbour = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
@@ -275,7 +275,7 @@ def test_connector_without_control_link_reconnects(
 
 
 def test_connector_uses_failover_list_of_peer(start: Start, workers: int) -> None:
-    first, second = Broker(), Broker()
+    first, second = ScriptedBroker(), ScriptedBroker()
     try:
         start(interior("B", to=[first.port]), workers)
         alternative = Map(
@@ -334,7 +334,7 @@ def test_parallel_connections_form_a_bundle(start: Start, workers: int) -> None:
         assert View(dials).nodes()["A"]["cost"] == 1
 
 
-def all_connections_used(senders: list[Sender], receiver: Receiver, management: Management) -> bool:
+def all_connections_used(senders: list[PeerSender], receiver: PeerReceiver, management: Management) -> bool:
     """Exchange messages, and return whether all connections carry some: a worker may learn of a connection late."""
     exchange_messages(senders, receiver, 5)
     return all(count > 0 for count in deliveries_by_connection(management).values())
@@ -349,7 +349,7 @@ def deliveries_by_connection(management: Management) -> dict[str, int]:
     return found
 
 
-def exchange_messages(senders: list[Sender], receiver: Receiver, rounds: int) -> None:
+def exchange_messages(senders: list[PeerSender], receiver: PeerReceiver, rounds: int) -> None:
     """Send messages from each sender, and check that all are accepted, and in order for each sender."""
     sent = [(s, s.send(message.message([n, r]))) for r in range(rounds) for n, s in enumerate(senders)]
     orders: dict[int, list[int]] = {}
@@ -381,7 +381,7 @@ def test_connection_to_itself_is_harmless(start: Start, workers: int) -> None:
 
 def test_connections_are_spread_over_workers(start: Start) -> None:
     router = start(interior("B"), 3)
-    busy = [Peer.opened(router.port) for _ in range(4)]
+    busy = [AmqpPeer.opened(router.port) for _ in range(4)]
     scripted_peers = [connect_neighbour(router, f"P{number}") for number in range(3)]
     pids = {router.worker_of(neighbour.links.peer.socket.getsockname()[1]) for neighbour in scripted_peers}
     assert len(pids) == 3
@@ -392,7 +392,7 @@ def test_connections_are_spread_over_workers(start: Start) -> None:
 # --- management at run time ---------------------------------------------------------------------------------------
 
 
-def test_connectors_and_listeners_created_at_run_time_work(start: Start, workers: int, broker: Broker) -> None:
+def test_connectors_and_listeners_created_at_run_time_work(start: Start, workers: int, broker: ScriptedBroker) -> None:
     router = start(interior("B"), workers)
     with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
@@ -468,7 +468,7 @@ def test_incomplete_control_messages_cost_bounded_memory(router: Router) -> None
 def test_malformed_attaches_end_their_connection_only(router: Router) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
-    bad = RouterPeer(Peer.opened(router.ports["net"], container_id="X", properties=properties()))
+    bad = RouterPeer(AmqpPeer.opened(router.ports["net"], container_id="X", properties=properties()))
     session = bad.peer.begin()
     session.frame("attach", name="a", handle=0, role=True, source=frames.target("x"), target=frames.source("y"))
     session.frame("attach", name="b", handle=1, role=False, source=None, target=None, initial_delivery_count=0)

@@ -57,7 +57,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def dialled(start: Start, workers: int, broker: Broker) -> Callable[..., Router]:
+def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., Router]:
     """Return a function that starts router A with a connector to the broker; keywords are connector attributes."""
 
     def begin(**attributes: Any) -> Router:
@@ -85,7 +85,7 @@ def serve(broker: ScriptedBroker, **fields: Any) -> Container:
     return broker.serve(container_id="P", **{"properties": properties(), **fields})
 
 
-def next_frame_body(wire: Peer) -> tuple[int, bytes]:
+def next_frame_body(wire: AmqpPeer) -> tuple[int, bytes]:
     """Return channel and octets behind the header of the next frame that is not a heartbeat."""
     while True:
         size, doff, _, channel = struct.unpack("!IBBH", wire.read_octets(FRAME_HEADER))
@@ -114,7 +114,7 @@ def vector(capability: str, handle: int) -> bytes:
 
 
 @pytest.mark.parametrize("cost", [1, 3, 300])
-def test_connector_open_has_expected_fields(dialled: Callable[..., Router], broker: Broker, cost: int) -> None:
+def test_connector_open_has_expected_fields(dialled: Callable[..., Router], broker: ScriptedBroker, cost: int) -> None:
     dialled(cost=cost)
     container = serve(broker)
     said = container.remote_open
@@ -131,7 +131,7 @@ def test_connector_open_has_expected_fields(dialled: Callable[..., Router], brok
     assert all(type(value) is Int for _, value in list(said.properties.items())[2:])
 
 
-def test_connector_begins_and_attaches_match_vectors(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_connector_begins_and_attaches_match_vectors(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     dialled()
     container = serve(broker)
     for channel in range(11):
@@ -145,7 +145,7 @@ def test_connector_begins_and_attaches_match_vectors(dialled: Callable[..., Rout
     assert len(names) == 22
 
 
-def test_connector_links_have_expected_rows(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_connector_links_have_expected_rows(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     router = dialled()
     container = serve(broker)
     links = RouterPeer.served(container)
@@ -162,7 +162,7 @@ def test_connector_links_have_expected_rows(dialled: Callable[..., Router], brok
 
 def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
     """Wait for `count` links between routers, and return their rows."""
-    with Peer.opened(router.port) as peer:
+    with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
 
         def found() -> tuple[list[dict[str, Any]]] | None:
@@ -173,7 +173,7 @@ def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
         return rows
 
 
-def test_link_priorities_follow_order_of_replies(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_link_priorities_follow_order_of_replies(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     router = dialled()
     container = serve(broker)
     for _ in range(11):
@@ -186,7 +186,7 @@ def test_link_priorities_follow_order_of_replies(dialled: Callable[..., Router],
     assert [by_name[link.name] for link in links[2:]] == [p for p in reversed(range(10)) for _ in range(2)]
 
 
-def test_peer_with_fewer_channels_gets_fewer_sessions(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_peer_with_fewer_channels_gets_fewer_sessions(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     """A router of 1.19 begins sessions of its own, and fails without a channel for them: two are left to it."""
     router = dialled()
     container = serve(broker, channel_max=4)
@@ -196,7 +196,7 @@ def test_peer_with_fewer_channels_gets_fewer_sessions(dialled: Callable[..., Rou
     assert [row["priority"] for row in rows_of(router)][2:] == [p for p in range(10) for _ in range(2)]
 
 
-def test_peer_refusing_router_links_is_logged(dialled: Callable[..., Router], broker: Broker) -> None:
+def test_peer_refusing_router_links_is_logged(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
     router = dialled()
     container = broker.serve(container_id="P")
     for _ in range(11):

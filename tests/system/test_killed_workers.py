@@ -234,7 +234,7 @@ def expect_progress(flows: list[LoadedPair]) -> None:
 
 def check_workers_serve(router: Router) -> None:
     """Check that new connections reach every worker, and that messages pass between any two workers."""
-    peers: dict[int, Peer] = {}
+    peers: dict[int, AmqpPeer] = {}
     made = []
     for _ in range(WORKERS * 6):
         peer = AmqpPeer.opened(router.port)
@@ -473,7 +473,7 @@ def test_credit_after_kill_is_complete(start: Start) -> None:
     check_at_rest(router)
 
 
-def router_ended(link: Receiver | Sender) -> bool:
+def router_ended(link: PeerReceiver | PeerSender) -> bool:
     """Return whether the router has closed the link's connection."""
     try:
         link.peer.barrier()

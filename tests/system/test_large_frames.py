@@ -23,7 +23,7 @@ def clients(router: Router, most: int) -> tuple[PeerSender, PeerReceiver]:
     return producer.sender("closest/a"), receiver
 
 
-def one_frame_message(sender: Sender, body: bytes) -> bytes:
+def one_frame_message(sender: PeerSender, body: bytes) -> bytes:
     """Return a message in one transfer frame."""
     return sender.session.transfer_octets(
         message.data(body), handle=sender.handle, delivery_id=sender.session.take_delivery_id(), delivery_tag=b"t",

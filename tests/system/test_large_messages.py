@@ -19,13 +19,13 @@ LARGE = 600_000
 CONTENT = message.data(bytes(n * 7 & 0xFF for n in range(LARGE)))
 
 
-def barrier_both(sender: Sender, receiver: Receiver) -> None:
+def barrier_both(sender: PeerSender, receiver: PeerReceiver) -> None:
     """Make a round trip at both ends."""
     sender.peer.barrier()
     receiver.peer.barrier()
 
 
-def begin_stream(connect: Connect, address: str, credit: int = 10) -> tuple[Sender, int, Receiver]:
+def begin_stream(connect: Connect, address: str, credit: int = 10) -> tuple[PeerSender, int, PeerReceiver]:
     """Send a first part of a message that reaches the consumer, and return sender, delivery-id and receiver."""
     sender, receiver = pair(connect, address, credit)
     number = sender.send(CONTENT[:300_000], more=True)

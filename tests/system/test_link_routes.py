@@ -58,7 +58,7 @@ class LinkRouteRouter:
         self.peers.append(peer)
         return peer
 
-    def clients(self) -> list[Peer]:
+    def clients(self) -> list[AmqpPeer]:
         """Open one client connection for each worker."""
         return [self.client(f"client{number}") for number in range(self.count)]
 
@@ -83,7 +83,7 @@ class LinkRouteRouter:
 @pytest.fixture
 def start_router(start: Start, workers: int) -> Iterator[Callable[..., LinkRouteRouter]]:
     """Yield a function that starts a router with the given link routes."""
-    peers: list[Peer] = []
+    peers: list[AmqpPeer] = []
 
     def begin(*sections: Section, **router: Any) -> LinkRouteRouter:
         own: list[Section] = [listener("clients"), listener("brokers", role="route-container")]
@@ -94,17 +94,17 @@ def start_router(start: Start, workers: int) -> Iterator[Callable[..., LinkRoute
         peer.drop()
 
 
-def drains(end: Sender) -> bool:
+def drains(end: PeerSender) -> bool:
     """Return whether the receiver drains three credits."""
     return end.draining and end.credit == 3
 
 
-def place(peer: Peer) -> int:
+def place(peer: AmqpPeer) -> int:
     """Return the local port of a peer's connection."""
     return int(peer.socket.getsockname()[1])
 
 
-def attached(broker: Container, link: Link) -> Any:
+def attached(broker: Container, link: PeerLink) -> Any:
     """Answer the attach of a client's link at the broker, and return the broker's end."""
     if len(broker.sessions) == broker.own:
         broker.session_begun()

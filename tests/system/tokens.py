@@ -36,7 +36,7 @@ def issuer(folder: Path, **attributes: Any) -> Section:
     }  # fmt: skip
 
 
-def open_with(peer: Peer, shown: str, hostname: str | None = None) -> Peer:
+def open_with(peer: AmqpPeer, shown: str, hostname: str | None = None) -> AmqpPeer:
     """Log in with the token `shown`, and open the connection."""
     assert peer.sasl("OAUTHBEARER", f"n,,\x01auth=Bearer {shown}\x01\x01".encode()).code == 0
     assert peer.header() == AMQP_HEADER

@@ -88,7 +88,7 @@ class Bystanders:
         self._peers.append(peer)
         return peer
 
-    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[Peer]]:
+    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[AmqpPeer]]:
         """Open connections until each worker has `each` of them, and return them by worker.
 
         A new connection goes to the worker with the fewest.
@@ -182,7 +182,7 @@ class Bystanders:
             self._notice()
         selector.close()
 
-    def _read(self, peer: Peer) -> bool:
+    def _read(self, peer: AmqpPeer) -> bool:
         """Read the available input; return False if the connection has failed."""
         try:
             peer.read_available()
