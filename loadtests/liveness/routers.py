@@ -15,10 +15,10 @@ from loadtests.liveness.neighbour import Neighbour
 from tests.peer.management import Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.bystanders import Bystanders
-from tests.system.bystanders.site import clients_sections
+from tests.system.bystanders.harness import clients_sections
 from tests.system.counters import Counters
 from tests.system.network import CONVERGENCE, interior, ports
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 #: Frames of a session window where listeners say so.
 SMALL_WINDOW = 20
@@ -52,7 +52,7 @@ class Routers:
         self.hop = hop != "none"
         self.neighbour: Neighbour | None = None
         self._stack = ExitStack()
-        self.routers: list[Router] = []
+        self.routers: list[RouterProcess] = []
         self._agents: dict[int, tuple[Management, float]] = {}
         self._counters: list[Counters] = []
         self._bystanders: Bystanders | None = None
@@ -79,7 +79,7 @@ class Routers:
             for number, sections in enumerate(configurations):
                 directory = folder / f"router{number}"
                 directory.mkdir()
-                router = Router(directory, sections, self.workers)
+                router = RouterProcess(directory, sections, self.workers)
                 self.routers.append(router)
                 router.start()
                 self._counters.append(self._stack.enter_context(Counters(router)))

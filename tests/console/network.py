@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.system.network import View, connector, interior, ports
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.network import RouterView, connector, interior, ports
+from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
 CLIENTS = Path(__file__).resolve().parent / "clients.py"
 WEB = "web"
@@ -19,7 +19,7 @@ def web(**attributes: Any) -> Section:
     return listener(WEB, http=True, **attributes)
 
 
-def url(router: Router, page: str = "") -> str:
+def url(router: RouterProcess, page: str = "") -> str:
     """Return the URL of a router's console; `page` is the part after `#/`."""
     return f"http://127.0.0.1:{router.ports[WEB]}/" + (f"#/{page}" if page else "")
 
@@ -43,7 +43,7 @@ class ConsoleNetwork:
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         north, south, west = ports(3)
-        self.routers: dict[str, Router] = {}
+        self.routers: dict[str, RouterProcess] = {}
         plans: dict[str, list[Section]] = {
             "North": [*interior("North", north), web()],
             "South": [*interior("South", south, [north]), listener("edges", role="edge")],
@@ -56,16 +56,16 @@ class ConsoleNetwork:
             connector(self.routers["South"].ports["edges"], role="edge"),
         ]  # fmt: skip
         self._start(folder, "Kiosk", edge, workers)
-        View(self.north).wait_nodes(South=1, West=2)
+        RouterView(self.north).wait_nodes(South=1, West=2)
         self.clients = ClientsProcess(*(self.routers[name].port for name in ("North", "South", "Kiosk", "West")))
 
     def _start(self, folder: Path, name: str, sections: list[Section], workers: int) -> None:
         (folder / name).mkdir()
-        router = self.routers[name] = Router(folder / name, [*sections, *SETTINGS], workers)
+        router = self.routers[name] = RouterProcess(folder / name, [*sections, *SETTINGS], workers)
         router.start()
 
     @property
-    def north(self) -> Router:
+    def north(self) -> RouterProcess:
         """Router with the console."""
         return self.routers["North"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.console.conftest import CHROMIUM
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 
 EVIL, REBOUND = "evil.example", "rebound.example"
 #: Names of a listener on 127.0.0.1. Browsers themselves refuse some of them.
@@ -67,10 +67,10 @@ def browser() -> Iterator[Any]:
 def console(tmp_path: Path) -> Iterator[Callable[..., int]]:
     """Function that starts a router with a console listener with the given attributes, and returns the listener's
     port."""
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
 
     def start(**attributes: Any) -> int:
-        routers.append(Router(tmp_path, [listener(), listener("console", http=True, **attributes)]))
+        routers.append(RouterProcess(tmp_path, [listener(), listener("console", http=True, **attributes)]))
         routers[-1].start()
         return routers[-1].ports["console"]
 

@@ -14,7 +14,7 @@ from loadtests.console_rows import links_shown, simulated, topology_frames
 from loadtests.overviews import CONSOLE, Overviews, need_websocket
 from loadtests.processes import MeasureError
 from tests.console.network import WEB, web
-from tests.system.router import Router, listener, poll
+from tests.system.router import RouterProcess, listener, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-large")]
 
@@ -47,7 +47,7 @@ def test_overviews_without_browser_get_answers(tmp_path: Path) -> None:
         need_websocket()
     except MeasureError as error:
         pytest.skip(str(error))
-    router = Router(tmp_path, [listener(), web()])
+    router = RouterProcess(tmp_path, [listener(), web()])
     router.start()
     answers: list[int] = []
 

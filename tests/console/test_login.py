@@ -16,7 +16,7 @@ from tests.console.test_pages import row, rows
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import pki
 from tests.system.network import interior, ports
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 from tests.system.secured import ITERATIONS, SCRAM
 
 pytestmark = pytest.mark.long
@@ -25,7 +25,7 @@ HOSTILE = "<img src=x onerror=document.title='broken'><script>document.title='br
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Router]:
+def guarded(tmp_path: Path) -> Iterator[RouterProcess]:
     """Router whose console requires a password; `guest` may connect but has no rights."""
     users = Users({}, b"k" * 32)
     for name, password in (("alice", "wonderland"), ("guest", "guest")):
@@ -35,7 +35,7 @@ def guarded(tmp_path: Path) -> Iterator[Router]:
         listener(), web(saslUsers="people", authenticatePeer=True),
         ("saslUsers", {"name": "people", "file": tmp_path / "users"}), *SETTINGS,
     ]  # fmt: skip
-    router = Router(tmp_path, sections)
+    router = RouterProcess(tmp_path, sections)
     router.start()
     yield router
     router.kill()
@@ -48,7 +48,7 @@ def log_in(page: Any, user: str, password: str) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def test_login_with_wrong_password_is_refused(page: Any, guarded: Router) -> None:
+def test_login_with_wrong_password_is_refused(page: Any, guarded: RouterProcess) -> None:
     page.goto(url(guarded, "connections"))
     log_in(page, "alice", "a guess")
     page.get_by_role("alert").get_by_text("refused this name and password").wait_for()
@@ -60,7 +60,7 @@ def test_login_with_wrong_password_is_refused(page: Any, guarded: Router) -> Non
     page.get_by_label("Password").wait_for()
 
 
-def test_login_is_repeated_after_a_closed_connection(page: Any, guarded: Router) -> None:
+def test_login_is_repeated_after_a_closed_connection(page: Any, guarded: RouterProcess) -> None:
     """The console logs in again after the router has closed its connection."""
     page.goto(url(guarded, "connections"))
     log_in(page, "alice", "wonderland")
@@ -76,7 +76,7 @@ def test_console_over_tls_shows_connections(browser: Any, tmp_path: Path) -> Non
     """With TLS a worker serves the pages and the WebSocket."""
     made = pki(tmp_path)
     profile = {"name": "p", "certFile": made.server.certificate, "privateKeyFile": made.server.key}
-    router = Router(tmp_path, [("sslProfile", profile), listener(), web(sslProfile="p", requireSsl=True)])
+    router = RouterProcess(tmp_path, [("sslProfile", profile), listener(), web(sslProfile="p", requireSsl=True)])
     router.start()
     page = browser.new_page(ignore_https_errors=True)
     try:
@@ -88,18 +88,18 @@ def test_console_over_tls_shows_connections(browser: Any, tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Router]:
+def plain(tmp_path: Path) -> Iterator[RouterProcess]:
     """Router whose ports stay the same after a restart."""
     amqp, http = ports(2)
     own = {"host": "127.0.0.1", "port": amqp}
     http_too = {"name": "web", "host": "127.0.0.1", "port": http, "http": True}
-    router = Router(tmp_path, [("listener", own), ("listener", http_too), *SETTINGS])
+    router = RouterProcess(tmp_path, [("listener", own), ("listener", http_too), *SETTINGS])
     router.start()
     yield router
     router.kill()
 
 
-def test_restarted_router_is_shown_again(page: Any, plain: Router) -> None:
+def test_restarted_router_is_shown_again(page: Any, plain: RouterProcess) -> None:
     page.goto(url(plain, "connections"))
     rows(page, "Connections").first.wait_for()
     plain.kill()
@@ -109,7 +109,7 @@ def test_restarted_router_is_shown_again(page: Any, plain: Router) -> None:
     rows(page, "Connections").first.filter(has_text=re.compile(r"console-.*\d s")).wait_for()
 
 
-def test_hostile_names_are_shown_as_text(page: Any, plain: Router) -> None:
+def test_hostile_names_are_shown_as_text(page: Any, plain: RouterProcess) -> None:
     peer = AmqpPeer.opened(plain.port, container_id=HOSTILE)
     with peer:
         peer.sender(HOSTILE, name=HOSTILE, credit=False)
@@ -136,7 +136,7 @@ def test_policy_without_management_is_reported(page: Any, tmp_path: Path) -> Non
         listener(), web(policyVhost="shop"), ("policy", {"enableVhostPolicy": True}),
         ("vhost", {"hostname": "shop", "allowUnknownUser": True, "groups": {"$default": nothing}}),
     ]  # fmt: skip
-    router = Router(tmp_path, sections)
+    router = RouterProcess(tmp_path, sections)
     router.start()
     try:
         page.goto(url(router))
@@ -158,7 +158,7 @@ def test_reader_sees_all_pages_and_changes_nothing(page: Any, tmp_path: Path) ->
     for name, to in (("North", ()), ("South", (port,))):
         (tmp_path / name).mkdir()
         listens = port if name == "North" else None
-        own = Router(tmp_path / name, [*interior(name, listens, to), web(policyVhost="watchers"), *policy])
+        own = RouterProcess(tmp_path / name, [*interior(name, listens, to), web(policyVhost="watchers"), *policy])
         routers.append(own)
         own.start()
     with (

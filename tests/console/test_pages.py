@@ -9,7 +9,7 @@ import pytest
 
 from tests.console.network import ConsoleNetwork, url
 from tests.peer.peer import AmqpPeer
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console-pages")]  # the tests share a network
 
@@ -266,7 +266,7 @@ def test_killed_router_is_reported_and_returns(page: Any, network: ConsoleNetwor
     """Last test of the module, because it changes the network."""
     open_page(page, network, "overview")
     row(page, "Routers", "West").wait_for()
-    west: Router = network.routers["West"]
+    west: RouterProcess = network.routers["West"]
     west.kill()
     vanished = page.get_by_role("link", name="Router West has vanished")
     vanished.wait_for(timeout=60_000)

@@ -14,14 +14,14 @@ from tests.console.conftest import BUILT
 from tests.console.network import url, web
 from tests.system.http import get
 from tests.system.network import ports
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 from tests.system.tools import run
 
 pytestmark = pytest.mark.xdist_group("console-smoke")  # the tests share a router
 
 
 @pytest.fixture(scope="module")
-def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     """Router with three HTTP listeners: with the console, without WebSocket, and with a directory of its own."""
     folder = tmp_path_factory.mktemp("smoke")
     (folder / "own").mkdir()
@@ -32,19 +32,19 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
         listener("bare", http=True, websockets=False),
         listener("own", httpRootDir=folder / "own"),
     ]
-    made = Router(folder, sections)
+    made = RouterProcess(folder, sections)
     made.start()
     yield made
     made.stop()
 
 
-def test_console_shows_its_router(page: Any, router: Router) -> None:
+def test_console_shows_its_router(page: Any, router: RouterProcess) -> None:
     page.goto(url(router))
     page.locator(".row", has_text="QDR").wait_for()
     page.get_by_text("Nothing. All routers answer").wait_for()
 
 
-def test_console_files_are_served(router: Router) -> None:
+def test_console_files_are_served(router: RouterProcess) -> None:
     if not BUILT.exists():
         reply = get(router.ports["web"], "/")
         assert (reply.status, b"make console" in reply.body) == (404, True)
@@ -64,13 +64,13 @@ def test_console_files_are_served(router: Router) -> None:
         assert get(router.ports["web"], path).status == 404
 
 
-def test_listeners_without_console_serve_no_files(router: Router) -> None:
+def test_listeners_without_console_serve_no_files(router: RouterProcess) -> None:
     assert get(router.ports["bare"], "/").status == 404
     assert get(router.ports["own"], "/").body == b"mine"
     assert get(router.ports["own"], "/console.js").status == 404
 
 
-def test_console_address_is_in_the_log_and_the_command(router: Router) -> None:
+def test_console_address_is_in_the_log_and_the_command(router: RouterProcess) -> None:
     there = f"http://127.0.0.1:{router.ports['web']}/"
     assert re.search(rf"Listening on \S+ \(web\), console at {there}$", router.log, re.MULTILINE)
     assert len(re.findall("console at", router.log)) == 1

@@ -16,7 +16,7 @@ import pytest
 
 from tests.interop.brokers import Artemis, Broker, RabbitMQ, Unavailable
 from tests.interop.brokers.process import TOOLS, require
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_tests
 
 __all__ = ["pytest_collection_modifyitems", "pytest_generate_tests"]
@@ -27,15 +27,15 @@ CLIENT_TIMEOUT = 40.0
 
 
 @pytest.fixture(scope="module")
-def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    router = Router(tmp_path_factory.mktemp(f"interop{request.param}-"), [listener(), *SETTINGS], request.param)
+def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
+    router = RouterProcess(tmp_path_factory.mktemp(f"interop{request.param}-"), [listener(), *SETTINGS], request.param)
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture
-def router(_shared: Router) -> Router:
+def router(_shared: RouterProcess) -> RouterProcess:
     """A router with the usual address settings, shared by a test module."""
     return _shared
 

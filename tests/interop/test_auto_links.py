@@ -11,7 +11,7 @@ from tests.interop.brokers import Broker
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -44,7 +44,7 @@ def gateway(broker: Broker, queue: str, directory: Path) -> list[Section]:
 class Gateway:
     """A router that runs in front of a broker."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: RouterProcess) -> None:
         self.port = next(iter(router.ports.values()))
         self.management = Management(self.client())
 
@@ -64,7 +64,7 @@ class Gateway:
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
 def own(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
     """The gateway, its links taken."""
-    router = Router(tmp_path, gateway(broker, f"store{request.param}", tmp_path), request.param)
+    router = RouterProcess(tmp_path, gateway(broker, f"store{request.param}", tmp_path), request.param)
     router.start()
     own = Gateway(router)
     own.active()

@@ -13,7 +13,7 @@ from tests.interop.conftest import Clients
 from tests.interop.gateway import connector
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -22,7 +22,7 @@ COUNT = 40
 ACTIVE_LIMIT = 30.0  # seconds until a broker that is back is connected again
 AUTO_LINK = "router.config.autoLink"
 
-Begin = Callable[..., Router]
+Begin = Callable[..., RouterProcess]
 
 
 def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: Any) -> Section:
@@ -35,15 +35,15 @@ def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
 def begin(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, artemis: Broker) -> Iterator[Begin]:
     """begin(queues, sections): a router with connectors to both brokers, where these queues are; links are active."""
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
     clients = Clients.of_proton()
 
-    def start(queues: list[str], sections: list[Section]) -> Router:
+    def start(queues: list[str], sections: list[Section]) -> RouterProcess:
         both = (rabbitmq, artemis)
         for broker in both:
             for queue in queues:
                 assert clients("durable_queue", broker.port, queue).result() is True
-        router = Router(tmp_path, [listener(), *map(connector, both), *sections], request.param)
+        router = RouterProcess(tmp_path, [listener(), *map(connector, both), *sections], request.param)
         router.start()
         routers.append(router)
         links = [attributes["name"] for name, attributes in sections if name == "autoLink"]
@@ -56,7 +56,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, arte
         router.stop()
 
 
-def active(router: Router, names: list[str]) -> None:
+def active(router: RouterProcess, names: list[str]) -> None:
     """Wait until these auto links are, and all link routes."""
 
     def done() -> bool:
@@ -119,7 +119,7 @@ def test_fallback(begin: Begin, artemis: Broker, proton: Clients) -> None:
     assert fallback_count(router) == to_broker, "with a receiver there the broker gets none"
 
 
-def fallback_count(router: Router) -> int:
+def fallback_count(router: RouterProcess) -> int:
     """Messages that went to the broker."""
     peer = AmqpPeer.opened(router.port)
     (row,) = [
@@ -183,7 +183,7 @@ def test_shards_come_and_go(begin: Begin, rabbitmq: Broker, artemis: Broker, pro
     assert proton("collect", router.port, address, COUNT).result() >= COUNT
 
 
-def by_shard(router: Router) -> list[int]:
+def by_shard(router: RouterProcess) -> list[int]:
     """Messages that went to each, since its connection is open."""
     peer = AmqpPeer.opened(router.port)
     rows = Management(peer).query("router.link")

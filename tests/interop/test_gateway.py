@@ -12,7 +12,7 @@ from tests.interop.conftest import Clients
 from tests.interop.gateway import connector, queue
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -23,7 +23,7 @@ UNDER_LOAD = 2000
 
 
 @contextmanager
-def management(router: Router) -> Iterator[Management]:
+def management(router: RouterProcess) -> Iterator[Management]:
     """A management client on a connection of its own."""
     peer = AmqpPeer.opened(router.port)
     yield Management(peer)
@@ -39,12 +39,12 @@ def brokers(rabbitmq: Broker, artemis: Broker) -> list[Broker]:
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, brokers: list[Broker]
-) -> Iterator[Router]:
+) -> Iterator[RouterProcess]:
     """A router with a queue on each broker, q.RabbitMQ and q.Artemis, and one on both, q.sharded."""
     sections = [listener(), *SETTINGS, ("address", {"prefix": "q", "waypoint": True})]
     for broker in brokers:
         sections += [connector(broker), *queue(f"q.{broker.name}", broker), *queue("q.sharded", broker)]
-    router = Router(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
+    router = RouterProcess(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
     router.start()
     yield router
     router.stop()
@@ -66,14 +66,14 @@ def broker(request: pytest.FixtureRequest, brokers: list[Broker]) -> Broker:
     return found
 
 
-def test_store_and_forward(gateway: Router, broker: Broker, proton: Clients) -> None:
+def test_store_and_forward(gateway: RouterProcess, broker: Broker, proton: Clients) -> None:
     """Without a receiver the queue takes the messages; a receiver that comes later gets them."""
     address = f"q.{broker.name}"
     assert proton("steady", gateway.port, address, COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, address, COUNT).result() == COUNT
 
 
-def test_sharded_queue(gateway: Router, brokers: list[Broker], proton: Clients) -> None:
+def test_sharded_queue(gateway: RouterProcess, brokers: list[Broker], proton: Clients) -> None:
     """Messages spread over both brokers; one receiver gets those of both."""
     assert proton("steady", gateway.port, "q.sharded", COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, "q.sharded", COUNT).result() == COUNT
@@ -86,7 +86,7 @@ def test_sharded_queue(gateway: Router, brokers: list[Broker], proton: Clients) 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
-def test_broker_killed_under_load(gateway: Router, broker: Broker, proton: Clients) -> None:
+def test_broker_killed_under_load(gateway: RouterProcess, broker: Broker, proton: Clients) -> None:
     """What was accepted comes, some of it twice; senders and receivers go on by themselves."""
     address = f"q.{broker.name}"
     collect = proton("collect", gateway.port, address, UNDER_LOAD)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
-from tests.system.router import ROOT, Router, command
+from tests.system.router import ROOT, RouterProcess, command
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -23,13 +23,13 @@ CLIENTS_PORT = "5772"  # of the router, in file and page
 
 
 @pytest.fixture
-def gateway(rabbitmq: Broker, proton: Clients, tmp_path: Path) -> Iterator[Router]:
+def gateway(rabbitmq: Broker, proton: Clients, tmp_path: Path) -> Iterator[RouterProcess]:
     """The router of the file; only its ports, and the broker's, are others."""
     assert proton("durable_queue", rabbitmq.port, "orders").result() is True
     text = (ROOT / "conf" / "gateway.conf").read_text()
     assert text.count("port: 5672") == text.count(f"port: {CLIENTS_PORT}") == 1
     text = text.replace("port: 5672", f"port: {rabbitmq.port}").replace(f"port: {CLIENTS_PORT}", "port: 0")
-    router = Router(tmp_path, [], text=text)
+    router = RouterProcess(tmp_path, [], text=text)
     router.start()
     yield router
     router.stop()
@@ -48,7 +48,7 @@ def run(words: list[str], code: str | None = None) -> str:
     return done.stdout
 
 
-def test_the_page(gateway: Router) -> None:
+def test_the_page(gateway: RouterProcess) -> None:
     port = str(gateway.ports["clients"])
     gateway.wait(lambda: gateway.log.count("Auto Link Activated 'autoLink/") == 2, "both auto links are active")
     gateway.wait(lambda: gateway.log.count("Link Route Activated 'linkRoute/") == 2, "both link routes are active")

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.brokers.process import TOOLS
 from tests.interop.conftest import Clients, fetched
 from tests.interop.kerberos import HOST, USER, Kerberos
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 
 pytestmark = pytest.mark.long
 COUNT = 20
@@ -26,7 +26,7 @@ def realm(tmp_path: Path) -> Iterator[Kerberos]:
 
 
 @pytest.fixture
-def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Router]:
+def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RouterProcess]:
     sasl = tmp_path / "sasl"
     sasl.mkdir()
     (sasl / "qdrouterd.conf").write_text("mech_list: GSSAPI\n")
@@ -36,7 +36,7 @@ def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("router", {"saslConfigDir": str(sasl)}),
         listener("guarded", authenticatePeer="yes", saslMechanisms="GSSAPI"),
     ]
-    made = Router(tmp_path, sections, 1)
+    made = RouterProcess(tmp_path, sections, 1)
     made.start()
     for name in realm.service:
         monkeypatch.delenv(name)
@@ -45,7 +45,7 @@ def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_client_with_a_ticket(
-    realm: Kerberos, router: Router, proton: Clients, monkeypatch: pytest.MonkeyPatch
+    realm: Kerberos, router: RouterProcess, proton: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in realm.client.items():
         monkeypatch.setenv(name, value)
@@ -57,7 +57,7 @@ def test_a_client_with_a_ticket(
 
 
 def test_a_client_without_a_ticket(
-    realm: Kerberos, router: Router, proton: Clients, monkeypatch: pytest.MonkeyPatch
+    realm: Kerberos, router: RouterProcess, proton: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**realm.client, "KRB5CCNAME": "FILE:/nonexistent"}.items():
         monkeypatch.setenv(name, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.conftest import Clients
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 COUNT = 50
 
@@ -17,7 +17,7 @@ def client(request: pytest.FixtureRequest) -> Clients:
     return found
 
 
-def test_send_and_receive(router: Router, client: Clients, request: pytest.FixtureRequest) -> None:
+def test_send_and_receive(router: RouterProcess, client: Clients, request: pytest.FixtureRequest) -> None:
     address = f"others/{request.node.name}"
     receiver = client("receive", router.port, address, COUNT)
     receiver.wait_for("attached")
@@ -25,19 +25,23 @@ def test_send_and_receive(router: Router, client: Clients, request: pytest.Fixtu
     assert receiver.result() == [str(n) for n in range(COUNT)]
 
 
-def test_requests_to_proton(router: Router, client: Clients, proton: Clients, request: pytest.FixtureRequest) -> None:
+def test_requests_to_proton(
+    router: RouterProcess, client: Clients, proton: Clients, request: pytest.FixtureRequest
+) -> None:
     address = f"others/{request.node.name}"
     proton("server", router.port, address).wait_for("attached")
     assert client("request", router.port, address, "one", "two").result() == ["ONE", "TWO"]
 
 
-def test_requests_from_proton(router: Router, client: Clients, proton: Clients, request: pytest.FixtureRequest) -> None:
+def test_requests_from_proton(
+    router: RouterProcess, client: Clients, proton: Clients, request: pytest.FixtureRequest
+) -> None:
     address = f"others/{request.node.name}"
     client("server", router.port, address).wait_for("attached")
     assert proton("client", router.port, address, "one", "two").result() == ["ONE", "TWO"]
 
 
-def test_from_jms_to_go_and_back(router: Router, jms: Clients, go: Clients) -> None:
+def test_from_jms_to_go_and_back(router: RouterProcess, jms: Clients, go: Clients) -> None:
     for sender, receiver, address in ((jms, go, "others/to-go"), (go, jms, "others/to-jms")):
         taking = receiver("receive", router.port, address, COUNT)
         taking.wait_for("attached")

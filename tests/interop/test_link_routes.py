@@ -9,7 +9,7 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 from tests.interop.gateway import connector, coordinator, routed
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -22,7 +22,7 @@ UNDER_LOAD = 2000
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
-) -> Iterator[Router]:
+) -> Iterator[RouterProcess]:
     """A router: what begins with `RabbitMQ.` or `Artemis.` is that broker's, transactions are Artemis's."""
     sections = [listener(), *SETTINGS, coordinator(artemis)]
     for broker in (rabbitmq, artemis):
@@ -30,7 +30,7 @@ def gateway(
         # The longer prefix wins: below it are queues that exist.
         existing = broker.existing("")
         sections += routed(f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {}))
-    router = Router(tmp_path_factory.mktemp(f"routed{request.param}-"), sections, request.param)
+    router = RouterProcess(tmp_path_factory.mktemp(f"routed{request.param}-"), sections, request.param)
     router.start()
     # Both directions of two prefixes for each broker, and the coordinator.
     router.wait(lambda: router.log.count("Link Route Activated") == 9, "link routes are active")
@@ -51,7 +51,7 @@ def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def test_send_and_receive(
-    gateway: Router, broker: Broker, proton: Clients, rhea: Clients, request: pytest.FixtureRequest
+    gateway: RouterProcess, broker: Broker, proton: Clients, rhea: Clients, request: pytest.FixtureRequest
 ) -> None:
     """The queue is made on attach, by the client's address."""
     name = fresh(broker, request)
@@ -61,14 +61,14 @@ def test_send_and_receive(
 
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
 @pytest.mark.parametrize("client", ["jms", "go"])
-def test_other_clients(gateway: Router, broker: Broker, client: str, request: pytest.FixtureRequest) -> None:
+def test_other_clients(gateway: RouterProcess, broker: Broker, client: str, request: pytest.FixtureRequest) -> None:
     clients: Clients = request.getfixturevalue(client)
     name = fresh(broker, request)
     assert clients("send", gateway.port, name, COUNT).result() == COUNT
     assert clients("receive", gateway.port, name, COUNT).result() == [str(n) for n in range(COUNT)]
 
 
-def test_rust_client(gateway: Router, artemis: Broker, rust: Clients, request: pytest.FixtureRequest) -> None:
+def test_rust_client(gateway: RouterProcess, artemis: Broker, rust: Clients, request: pytest.FixtureRequest) -> None:
     """Not with RabbitMQ 3.10, which answers a close with a detach that closes nothing: the client reports an error."""
     name = fresh(artemis, request)
     assert rust("send", gateway.port, name, COUNT).result() == COUNT
@@ -76,7 +76,7 @@ def test_rust_client(gateway: Router, artemis: Broker, rust: Clients, request: p
 
 
 def test_selectors(
-    gateway: Router, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+    gateway: RouterProcess, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
 ) -> None:
     """Browsing leaves the messages, consuming takes those that match."""
     name = fresh(artemis, request)
@@ -89,7 +89,12 @@ def test_selectors(
 
 
 def test_transactions(
-    gateway: Router, artemis: Broker, jms: Clients, rust: Clients, proton: Clients, request: pytest.FixtureRequest
+    gateway: RouterProcess,
+    artemis: Broker,
+    jms: Clients,
+    rust: Clients,
+    proton: Clients,
+    request: pytest.FixtureRequest,
 ) -> None:
     name = fresh(artemis, request)
     committed = [f"committed {n}" for n in range(3)]
@@ -99,7 +104,7 @@ def test_transactions(
 
 
 def test_durable_subscription(
-    gateway: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
+    gateway: RouterProcess, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
 ) -> None:
     """It outlives a lost connection and a detach, and ends with a close."""
     name = fresh(artemis, request)
@@ -127,7 +132,7 @@ def test_durable_subscription(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
-def test_broker_killed_under_load(gateway: Router, broker: Broker, proton: Clients) -> None:
+def test_broker_killed_under_load(gateway: RouterProcess, broker: Broker, proton: Clients) -> None:
     """A client of a routed link loses its link with the broker, attaches again, and finds what was accepted."""
     name = f"{broker.name}.durable.killed"
     assert proton("durable_queue", broker.port, name).result() is True

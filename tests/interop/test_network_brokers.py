@@ -16,9 +16,9 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import Clients
 from tests.interop.gateway import connector, coordinator, queue, routed
 from tests.system.edges import EdgeView, edge, with_edges
-from tests.system.network import View
+from tests.system.network import RouterView
 from tests.system.network import connector as to_router
-from tests.system.router import SETTINGS, Router, Section
+from tests.system.router import SETTINGS, RouterProcess, Section
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -38,7 +38,7 @@ KNOWN: list[Section] = [
 @pytest.fixture(scope="module", params=[(1, "A"), (3, "A"), (3, "E")], ids=["1-worker", "3-workers", "edge"])
 def entry(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
-) -> Iterator[Router]:
+) -> Iterator[RouterProcess]:
     """Router A, or edge router E, when A knows all that C has."""
     workers, place = request.param
     brokers: list[Section] = [coordinator(artemis), *queue(f"store.{artemis.name}", artemis)]
@@ -46,20 +46,20 @@ def entry(
         brokers += [connector(broker), *routed(broker.name, broker)]
         existing = broker.existing("")
         brokers += routed(f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {}))
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
     for name in "ABC":
         to = [to_router(routers[-1].ports["net"])] if routers else []
         sections = [*with_edges(name), *SETTINGS, WAYPOINT, *to, *(brokers if name == "C" else KNOWN)]
-        router = Router(tmp_path_factory.mktemp(f"{name}{workers}-"), sections, workers)
+        router = RouterProcess(tmp_path_factory.mktemp(f"{name}{workers}-"), sections, workers)
         router.start()
         routers.append(router)
     try:
-        view = View(routers[0])
+        view = RouterView(routers[0])
         for key in ("C$coordinator", "CRabbitMQ", "DRabbitMQ", "CArtemis", "DArtemis", f"M0store.{artemis.name}"):
             view.wait_remote(key, "C")
         if place == "E":
             sections = [*edge("E", routers[0]), *SETTINGS, WAYPOINT]
-            routers.append(Router(tmp_path_factory.mktemp("E-"), sections, workers))
+            routers.append(RouterProcess(tmp_path_factory.mktemp("E-"), sections, workers))
             routers[-1].start()
             EdgeView(routers[0]).wait_consumers("HE", 1)
         yield routers[-1] if place == "E" else routers[0]
@@ -80,14 +80,16 @@ def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
     return f"{broker.name}.network.{request.node.name}"
 
 
-def test_send_and_receive(entry: Router, broker: Broker, proton: Clients, request: pytest.FixtureRequest) -> None:
+def test_send_and_receive(
+    entry: RouterProcess, broker: Broker, proton: Clients, request: pytest.FixtureRequest
+) -> None:
     name = fresh(broker, request)
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
     assert len(proton("simple_recv", entry.port, name, COUNT).result()) == COUNT
 
 
 def test_transactions(
-    entry: Router, artemis: Broker, proton: Clients, jms: Clients, request: pytest.FixtureRequest
+    entry: RouterProcess, artemis: Broker, proton: Clients, jms: Clients, request: pytest.FixtureRequest
 ) -> None:
     committed = [f"committed {n}" for n in range(3)]
     name = fresh(artemis, request)
@@ -96,7 +98,7 @@ def test_transactions(
 
 
 def test_selectors(
-    entry: Router, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+    entry: RouterProcess, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(artemis, request)
     assert jms("send", entry.port, name, 6).result() == 6
@@ -104,7 +106,9 @@ def test_selectors(
     assert jms("receive", entry.port, name, 3, "parity = 'odd'").result() == ["1", "3", "5"]
 
 
-def test_durable_subscription(entry: Router, artemis: Broker, proton: Clients, request: pytest.FixtureRequest) -> None:
+def test_durable_subscription(
+    entry: RouterProcess, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
+) -> None:
     name = fresh(artemis, request)
     subscribe = partial(proton, "subscribe", "me", entry.port, name, "sub")
     lost = entry.log.count("Link lost")
@@ -114,7 +118,7 @@ def test_durable_subscription(entry: Router, artemis: Broker, proton: Clients, r
     assert subscribe(3, "close").result() == [{"sequence": n} for n in range(3)]
 
 
-def test_store_and_forward(entry: Router, artemis: Broker, proton: Clients) -> None:
+def test_store_and_forward(entry: RouterProcess, artemis: Broker, proton: Clients) -> None:
     """A queue of the broker between senders and receivers of the first router."""
     name = f"store.{artemis.name}"
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
@@ -123,7 +127,7 @@ def test_store_and_forward(entry: Router, artemis: Broker, proton: Clients) -> N
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("entry", [(3, "A")], indirect=True, ids=["3-workers"])
-def test_broker_killed_under_load(entry: Router, broker: Broker, proton: Clients) -> None:
+def test_broker_killed_under_load(entry: RouterProcess, broker: Broker, proton: Clients) -> None:
     """Clients lose their links with the broker, attach again, and find what was accepted."""
     name = f"{broker.name}.durable.far"
     assert proton("durable_queue", broker.port, name).result() is True
@@ -135,6 +139,6 @@ def test_broker_killed_under_load(entry: Router, broker: Broker, proton: Clients
     assert outcomes["accepted"] == UNDER_LOAD
     assert outcomes["detached"] > 0
     assert collect.result() >= UNDER_LOAD
-    View(entry).wait_remote(f"C{broker.name}", "C")
+    RouterView(entry).wait_remote(f"C{broker.name}", "C")
     assert proton("simple_send", entry.port, f"{broker.name}.after", COUNT).result() == COUNT
     assert len(proton("simple_recv", entry.port, f"{broker.name}.after", COUNT).result()) == COUNT

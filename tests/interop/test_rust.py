@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.interop.conftest import Clients
-from tests.system.edges import Site, edge, with_edges
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.edges import EdgeNetwork, edge, with_edges
+from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
 COUNT = 50
 #: Messages that are sent without waiting for outcomes; the router gives producers credit for 250.
@@ -38,7 +38,7 @@ OUTCOMES = {
 class RouterPath:
     """Routers at which messages enter and leave; they may be the same."""
 
-    def __init__(self, into: Router, out: Router) -> None:
+    def __init__(self, into: RouterProcess, out: RouterProcess) -> None:
         self.into = into
         self.out = out
 
@@ -50,11 +50,11 @@ def kind(name: str) -> Any:
 
 @pytest.fixture(scope="module", params=[kind(name) for name in ("1-worker", "3-workers", "from-edge", "to-edge")])
 def _path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterPath]:
-    site = Site()
+    site = EdgeNetwork()
 
-    def start(name: str, sections: list[Section], workers: int = 3) -> Router:
+    def start(name: str, sections: list[Section], workers: int = 3) -> RouterProcess:
         folder = tmp_path_factory.mktemp(f"router{name}-")
-        router = site.routers[name] = Router(folder, [*sections, *LISTENERS], workers)
+        router = site.routers[name] = RouterProcess(folder, [*sections, *LISTENERS], workers)
         router.start()
         return router
 
@@ -62,7 +62,7 @@ def _path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if request.param.endswith("edge"):
             interior = start("A", with_edges("A"))
             at_edge = start("E", edge("E", interior))
-            site.ready("E")
+            site.wait_reached("E")
             yield RouterPath(at_edge, interior) if request.param == "from-edge" else RouterPath(interior, at_edge)
         else:
             alone = start("Q", [listener()], int(request.param[0]))

@@ -14,7 +14,7 @@ from tests.interop.conftest import Clients
 from tests.peer.pki import Pki, pki
 from tests.sasldb import proton_has_scram
 from tests.system import secured
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 from tests.system.secured import PASSWORD, SCRAM, USER, token
 
 COUNT = 20
@@ -50,7 +50,7 @@ NOT_FOR_HOST = {
 class Secured:
     """Where clients go, by mechanism, and what they are told."""
 
-    def __init__(self, router: Router, own: Pki, folder: Path) -> None:
+    def __init__(self, router: RouterProcess, own: Pki, folder: Path) -> None:
         self.router = router
         self.own = own
         self.folder = folder
@@ -123,7 +123,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 @pytest.fixture(scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     made, folder = pki(tmp_path_factory.getbasetemp()), tmp_path_factory.mktemp("files")
-    router = Router(tmp_path_factory.mktemp("secured"), secured.sections(folder, made), 2)
+    router = RouterProcess(tmp_path_factory.mktemp("secured"), secured.sections(folder, made), 2)
     router.start()
     yield Secured(router, made, folder)
     router.stop()

@@ -14,7 +14,7 @@ import pytest
 from tests.interop.brokers.process import TOOLS
 from tests.interop.conftest import fetched
 from tests.peer.pki import Pki, pki
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 
 #: Scans by what asks for them.
 OPTIONS = {
@@ -74,19 +74,19 @@ def key(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def scanned(made: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[Router]:
+def scanned(made: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[RouterProcess]:
     """A router with such a key, and a listener of each kind."""
     own = made.issue(f"scanned-{key}", "/CN=localhost", names="DNS:localhost", rsa=key == "RSA")
     profile = {"name": "p", "certFile": own.certificate, "privateKeyFile": own.key, "caCertFile": made.trusted}
     listeners = [listener(name, sslProfile="p", requireSsl=True, **more) for name, more in KINDS.items()]
-    router = Router(tmp_path_factory.mktemp(key), [("sslProfile", profile), *listeners])
+    router = RouterProcess(tmp_path_factory.mktemp(key), [("sslProfile", profile), *listeners])
     router.start()
     yield router
     router.stop()
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_default_profile(scanned: Router, key: str, tmp_path: Path, kind: str) -> None:
+def test_the_default_profile(scanned: RouterProcess, key: str, tmp_path: Path, kind: str) -> None:
     results, rules = scan(scanned.ports[kind], tmp_path / "result.json")
     seen = {}
     for name in OPTIONS.values():

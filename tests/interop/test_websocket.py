@@ -11,7 +11,7 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping
 
 from tests.interop.conftest import Clients
 from tests.peer.pki import Pki, pki
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 COUNT = 500
 
@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture(scope="module")
-def router(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def router(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     """Listeners with WebSocket beside one without."""
     certificate, key = made.server
     sections: list[Section] = [
@@ -31,13 +31,13 @@ def router(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rout
         listener("web", http=True),
         listener("secure", http=True, sslProfile="p", requireSsl=True),
     ]
-    started = Router(tmp_path_factory.mktemp("websocket"), sections, 3)
+    started = RouterProcess(tmp_path_factory.mktemp("websocket"), sections, 3)
     started.start()
     yield started
     started.stop()
 
 
-def test_rhea(router: Router, rhea: Clients) -> None:
+def test_rhea(router: RouterProcess, rhea: Clients) -> None:
     web = f"ws://127.0.0.1:{router.ports['web']}/any/path"
     for into, out in ((web, web), (str(router.port), web), (web, str(router.port))):
         receiver = rhea("receive", into, "websocket/rhea", COUNT)
@@ -45,19 +45,19 @@ def test_rhea(router: Router, rhea: Clients) -> None:
         assert receiver.result() == [{"sequence": n} for n in range(COUNT)]
 
 
-def test_rhea_over_tls(router: Router, rhea: Clients, made: Pki) -> None:
+def test_rhea_over_tls(router: RouterProcess, rhea: Clients, made: Pki) -> None:
     web = f"wss://localhost:{router.ports['secure']}/?ca={made.trusted}"
     receiver = rhea("receive", web, "websocket/tls", COUNT)
     assert rhea("send", web, "websocket/tls", COUNT).result()["accepted"] == COUNT
     assert receiver.result() == [{"sequence": n} for n in range(COUNT)]
 
 
-def test_jms(router: Router, jms: Clients) -> None:
+def test_jms(router: RouterProcess, jms: Clients) -> None:
     web = f"amqpws://127.0.0.1:{router.ports['web']}/?amqp.saslMechanisms=ANONYMOUS"
     assert jms("each", "websocket/jms", 50, web).result() == ["50"]
 
 
-def test_wsproto(router: Router) -> None:
+def test_wsproto(router: RouterProcess) -> None:
     """A library that checks what the router sends by the letter, and offers compression, which is not taken."""
     client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
     extensions = [wsproto.extensions.PerMessageDeflate()]

@@ -16,7 +16,7 @@ from router.sasl.verifiers import make
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 ISSUER = "https://id.example"
@@ -77,7 +77,7 @@ def sections(folder: Path, made: Pki) -> list[Section]:
     ]
 
 
-def shown_connection(router: Router, container: str) -> tuple[str | None, str | None, bool]:
+def shown_connection(router: RouterProcess, container: str) -> tuple[str | None, str | None, bool]:
     """Return user, mechanism and encryption of a connection, as shown by the router."""
     with AmqpPeer.opened(router.ports[""]) as peer:
         rows = Management(peer).query("connection")

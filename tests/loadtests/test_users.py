@@ -16,7 +16,7 @@ from tests.loadtests import secured
 from tests.loadtests.secured import ASCII_PASSWORD, ASCII_USER
 from tests.peer.pki import Pki, pki
 from tests.sasldb import proton_has_scram
-from tests.system.router import ROOT, Router
+from tests.system.router import ROOT, RouterProcess
 
 # No importorskip: locust patches the threads of the importing process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
@@ -48,8 +48,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture(scope="module")
-def secured_router(certificates: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    router = Router(
+def secured_router(certificates: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
+    router = RouterProcess(
         tmp_path_factory.mktemp("secured"), secured.sections(tmp_path_factory.mktemp("files"), certificates), 1
     )
     router.start()
@@ -69,7 +69,7 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_connections_use_given_security(
-    secured_router: Router, certificates: Pki, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    secured_router: RouterProcess, certificates: Pki, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     others, ca = pki(tmp_path_factory.getbasetemp(), "others"), str(certificates.trusted)
     login = {"ca": ca, "user": ASCII_USER, "password": ASCII_PASSWORD}
@@ -100,7 +100,7 @@ def test_connections_use_given_security(
         secured_router.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user=", after=before)
 
 
-def test_scenario_runs_with_command_line_security(secured_router: Router, certificates: Pki) -> None:
+def test_scenario_runs_with_command_line_security(secured_router: RouterProcess, certificates: Pki) -> None:
     """Options are given on the command line."""
     before = len(secured_router.lines)
     scenario = ROOT / "loadtests" / "scenarios" / "standalone.py"

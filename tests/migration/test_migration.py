@@ -20,7 +20,7 @@ from proton.utils import BlockingConnection, LinkDetached
 from tests.migration.flows import PASSWORD, USER, FlowClients, MigrationFlow
 from tests.peer.pki import Pki, pki
 from tests.system.network import ports
-from tests.system.router import ROOT, Router, Section, command, listener, poll
+from tests.system.router import ROOT, RouterProcess, Section, command, listener, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -59,7 +59,7 @@ class MigrationNetwork:
         words = [*command(), "passwd", str(self.users), USER, "--iterations", "4096"]
         subprocess.run(words, input=f"{PASSWORD}\n", text=True, capture_output=True, timeout=60, check=True, cwd=ROOT)
         self.made = authority
-        self.routers: dict[str, Router] = {}
+        self.routers: dict[str, RouterProcess] = {}
         for name in self.names:
             (directory / name).mkdir()
             self.start(name, "previous")
@@ -67,7 +67,7 @@ class MigrationNetwork:
     def start(self, name: str, release: str) -> None:
         """Start a router that is not running."""
         self.releases[name] = release
-        router = Router(
+        router = RouterProcess(
             self.directory / name, self.sections(name), self.workers, program=self.commands[release],
         )  # fmt: skip
         self.routers[name] = router

@@ -17,7 +17,7 @@ from pipeline.needs import java
 from pipeline.segments import Landing
 from tests.pipeline.java import OPTIONS, environment
 from tests.system.conftest import pytest_runtest_makereport, start
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,15 +82,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def _router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    router = Router(tmp_path_factory.mktemp("router"), [listener(), *SETTINGS])
+def _router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
+    router = RouterProcess(tmp_path_factory.mktemp("router"), [listener(), *SETTINGS])
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture
-def url(_router: Router, request: pytest.FixtureRequest) -> str:
+def url(_router: RouterProcess, request: pytest.FixtureRequest) -> str:
     """URL of a router that tests share."""
     request.node.routers = [_router]
     return f"amqp://127.0.0.1:{_router.port}"

@@ -27,7 +27,7 @@ from tests.pipeline.landers import (
     segments,
     send_all,
 )
-from tests.system.router import SETTINGS, Router, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, listener, poll
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -36,15 +36,15 @@ LOG = "l/balanced.a"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    router = Router(tmp_path_factory.mktemp("router"), [listener(linkCapacity=CAPACITY), *SETTINGS])
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
+    router = RouterProcess(tmp_path_factory.mktemp("router"), [listener(linkCapacity=CAPACITY), *SETTINGS])
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture
-def url(shared: Router) -> str:
+def url(shared: RouterProcess) -> str:
     return f"amqp://127.0.0.1:{shared.port}"
 
 
@@ -150,12 +150,14 @@ def test_killed_lander_loses_no_message(url, tmp_path, point):
 
 
 def test_killed_router_loses_no_message(tmp_path):
-    with_port = Router(tmp_path, [listener(linkCapacity=CAPACITY), *SETTINGS])
+    with_port = RouterProcess(tmp_path, [listener(linkCapacity=CAPACITY), *SETTINGS])
     with_port.start()
     port = with_port.port
     url = f"amqp://127.0.0.1:{port}"
     path = tmp_path / "landing"
-    router = Router(tmp_path, [("listener", {"host": "127.0.0.1", "port": port, "linkCapacity": CAPACITY}), *SETTINGS])
+    router = RouterProcess(
+        tmp_path, [("listener", {"host": "127.0.0.1", "port": port, "linkCapacity": CAPACITY}), *SETTINGS]
+    )
     try:
         with LanderProcess(url, path, "--id", "l", "--land-rows", "500").ready() as lander:
             sending_thread = SendingThread(url, map(message, range(20_000)))
@@ -297,7 +299,7 @@ def test_policy_refusing_the_lander_is_reported(tmp_path):
     """A lander is refused by its attach or with its whole connection. No message is consumed; they stay with the
     sender."""
     everything = {"users": "*", "remoteHosts": "*", "sources": "*", "targets": "*"}
-    router = Router(
+    router = RouterProcess(
         tmp_path,
         [
             listener(),
@@ -355,7 +357,7 @@ def test_landing_over_tls_needs_trust(tmp_path, tmp_path_factory):
     made = pki(tmp_path_factory.getbasetemp())
     certificate, key = made.server
     files = {"certFile": certificate, "privateKeyFile": key, "caCertFile": made.trusted}
-    router = Router(
+    router = RouterProcess(
         tmp_path,
         [
             ("sslProfile", {"name": "p", **files}),

@@ -15,7 +15,7 @@ from pipeline.errors import LandingError, LockedError
 from pipeline.segments import Group, Landing, Segment, collect
 from pipeline.stores import ArrowStore, open_store
 from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
 
@@ -44,7 +44,7 @@ def bucket(server: str, request: pytest.FixtureRequest) -> str:
 
 
 def test_messages_are_landed_in_an_object_store(bucket, tmp_path):
-    router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
+    router = RouterProcess(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
     router.start()
     url = f"amqp://127.0.0.1:{router.port}"
     try:
@@ -70,7 +70,7 @@ def test_messages_are_landed_in_an_object_store(bucket, tmp_path):
 
 def test_failing_store_releases_messages_until_it_returns(bucket, server, tmp_path):
     """A relay between lander and store can refuse connections."""
-    router = Router(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
+    router = RouterProcess(tmp_path, [listener(linkCapacity=5000), *SETTINGS])
     router.start()
     url = f"amqp://127.0.0.1:{router.port}"
     relay = RefusingRelay(server)

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from tests.peer import message
 from tests.peer.peer import AmqpPeer
 from tests.pipeline.java import environment
-from tests.system.router import ROOT, SETTINGS, Router, listener
+from tests.system.router import ROOT, SETTINGS, RouterProcess, listener
 
 pytestmark = pytest.mark.long
 
@@ -31,7 +31,7 @@ def test_report_example_runs_as_written(java_runs, tmp_path):
     section = ("telemetry", {"path": telemetry, "interval": 1, "fileSeconds": 1})
     folder = tmp_path / "router"
     folder.mkdir()
-    router = Router(folder, [listener("amqp"), *SETTINGS, section], 2)
+    router = RouterProcess(folder, [listener("amqp"), *SETTINGS, section], 2)
     router.start()
     try:
         receiver = AmqpPeer.opened(router.ports["amqp"]).receiver("balanced/orders", COUNT)

@@ -13,7 +13,7 @@ import pytest
 from tests.peer import frames
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.counters import Counters
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 #: Link capacity, in deliveries, of the listener "ten".
 TEN = 10
@@ -46,7 +46,7 @@ LOSSES: dict[str, Callable[[PeerReceiver | PeerSender], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def counters(router: Router, peers: list[AmqpPeer]) -> Iterator[Counters]:
+def counters(router: RouterProcess, peers: list[AmqpPeer]) -> Iterator[Counters]:
     """Yield the router's counters. Afterwards drop all peers, and check that gauges are zero and sums balance."""
     with Counters(router) as found:
         before = found.totals()
@@ -57,6 +57,6 @@ def counters(router: Router, peers: list[AmqpPeer]) -> Iterator[Counters]:
         found.wait_balance(before)
 
 
-def all_settled(sender: PeerSender, numbers: list[int]) -> list[str | None]:
+def settled_outcomes(sender: PeerSender, numbers: list[int]) -> list[str | None]:
     """Return the names of the settled outcomes, after waiting for all of them."""
     return [sender.outcome(number).name for number in numbers]

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from loadtests.attacks.plays import BROKERS
-from tests.system.bystanders.site import BystanderSite
-from tests.system.router import ROOT, Router, Section, listener
+from tests.system.bystanders.harness import BystanderHarness
+from tests.system.router import ROOT, RouterProcess, Section, listener
 
 #: Receive buffer limit of a connection in MiB.
 BUFFERED = 64
@@ -28,9 +28,9 @@ ONE_ROUND = 0.01
 PATIENCE = 100.0
 
 
-def play(router: Router, site: BystanderSite, name: str) -> None:
+def play(router: RouterProcess, harness: BystanderHarness, name: str) -> None:
     """Play one round of an attack; raise AssertionError if it was not played."""
-    ports = router.ports["attackers"], router.ports["brokers"], site.neighbour.port
+    ports = router.ports["attackers"], router.ports["brokers"], harness.neighbour.port
     words = [sys.executable, "-m", "loadtests.attacks.play", name, *map(str, (*ports, ONE_ROUND))]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -21,10 +21,10 @@ import pytest
 
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
-from tests.system.bystanders.site import MEMORY_MOST, BystanderSite, with_bystanders
+from tests.system.bystanders.harness import MEMORY_MOST, BystanderHarness, with_bystanders
 from tests.system.fixtures import Connect, Fresh, Start
-from tests.system.network import Two, interior, ports
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.network import TwoRouterNetwork, interior, ports
+from tests.system.router import SETTINGS, RouterProcess, Section, listener
 from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_tests
 
 __all__ = ["pytest_collection_modifyitems", "pytest_generate_tests"]
@@ -63,13 +63,13 @@ def _disturbs(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="module")
-def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     sections: list[Section] = [listener(), *SETTINGS, *getattr(request.module, "SECTIONS", [])]
     role = getattr(request.module, "NEIGHBOUR", "inter-router")
     complete = partial(with_bystanders, neighbour=role) if _adversarial(request) else tuple
     options = getattr(request.module, "OPTIONS", ())
     directory = tmp_path_factory.mktemp(f"router{request.param}-")
-    router = Router(directory, sections, request.param, options=options, complete=complete)
+    router = RouterProcess(directory, sections, request.param, options=options, complete=complete)
     router.start()
     yield router
     router.stop()
@@ -77,20 +77,22 @@ def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def bystanders(
-    _shared: Router, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BystanderSite | None]:
+    _shared: RouterProcess, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BystanderHarness | None]:
     """Yield the bystanders of the shared router in adversarial modules, otherwise None."""
     if not _adversarial(request):
         yield None
         return
     most = getattr(request.module, "MEMORY_MOST", MEMORY_MOST)
-    site = BystanderSite(_shared, tmp_path_factory.mktemp("neighbour-"), most)
-    yield site
-    site.stop()
+    harness = BystanderHarness(_shared, tmp_path_factory.mktemp("neighbour-"), most)
+    yield harness
+    harness.stop()
 
 
 @pytest.fixture
-def router(_shared: Router, bystanders: BystanderSite | None, request: pytest.FixtureRequest) -> Iterator[Router]:
+def router(
+    _shared: RouterProcess, bystanders: BystanderHarness | None, request: pytest.FixtureRequest
+) -> Iterator[RouterProcess]:
     """Yield the router of this test module, restarted if an earlier test has killed it."""
     if not _shared.alive:
         _shared.kill()
@@ -98,7 +100,7 @@ def router(_shared: Router, bystanders: BystanderSite | None, request: pytest.Fi
         if bystanders is not None:
             bystanders.stop()
     if bystanders is not None:
-        bystanders.begin()
+        bystanders.start()
     request.node.routers = [_shared]
     yield _shared
     assert _shared.alive, f"the router died during this test; log:\n{_shared.tail()}"
@@ -116,8 +118,8 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     The routers are stopped with all checks after the test. In adversarial tests they have bystanders, unless their
     configuration is given as text.
     """
-    routers: list[Router] = []
-    sites: list[BystanderSite] = []
+    routers: list[RouterProcess] = []
+    harnesses: list[BystanderHarness] = []
     adversarial = _adversarial(request) and not _disturbs(request)
     request.node.routers = routers
     numbers = itertools.count()
@@ -128,23 +130,23 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
         text: str | None = None,
         options: Sequence[str] = (),
         program: Sequence[str] = (),
-    ) -> Router:
+    ) -> RouterProcess:
         directory = tmp_path / f"router{next(numbers)}"
         directory.mkdir()
         given = [listener()] if sections is None else sections
         watched = adversarial and text is None
-        router = Router(directory, given, workers, text, options, with_bystanders if watched else tuple, program)
+        router = RouterProcess(directory, given, workers, text, options, with_bystanders if watched else tuple, program)
         routers.append(router)
         router.start()
         if watched:
-            sites.append(BystanderSite(router, directory))
+            harnesses.append(BystanderHarness(router, directory))
         return router
 
     yield start_router
     with ExitStack() as stack:  # stops all of them even if a check fails
-        for site in sites:
-            stack.callback(site.stop)
-            stack.callback(site.check)
+        for harness in harnesses:
+            stack.callback(harness.stop)
+            stack.callback(harness.check)
     for router in routers:
         if router.alive:
             router.stop()
@@ -162,7 +164,7 @@ def peers() -> Iterator[list[AmqpPeer]]:
 
 
 @pytest.fixture
-def connect(router: Router, peers: list[AmqpPeer]) -> Connect:
+def connect(router: RouterProcess, peers: list[AmqpPeer]) -> Connect:
     """Return connect(listener="", **open_fields), which opens a peer to the shared router."""
 
     def opened(listener: str = "", **fields: Any) -> AmqpPeer:
@@ -174,7 +176,7 @@ def connect(router: Router, peers: list[AmqpPeer]) -> Connect:
 
 
 @pytest.fixture
-def dial(router: Router, peers: list[AmqpPeer]) -> Connect:
+def dial(router: RouterProcess, peers: list[AmqpPeer]) -> Connect:
     """Return dial(listener=""), which connects a peer that has sent nothing."""
 
     def connected(listener: str = "") -> AmqpPeer:
@@ -186,7 +188,7 @@ def dial(router: Router, peers: list[AmqpPeer]) -> Connect:
 
 
 @pytest.fixture
-def management(router: Router, connect: Connect) -> Management:
+def management(router: RouterProcess, connect: Connect) -> Management:
     """Return a management client of the shared router on its own connection."""
     return Management(connect())
 
@@ -205,28 +207,30 @@ def fresh() -> Fresh:
 
 
 @pytest.fixture(scope="module")
-def _two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+def _two_routers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TwoRouterNetwork]:
     """Yield routers A and B, which form a network."""
     (port,) = ports(1)
     routers = []
     for name, listens, to in (("A", port, ()), ("B", None, (port,))):
         directory = tmp_path_factory.mktemp(f"router{name}{request.param}-")
-        router = Router(directory, [*interior(name, listens, to), *SETTINGS], request.param)
+        router = RouterProcess(directory, [*interior(name, listens, to), *SETTINGS], request.param)
         routers.append(router)
         router.start()
-    two = Two(*routers)
+    two_routers = TwoRouterNetwork(*routers)
     try:
-        two.at_a.wait_nodes(B=1)
-        two.at_b.wait_nodes(A=1)
-        yield two
+        two_routers.at_a.wait_nodes(B=1)
+        two_routers.at_b.wait_nodes(A=1)
+        yield two_routers
     finally:
         for router in routers:
             router.stop()
 
 
 @pytest.fixture
-def two(_two: Two, request: pytest.FixtureRequest) -> Iterator[Two]:
+def two_routers(_two_routers: TwoRouterNetwork, request: pytest.FixtureRequest) -> Iterator[TwoRouterNetwork]:
     """Yield two routers that form a network, shared by a test module."""
-    request.node.routers = [_two.a, _two.b]
-    yield _two
-    _two.drop()
+    request.node.routers = [_two_routers.a, _two_routers.b]
+    yield _two_routers
+    _two_routers.drop()

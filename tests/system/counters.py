@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from router.interworker.layout import DROP_NAMES
 from router.interworker.region import MEMFD_NAME, Region
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 #: Ends of a delivery from a client, each counted once. Drops of presettled deliveries are counted in addition.
 ENDS = (
@@ -32,7 +32,7 @@ REST_TIMEOUT = 10.0
 class Counters:
     """The mapped region of a running router; a context manager."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: RouterProcess) -> None:
         self._region = Region.attach(_open_region(router.pid))
 
     def __enter__(self) -> Self:

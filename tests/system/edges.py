@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.peer.peer import AmqpPeer
-from tests.system.bystanders.site import BystanderSite
-from tests.system.network import CONVERGENCE, View, connector, interior
-from tests.system.router import Router, Section, listener, poll
+from tests.system.bystanders.harness import BystanderHarness
+from tests.system.network import CONVERGENCE, RouterView, connector, interior
+from tests.system.router import RouterProcess, Section, listener, poll
 
 #: Names of listeners.
 BROKERS = "brokers"
@@ -25,7 +25,7 @@ def with_edges(name: str, *to: int, **attributes: Any) -> list[Section]:
     ]
 
 
-def edge(name: str, *interiors: Router, **attributes: Any) -> list[Section]:
+def edge(name: str, *interiors: RouterProcess, **attributes: Any) -> list[Section]:
     """Return the sections of an edge router that connects to `interiors`, in this order."""
     return [
         ("router", {"mode": "edge", "id": name, **attributes}),
@@ -35,7 +35,7 @@ def edge(name: str, *interiors: Router, **attributes: Any) -> list[Section]:
     ]
 
 
-def peer_edge(name: str, *interiors: Router, to: Iterable[int] = (), **attributes: Any) -> list[Section]:
+def peer_edge(name: str, *interiors: RouterProcess, to: Iterable[int] = (), **attributes: Any) -> list[Section]:
     """Return the sections of an edge router that accepts other edge routers and connects to the ports `to`."""
     return [
         *edge(name, *interiors, **attributes),
@@ -44,7 +44,7 @@ def peer_edge(name: str, *interiors: Router, to: Iterable[int] = (), **attribute
     ]
 
 
-class EdgeView(View):
+class EdgeView(RouterView):
     """The network as one router reports it, with edge routers and consumers."""
 
     def peers(self) -> list[str]:
@@ -74,12 +74,12 @@ class EdgeView(View):
         poll(lambda: self.containers(key) == count, f"{key} has {count} containers", CONVERGENCE)
 
 
-class Site:
+class EdgeNetwork:
     """Routers by their ids, peers connected to them, and bystanders of one router after `attend`."""
 
     def __init__(self) -> None:
-        self.routers: dict[str, Router] = {}
-        self._bystanders: BystanderSite | None = None
+        self.routers: dict[str, RouterProcess] = {}
+        self._bystanders: BystanderHarness | None = None
         self._peers: list[AmqpPeer] = []
         self._numbers = 0
 
@@ -101,15 +101,15 @@ class Site:
             peer.drop()
         self._peers.clear()
 
-    def attend(self, name: str, other: str) -> None:
+    def start_bystanders(self, name: str, other: str) -> None:
         """Start bystanders of router `name`. Two pairs also use router `other`. Both have `clients_sections`."""
         router = self.routers[name]
-        self._bystanders = BystanderSite(router, router.directory, other=self.routers[other])
+        self._bystanders = BystanderHarness(router, router.directory, other=self.routers[other])
 
     def check(self) -> None:
         """Raise AssertionError if the bystanders were disturbed; in this case the next test starts new ones."""
         assert self._bystanders is not None
-        self._bystanders.begin()
+        self._bystanders.start()
         self._bystanders.check()
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class Site:
         for router in self.routers.values():
             router.stop()
 
-    def ready(self, *edges: str) -> None:
+    def wait_reached(self, *edges: str) -> None:
         """Wait until all interior routers reach these edge routers."""
         for name, router in self.routers.items():
             if name in edges:
@@ -133,7 +133,7 @@ class Site:
 
                 poll(known, f"{name} reaches {other}", CONVERGENCE)
 
-    def known(self, peer: AmqpPeer, address: str) -> None:
+    def wait_reachable(self, peer: AmqpPeer, address: str) -> None:
         """Wait until a sender of this client gets credit for an address.
 
         From then on the client's worker has a path to the address, and forwards anonymous messages as well.

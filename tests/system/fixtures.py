@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 Connect = Callable[..., AmqpPeer]
 Fresh = Callable[..., str]
-Start = Callable[..., Router]
+Start = Callable[..., RouterProcess]
 #: Default credit of a producer link.
 CAPACITY = 250
 
@@ -41,7 +41,7 @@ def pass_one(sender: PeerSender, receiver: PeerReceiver, body: Any = "message", 
     return delivery
 
 
-def table_known(connect: Connect, fresh: Fresh) -> None:
+def wait_address_table(connect: Connect, fresh: Fresh) -> None:
     """Wait until every worker has the present address table, including the loss of a consumer.
 
     The attach of a consumer is answered when all workers use a table that contains it, and so all earlier changes.

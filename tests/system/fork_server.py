@@ -42,7 +42,7 @@ ENTRIES: Final = {
 }
 
 
-class Request(msgspec.Struct):
+class CommandRequest(msgspec.Struct):
     """A command to fork. words: its command line, the program first."""
 
     words: list[str]
@@ -50,7 +50,7 @@ class Request(msgspec.Struct):
     directory: str
 
 
-class Process:
+class ForkedProcess:
     """A forked command, with the part of subprocess.Popen's interface that tests use."""
 
     def __init__(self, pid: int, status: int) -> None:
@@ -95,19 +95,19 @@ class ForkServer:
         stdin: int,
         stdout: int,
         stderr: int,
-    ) -> Process:
+    ) -> ForkedProcess:
         """Fork a process that runs the command line `words` (the program first). The descriptors stay open here."""
         channel = self._channel or self._begin(environment)
         reading, writing = os.pipe()
         try:
-            request = msgspec.json.encode(Request(list(words), dict(environment), str(directory)))
+            request = msgspec.json.encode(CommandRequest(list(words), dict(environment), str(directory)))
             socket.send_fds(channel, [request], [stdin, stdout, stderr, writing])
         finally:
             os.close(writing)
         answer = channel.recv(64)
         if not answer:
             raise RuntimeError(f"the fork server of {self.command} has ended")
-        return Process(int(answer), reading)
+        return ForkedProcess(int(answer), reading)
 
     def _begin(self, environment: Mapping[str, str]) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -127,7 +127,7 @@ _servers: dict[str, ForkServer] = {}
 
 def start(
     words: Sequence[str], environment: Mapping[str, str], directory: Path, stdin: int, stdout: int, stderr: int
-) -> Process | subprocess.Popen[bytes]:
+) -> ForkedProcess | subprocess.Popen[bytes]:
     """Start an installed command in a session of its own. Its path is the first of `words`."""
     name = os.path.basename(words[0])
     if name not in ENTRIES or "SLUICE_TEST_EXEC" in os.environ:
@@ -169,7 +169,7 @@ def serve(command: str, channel: socket.socket) -> int:
                     os.close(other)
                     os.close(pipe)
                 os.close(status)
-                _become(msgspec.json.decode(data, type=Request), standard)
+                _become(msgspec.json.decode(data, type=CommandRequest), standard)
                 return entry()
             for one in standard:
                 os.close(one)
@@ -189,7 +189,7 @@ def _report(descriptor: int, pid: int, status: int) -> None:
     os.close(status)
 
 
-def _become(request: Request, standard: list[int]) -> None:
+def _become(request: CommandRequest, standard: list[int]) -> None:
     """Set up session, standard streams, directory, environment and arguments in the forked process."""
     os.setsid()
     for place, descriptor in enumerate(standard):

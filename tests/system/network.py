@@ -10,7 +10,7 @@ from typing import Any
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 
 #: Seconds for routers to find each other, or to detect a loss, on a busy machine.
 CONVERGENCE = 30.0
@@ -44,18 +44,18 @@ def ports(count: int) -> list[int]:
     return list(found)
 
 
-class View:
+class RouterView:
     """The network as one router reports it. Each query uses its own connection, because tests may block."""
 
-    def __init__(self, router: Router, address: str = "$management") -> None:
+    def __init__(self, router: RouterProcess, address: str = "$management") -> None:
         self.router = router
-        self.address_asked = address
+        self.management_address = address
 
     def query(self, kind: str, *attributes: str) -> list[dict[str, Any]]:
         """Return the rows of a type with these attributes, by default all."""
         peer = AmqpPeer.opened(self.router.port)
         try:
-            return Management(peer, self.address_asked).query(kind, *attributes)
+            return Management(peer, self.management_address).query(kind, *attributes)
         finally:
             peer.drop()
 
@@ -89,16 +89,16 @@ class View:
         poll(known, f"{key} is at {routers}", CONVERGENCE)
 
 
-class Two:
+class TwoRouterNetwork:
     """Routers A and B with a connection from B to A, and peers connected to them."""
 
-    def __init__(self, a: Router, b: Router) -> None:
+    def __init__(self, a: RouterProcess, b: RouterProcess) -> None:
         self.a, self.b = a, b
-        self.at_a, self.at_b = View(a), View(b)
+        self.at_a, self.at_b = RouterView(a), RouterView(b)
         self._peers: list[AmqpPeer] = []
         self._numbers = 0
 
-    def connect(self, router: Router) -> AmqpPeer:
+    def connect(self, router: RouterProcess) -> AmqpPeer:
         peer = AmqpPeer.opened(router.port)
         self._peers.append(peer)
         return peer
@@ -113,10 +113,10 @@ class Two:
         self._peers.clear()
 
 
-class Flow:
+class MessageFlow:
     """A sender and a receiver of one address at two routers. Messages are sent one after the other until `stop`."""
 
-    def __init__(self, into: Router, out: Router, address: str) -> None:
+    def __init__(self, into: RouterProcess, out: RouterProcess, address: str) -> None:
         self.receiver_peer = AmqpPeer.opened(out.port)
         self.receiver = self.receiver_peer.receiver(address, 100)
         self.sender_peer = AmqpPeer.opened(into.port)

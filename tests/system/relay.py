@@ -12,7 +12,7 @@ from types import TracebackType
 ABORTS = struct.pack("ii", 1, 0)
 
 
-class Relay:
+class CuttableRelay:
     """TCP relay that listens on `port` and connects each client to port `to` of the loopback address."""
 
     def __init__(self, to: int) -> None:
@@ -25,7 +25,7 @@ class Relay:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def __enter__(self) -> Relay:
+    def __enter__(self) -> CuttableRelay:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -96,7 +96,7 @@ def poll(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:
     return value
 
 
-class Router:
+class RouterProcess:
     """A supervisor process with its family.
 
     The `router` section is written here (id QDR, workerThreads); such a section among `sections` adds to it.
@@ -130,7 +130,7 @@ class Router:
         self.ports: dict[str, int] = {}
         self._news = threading.Condition()
         self._ended = False
-        self._process: fork_server.Process | subprocess.Popen[bytes] | None = None
+        self._process: fork_server.ForkedProcess | subprocess.Popen[bytes] | None = None
         self._session = 0
         self._reader: threading.Thread | None = None
         self._sockets: dict[str, str] = {}

@@ -16,7 +16,7 @@ from router.sasl.verifiers import make
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
 USER: Final = "guest"
 PASSWORD: Final = "s3cret"
@@ -63,7 +63,7 @@ def token(**changes: Any) -> str:
     return jwt.encode(claims, _KEY, "ES256", headers={"kid": "k"})
 
 
-def logins(router: Router) -> dict[str, tuple[str, str, bool]]:
+def logins(router: RouterProcess) -> dict[str, tuple[str, str, bool]]:
     """Return user, mechanism and encryption of each connection, by its container id."""
     with AmqpPeer.opened(router.port) as peer:
         rows = Management(peer).query("connection")

@@ -10,9 +10,9 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system import accounting
-from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, all_settled
+from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes
 from tests.system.counters import Counters
-from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, table_known
+from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, wait_address_table
 
 WORKER_COUNTS = (1, 3)
 SECTIONS = accounting.SECTIONS
@@ -32,7 +32,7 @@ def test_outcome_of_each_kind_is_counted(
         numbers = [sender.send(message.message(n)) for n in range(20)]
         for delivery in receiver.receive(20):
             delivery.settle(OUTCOMES[name])
-        assert all_settled(sender, numbers) == [name] * 20
+        assert settled_outcomes(sender, numbers) == [name] * 20
     counters.wait_gauges("all settled")
 
 
@@ -45,7 +45,7 @@ def test_link_counters_agree_with_totals(connect: Connect, fresh: Fresh, counter
     deliveries = receiver.receive(11)
     for delivery, state in zip(deliveries, [*OUTCOMES.values(), *OUTCOMES.values()], strict=False):
         delivery.settle(state)
-    all_settled(sender, numbers)
+    settled_outcomes(sender, numbers)
     counters.wait_gauges("all settled")
     expected = {"deliveries": 11, "presettled": 3, "dropped_presettled": 0, **dict.fromkeys(OUTCOMES, 2)}
     found = {link["direction"]: {name: link[name] for name in expected} for link in counters.links()}
@@ -58,7 +58,7 @@ def test_settlement_without_state_is_counted(connect: Connect, fresh: Fresh, cou
         numbers = [sender.send(message.message(n)) for n in range(5)]
         for delivery in receiver.receive(5):
             delivery.settle(None)
-        assert all_settled(sender, numbers) == [None] * 5
+        assert settled_outcomes(sender, numbers) == [None] * 5
 
 
 def test_outcome_before_settlement_counts_at_settlement(connect: Connect, fresh: Fresh, counters: Counters) -> None:
@@ -126,7 +126,7 @@ def test_consumer_of_settled_deliveries_counts_accepted(
     sender = connect().sender(address)
     with counters.expect(ingress=5, egress=5, accepted=5):
         numbers = [sender.send(message.data(bytes(size))) for _ in range(5)]
-        assert all_settled(sender, numbers) == ["accepted"] * 5
+        assert settled_outcomes(sender, numbers) == ["accepted"] * 5
     counters.wait_gauges("all sent")
 
 
@@ -176,7 +176,7 @@ def test_multicast_outcomes_are_combined(connect: Connect, fresh: Fresh, counter
                 ranked = ["rejected", "accepted", "modified", "released"]
                 name = worst if ranked.index(worst) >= number else ranked[number]
                 delivery.settle(OUTCOMES[name])
-        assert all_settled(sender, numbers) == ["rejected", "accepted", "modified", "released"]
+        assert settled_outcomes(sender, numbers) == ["rejected", "accepted", "modified", "released"]
     counters.wait_gauges("all settled")
 
 
@@ -198,7 +198,7 @@ def test_multicast_with_lost_consumer_counts_dropped_copy(
             for delivery in receiver.receive(5)[:4]:
                 delivery.settle()
         LOSSES[way](lost)
-        assert all_settled(sender, numbers) == ["accepted"] * 4
+        assert settled_outcomes(sender, numbers) == ["accepted"] * 4
     counters.wait_gauges("all settled")
 
 
@@ -221,7 +221,7 @@ def test_anycast_over_several_consumers_is_counted(
                         left.remove(message.body(delivery.payload))
                         delivery.settle()
                         receiver.taken += 1
-        all_settled(sender, numbers)
+        settled_outcomes(sender, numbers)
     counters.wait_gauges("all settled")
 
 
@@ -236,12 +236,12 @@ def test_targeted_delivery_without_destination_is_counted(
     """Deliveries after the consumer's detach are released or dropped (routing-semantics.md 16.3)."""
     sender, receiver = pair(connect, fresh())
     receiver.detach()
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     ends = {"presettled": 4, "dropped_presettled": 4, "dropped_noDestination": 4} if settled else {"released": 4}
     with counters.expect(ingress=4, **ends):
         numbers = [sender.send(message.data(bytes(size)), settled=settled) for _ in range(4)]
         if not settled:
-            assert all_settled(sender, numbers) == ["released"] * 4
+            assert settled_outcomes(sender, numbers) == ["released"] * 4
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
@@ -255,7 +255,7 @@ def test_anonymous_delivery_without_destination_is_counted(
         payload = message.properties(to=fresh()) + message.data(bytes(size))
         numbers = [sender.send(payload, settled=settled) for _ in range(4)]
         if not settled:
-            assert all_settled(sender, numbers) == ["released"] * 4
+            assert settled_outcomes(sender, numbers) == ["released"] * 4
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
@@ -419,7 +419,7 @@ def test_exchange_with_lost_consumers_drops_copies(connect: Connect, counters: C
     with counters.expect(ingress=3, egress=6, accepted=3, dropped_presettled=6, dropped_consumerLost=6):
         payload = message.properties(subject="a.b") + message.data(bytes(size))
         numbers = [sender.send(payload) for _ in range(3)]
-        all_settled(sender, numbers)
+        settled_outcomes(sender, numbers)
         for receiver in receivers:
             receiver.detach()
     counters.wait_gauges("nothing is left")
@@ -433,7 +433,7 @@ def test_exchange_without_match_counts_no_destination(connect: Connect, counters
     with counters.expect(ingress=2, **ends):
         numbers = [sender.send(message.message("x", subject="b"), settled=settled) for _ in range(2)]
         if not settled:
-            all_settled(sender, numbers)
+            settled_outcomes(sender, numbers)
 
 
 def test_exchange_alternate_receives_unmatched_messages(connect: Connect, counters: Counters) -> None:
@@ -457,10 +457,10 @@ def test_gauges_follow_queue_and_settlement(connect: Connect, fresh: Fresh, coun
     deliveries = receiver.receive(3)
     counters.wait_gauges("sent", undelivered=2, unsettled=8, buffered=None)
     receiver.session.disposition(deliveries[0].id, deliveries[1].id)
-    all_settled(sender, numbers[:2])
+    settled_outcomes(sender, numbers[:2])
     counters.wait_gauges("settled", undelivered=2, unsettled=4, buffered=None)
     receiver.detach()
-    all_settled(sender, numbers)
+    settled_outcomes(sender, numbers)
     counters.wait_gauges("gone", links=1)
 
 
@@ -469,9 +469,9 @@ def test_gauges_with_withheld_credit_are_zero(connect: Connect, fresh: Fresh, co
     address = fresh()
     sender, receiver = pair(connect, address)
     receiver.detach()
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     numbers = [sender.send(message.message(n)) for n in range(4)]
-    all_settled(sender, numbers)
+    settled_outcomes(sender, numbers)
     counters.wait_gauges("all released")
     connect().receiver(address)
     sender.wait_credit(CAPACITY)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.peer import message
 from tests.system import accounting
-from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, all_settled
+from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes
 from tests.system.counters import Counters
-from tests.system.fixtures import Connect, Fresh, bodies, pair, table_known
+from tests.system.fixtures import Connect, Fresh, bodies, pair, wait_address_table
 
 WORKER_COUNTS = (1, 3)
 SECTIONS = accounting.SECTIONS
@@ -36,7 +36,7 @@ def test_consumer_loss_counts_sent_and_queued(
         receiver.receive(3)
         sender.peer.barrier()
         LOSSES[way](receiver)
-        assert all_settled(sender, numbers) == ["modified"] * 3 + ["released"] * 2
+        assert settled_outcomes(sender, numbers) == ["modified"] * 3 + ["released"] * 2
     counters.wait_gauges("all settled")
 
 
@@ -52,7 +52,7 @@ def test_consumer_loss_during_stream_is_counted(
         sender.send(content[:STREAMING], more=True, settled=settled)
         receiver.next(complete=False)
         LOSSES[way](receiver)
-        table_known(connect, fresh)
+        wait_address_table(connect, fresh)
         sender.send(content[STREAMING:], settled=settled)
     counters.wait_gauges("all settled")
 
@@ -67,7 +67,7 @@ def test_presettled_stream_losing_both_ends_counts_once(
     sender.send(message.data(bytes(2 * STREAMING))[:STREAMING], more=True, settled=True)
     receiver.next(complete=False)
     LOSSES[way](receiver)
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     LOSSES[way](sender)
     grown = counters.wait_balance(before)
     assert grown["presettled"] + grown["dropped.producerLost"] == grown["ingress"] == 1
@@ -86,7 +86,7 @@ def test_consumer_detach_without_credit_releases_queue(
         numbers = [sender.send(message.data(bytes(size))) for _ in range(3 * TEN)]
         sender.peer.barrier()
         receiver.detach()
-        assert all_settled(sender, numbers) == ["released"] * 3 * TEN
+        assert settled_outcomes(sender, numbers) == ["released"] * 3 * TEN
     sender.peer.barrier()
     counters.wait_gauges("all released")
 
@@ -182,7 +182,7 @@ def test_abort_before_forwarding_is_not_counted(connect: Connect, fresh: Fresh, 
             sender.abort()
         else:
             LOSSES[way](sender)
-        table_known(connect, fresh)
+        wait_address_table(connect, fresh)
     counters.wait_gauges("nothing is left")
 
 
@@ -202,7 +202,7 @@ def test_abort_without_destination_counts_once(
         sender.peer.barrier()
     else:
         sender.peer.drop()
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     grown = counters.wait_balance(before)
     assert grown["ingress"] == 1
 

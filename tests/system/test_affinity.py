@@ -14,7 +14,7 @@ from tests.peer.peer import WIDE, AmqpPeer
 from tests.peer.types import Symbol
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import scrape
-from tests.system.router import SETTINGS, Router, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, listener, poll
 
 WORKERS = 2
 ADDRESS = "closest/a"
@@ -23,7 +23,7 @@ ADDRESS = "closest/a"
 class AffinityClients:
     """Clients of a router by their container ids."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: RouterProcess) -> None:
         self.router = router
         self.management = Management(AmqpPeer.opened(router.port, container_id="manager"))
         self.peers: dict[str, AmqpPeer] = {}

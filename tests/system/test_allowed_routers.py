@@ -12,8 +12,8 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.edges import EdgeView
 from tests.system.fixtures import Start
-from tests.system.network import View
-from tests.system.router import Router, Section, listener
+from tests.system.network import RouterView
+from tests.system.router import RouterProcess, Section, listener
 
 DENIED = ("amqp:unauthorized-access", "this router is not among those that may join (allowedRouters)")
 
@@ -38,7 +38,7 @@ def entry(role: str = "inter-router", **attributes: Any) -> Section:
     return listener("net", role=role, **external, **attributes)
 
 
-def to(router: Router, role: str = "inter-router", **attributes: Any) -> Section:
+def to(router: RouterProcess, role: str = "inter-router", **attributes: Any) -> Section:
     place = {"host": "localhost", "port": router.ports["net"], "sslProfile": "p", "saslMechanisms": "EXTERNAL"}
     return "connector", {"name": "out", "role": role, **place, **attributes}
 
@@ -52,10 +52,10 @@ def test_member_joins_and_client_certificate_is_refused(start: Start, made: Pki,
         "allowedRouters of listener 'net' does not name it"
     )
     b = start(member(made, "B", "B", to(a)))
-    View(a).wait_nodes(B=1)
-    View(b).wait_nodes(A=1)
-    assert set(View(intruder).nodes()) == {"I"}
-    assert set(View(a).nodes()) == {"A", "B"}
+    RouterView(a).wait_nodes(B=1)
+    RouterView(b).wait_nodes(A=1)
+    assert set(RouterView(intruder).nodes()) == {"I"}
+    assert set(RouterView(a).nodes()) == {"A", "B"}
 
 
 @pytest.mark.parametrize("role", ["inter-router", "edge"])
@@ -72,7 +72,7 @@ def test_member_with_foreign_router_id_is_refused(start: Start, made: Pki) -> No
     a = start(member(made, "A", "A", entry(allowedRouters="CN=B => B | CN=C => C")))
     start(member(made, "B", "C", to(a)))
     a.wait_log(r"Router 'B' \(CN=C\) from \S+ may not join")
-    assert set(View(a).nodes()) == {"A"}
+    assert set(RouterView(a).nodes()) == {"A"}
 
 
 def test_connector_to_unlisted_router_closes(start: Start, made: Pki) -> None:
@@ -80,8 +80,8 @@ def test_connector_to_unlisted_router_closes(start: Start, made: Pki) -> None:
     b = start(member(made, "B", "B", to(a, allowedRouters="CN=X => A")))
     b.wait_log(r"Router 'A' \(CN=A\) from localhost:\d+ may not join: allowedRouters of connector 'out'")
     c = start(member(made, "C", "C", to(a, allowedRouters="CN=A => A")))
-    View(c).wait_nodes(A=1)
-    assert set(View(b).nodes()) == {"B"}
+    RouterView(c).wait_nodes(A=1)
+    assert set(RouterView(b).nodes()) == {"B"}
 
 
 def test_edge_listener_lists_allowed_edge_routers(start: Start, made: Pki) -> None:
@@ -97,11 +97,11 @@ def test_reloaded_list_applies_to_new_connections(start: Start, made: Pki) -> No
     sections = member(made, "A", "A", entry(allowedRouters="CN=B"))
     a = start(sections)
     b = start(member(made, "B", "B", to(a)))
-    View(b).wait_nodes(A=1)
+    RouterView(b).wait_nodes(A=1)
     c = start(member(made, "C", "C", to(a)))
     a.wait_log(r"Router 'C' \(CN=C\) from \S+ may not join")
     a.configure(member(made, "A", "A", entry(allowedRouters="CN=B|CN=C")))
     with AmqpPeer.opened(a.port) as peer:
         Management(peer).call("RELOAD")
-    View(c).wait_nodes(A=1, B=2)
+    RouterView(c).wait_nodes(A=1, B=2)
     assert len([line for line in b.log.splitlines() if "Connection Opened: dir=out" in line]) == 1, "it has stayed"

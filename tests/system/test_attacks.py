@@ -6,8 +6,8 @@ import pytest
 
 from loadtests.attacks.plays import ATTACKS
 from tests.system.attacks import MEMORY_MOST, SECTIONS, play
-from tests.system.bystanders.site import BystanderSite
-from tests.system.router import Router
+from tests.system.bystanders.harness import BystanderHarness
+from tests.system.router import RouterProcess
 
 __all__ = ["MEMORY_MOST", "SECTIONS"]
 
@@ -18,5 +18,5 @@ NEIGHBOUR = "inter-router"
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_attack_leaves_bystanders_undisturbed(router: Router, bystanders: BystanderSite, name: str) -> None:
+def test_attack_leaves_bystanders_undisturbed(router: RouterProcess, bystanders: BystanderHarness, name: str) -> None:
     play(router, bystanders, name)

@@ -22,8 +22,8 @@ from tests.peer.pki import CLIENT, Pki, pki
 from tests.system import tools
 from tests.system.fixtures import Start
 from tests.system.http import WEB, scrape
-from tests.system.network import View, interior, ports
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.network import RouterView, interior, ports
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 from tests.system.test_sasl import plain, write_users
 from tests.system.tokens import ISSUER, issuer, open_with, token
 
@@ -107,7 +107,7 @@ def dial(peers: list[AmqpPeer]) -> Callable[..., AmqpPeer]:
 Dial = Callable[..., AmqpPeer]
 
 
-def manage(audited: AuditedRouter, *words: str) -> tools.Done:
+def manage(audited: AuditedRouter, *words: str) -> tools.ToolResult:
     return tools.run("manage", audited.router.ports[""], *words)
 
 
@@ -341,7 +341,7 @@ def test_request_via_router_connection_names_its_origin(tmp_path: Path, start: S
     (port,) = ports(1)
     audited = AuditedRouter(tmp_path, start, lambda folder: interior("A", port))
     other = start(interior("B", to=[port]))
-    View(other).wait_nodes(A=1)
+    RouterView(other).wait_nodes(A=1)
     peers.append(AmqpPeer.opened(other.port))
     Management(peers[-1], "_topo/0/A/$management").create("router.config.address", "mine", prefix="mine")
     line = audited.one("management.change")
@@ -535,7 +535,7 @@ def test_full_log_with_refuse_denies_changes(tmp_path: Path, disk: Path, start: 
 
 
 def test_router_without_audit_has_no_file(tmp_path: Path, start: Start, peers: list[AmqpPeer]) -> None:
-    router: Router = start([listener(), WEB])
+    router: RouterProcess = start([listener(), WEB])
     peers.append(AmqpPeer.opened(router.ports[""]))
     assert scrape(router.ports["web"]).sum("sluice_audit_lines_total") == 0
     assert not list(tmp_path.rglob("audit*"))

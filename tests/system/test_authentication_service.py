@@ -14,7 +14,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Array, Map, Symbol
 from tests.system.fixtures import Start
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.adversarial
 class AuthServiceRouter:
     """A router, its authentication service, and clients that log in."""
 
-    def __init__(self, router: Router, service: ScriptedBroker, peers: list[AmqpPeer]) -> None:
+    def __init__(self, router: RouterProcess, service: ScriptedBroker, peers: list[AmqpPeer]) -> None:
         self.router = router
         self.service = service
         self.peers = peers

@@ -15,7 +15,7 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -52,14 +52,14 @@ def sections(services: Mapping[str, tuple[ScriptedBroker, Mapping[str, Any] | No
     return found
 
 
-def begin(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> AmqpPeer:
+def begin(router: RouterProcess, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> AmqpPeer:
     peer = AmqpPeer(router.ports[name])
     peers.append(peer)
     peer.raw(SASL_HEADER)
     return peer
 
 
-def log_in(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> ssl.SSLSocket:
+def log_in(router: RouterProcess, name: str, service: ScriptedBroker, peers: list[AmqpPeer]) -> ssl.SSLSocket:
     """Log a client in, and return the service's end of the router's connection."""
     peer = begin(router, name, service, peers)
     container = service.accept()
@@ -84,7 +84,12 @@ def log_in(router: Router, name: str, service: ScriptedBroker, peers: list[AmqpP
 
 
 def expect_refusal(
-    router: Router, name: str, service: ScriptedBroker, peers: list[AmqpPeer], reason: str, handshake: bool = True
+    router: RouterProcess,
+    name: str,
+    service: ScriptedBroker,
+    peers: list[AmqpPeer],
+    reason: str,
+    handshake: bool = True,
 ) -> None:
     """Log in without success: the service receives nothing, and the client gets only a negative outcome.
 

@@ -18,7 +18,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import ULong
 from tests.system.fixtures import Start, bodies
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -38,7 +38,7 @@ def auto_link(direction: str, address: str = "q.1", **attributes: Any) -> Sectio
 class AutoLinkRouter:
     """A router with a listener for brokers, and a management client."""
 
-    def __init__(self, router: Router, containers: list[Container]) -> None:
+    def __init__(self, router: RouterProcess, containers: list[Container]) -> None:
         self.router = router
         self.containers = containers
         self.port = router.ports["clients"]

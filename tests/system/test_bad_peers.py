@@ -16,9 +16,9 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Described, Raw, ULong
 from tests.peer.wire import PeerError, StreamEnd
-from tests.system.bystanders.site import without_bystanders
+from tests.system.bystanders.harness import without_bystanders
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -155,7 +155,7 @@ def test_window_violation_ends_session_or_connection(connect: Connect, fresh: Fr
         return  # the router closed or stopped reading: both bound memory
 
 
-def test_receiver_that_never_reads_costs_bounded_memory(connect: Connect, router: Router, fresh: Fresh) -> None:
+def test_receiver_that_never_reads_costs_bounded_memory(connect: Connect, router: RouterProcess, fresh: Fresh) -> None:
     """Deliveries held for a receiver that grants credit and never reads are limited, and other clients are served."""
     address = fresh()
     deaf = AmqpPeer.opened(router.port, receive_buffer=4096)
@@ -174,7 +174,7 @@ def test_receiver_that_never_reads_costs_bounded_memory(connect: Connect, router
     deaf.drop(reset=True)
 
 
-def test_flow_requests_without_reading_cost_bounded_memory(connect: Connect, router: Router) -> None:
+def test_flow_requests_without_reading_cost_bounded_memory(connect: Connect, router: RouterProcess) -> None:
     """If replies to flows are not read, the router stops reading instead of queueing all of them."""
     peer = connect()
     asks = frame_octets(
@@ -192,7 +192,9 @@ def test_flow_requests_without_reading_cost_bounded_memory(connect: Connect, rou
     peer.drop(reset=True)
 
 
-def test_endless_stream_without_credit_costs_bounded_memory(connect: Connect, router: Router, fresh: Fresh) -> None:
+def test_endless_stream_without_credit_costs_bounded_memory(
+    connect: Connect, router: RouterProcess, fresh: Fresh
+) -> None:
     """A never-ending delivery without credit stays within memory limits (routing-semantics.md S-3, improved)."""
     sender, _receiver = pair(connect, fresh(), credit=0)
     before = router.memory()
@@ -244,7 +246,7 @@ def test_half_closed_connection_is_closed(connect: Connect, fresh: Fresh) -> Non
     receiver.peer.expect_end()
 
 
-def test_connection_storm_is_survived(router: Router) -> None:
+def test_connection_storm_is_survived(router: RouterProcess) -> None:
     """Hundreds of connections are opened and dropped from parallel threads."""
 
     def storm(failures: list[BaseException]) -> None:

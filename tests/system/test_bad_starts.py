@@ -10,7 +10,7 @@ import pytest
 
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
-from tests.system.router import Router, command, free_port, listener, render
+from tests.system.router import RouterProcess, command, free_port, listener, render
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def taken() -> Iterator[int]:
 
 def expect_failed_start(directory: Path, text: str) -> str:
     """Start with this configuration, and return the log of the failed start: exit code 1, nothing left."""
-    router = Router(directory, [], text=text)
+    router = RouterProcess(directory, [], text=text)
     router.spawn()
     try:
         code = router.wait_exit(30)
@@ -122,7 +122,7 @@ def test_missing_file_fails_start(tmp_path: Path) -> None:
         text=True,
         timeout=30,
         check=False,
-        env=Router(tmp_path, []).environment(),
+        env=RouterProcess(tmp_path, []).environment(),
     )
     assert found.returncode == 1
     assert "none.conf" in found.stderr or "could not be opened" in found.stderr
@@ -131,7 +131,7 @@ def test_missing_file_fails_start(tmp_path: Path) -> None:
 
 def test_configuration_without_listener_starts(tmp_path: Path) -> None:
     """A router section without listener is valid. Without the section the router would use the default port."""
-    router = Router(tmp_path, [], text="# nothing\n\nrouter {\n    id: Q\n    workerThreads: 1\n}\n")
+    router = RouterProcess(tmp_path, [], text="# nothing\n\nrouter {\n    id: Q\n    workerThreads: 1\n}\n")
     router.spawn()
     try:
         router.wait_log(r"Operational")
@@ -149,7 +149,7 @@ def test_unreadable_file_fails_start(tmp_path: Path) -> None:
         text=True,
         timeout=30,
         check=False,
-        env=Router(tmp_path / "sluice.conf", []).environment(),
+        env=RouterProcess(tmp_path / "sluice.conf", []).environment(),
     )
     assert found.returncode == 1
     assert "Traceback" not in found.stderr

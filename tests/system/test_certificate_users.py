@@ -14,8 +14,8 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import View
-from tests.system.router import Router, Section, listener
+from tests.system.network import RouterView
+from tests.system.router import RouterProcess, Section, listener
 
 Client = Callable[..., AmqpPeer]
 
@@ -54,7 +54,7 @@ def secure(made: Pki, own: Issued | None = None, **attributes: Any) -> list[Sect
 def client(made: Pki, peers: list[AmqpPeer]) -> Client:
     """Return client(router, subject), which opens a peer that has logged in by a certificate with that subject."""
 
-    def connected(router: Router, subject: str) -> AmqpPeer:
+    def connected(router: RouterProcess, subject: str) -> AmqpPeer:
         plain = socket.create_connection(("127.0.0.1", router.ports["secure"]), timeout=10)
         context = made.context(issued(made, subject))
         peer = AmqpPeer(context.wrap_socket(plain, server_hostname="localhost"))
@@ -118,4 +118,4 @@ def test_allowed_routers_are_named_in_rfc_2253_form(start: Start, made: Pki) -> 
         profile = secure(made, issued(made, subject))[0]
         start([("router", {"mode": "interior", "id": router_id}), listener(), profile, connector])
     a.wait_log(r"Router 'C' \(UID=7,CN=u,O=Org\) from \S+ may not join")
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)

@@ -21,7 +21,7 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, SwappableCertificate, pki
 from tests.peer.wire import PeerError
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, free_port, listener
+from tests.system.router import RouterProcess, Section, free_port, listener
 
 SPIFFE = "spiffe://net.example/shop"
 REVOKED = ("amqp:unauthorized-access", "the certificate of this connection has been revoked")
@@ -43,7 +43,7 @@ def mutual(**attributes: Any) -> Section:
     return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
 
 
-def opened(router: Router, made: Pki, client: Issued) -> AmqpPeer:
+def opened(router: RouterProcess, made: Pki, client: Issued) -> AmqpPeer:
     """Open a client connection that logs in by its certificate."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
     peer = AmqpPeer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
@@ -55,7 +55,7 @@ def opened(router: Router, made: Pki, client: Issued) -> AmqpPeer:
     return peer
 
 
-def users(router: Router) -> list[str | None]:
+def users(router: RouterProcess) -> list[str | None]:
     """Return the users of connections authenticated by EXTERNAL."""
     with AmqpPeer.opened(router.port) as peer:
         return [row["user"] for row in Management(peer).query("connection") if row["sasl"] == "EXTERNAL"]
@@ -234,7 +234,7 @@ def test_revoked_connection_closes_after_setting_changes(start: Start, made: Pki
         assert peer.expect_close() == REVOKED
 
 
-def get(router: Router, made: Pki, client: Issued) -> bytes:
+def get(router: RouterProcess, made: Pki, client: Issued) -> bytes:
     """Return the response to a health request to a router."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["https"]), timeout=10)
     with made.context(client).wrap_socket(dialled, server_hostname="localhost") as secured:

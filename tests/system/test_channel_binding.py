@@ -20,7 +20,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 BOUND = ["SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS"]
 NO_EXTENDED_MASTER_SECRET = 1  # SSL_OP_NO_EXTENDED_MASTER_SECRET of OpenSSL
@@ -38,7 +38,7 @@ def profile(made: Pki, **attributes: object) -> Section:
 
 
 @pytest.fixture
-def server(start: Start, made: Pki, tmp_path: Path) -> Router:
+def server(start: Start, made: Pki, tmp_path: Path) -> RouterProcess:
     """Start a router with listeners over TLS: `all`, `bound` (binding only), `unbound`; and a plain one."""
     users = Users({}, b"k" * 32).with_user("guest", [make(name, "secret", 4096) for name in SCRAM])
     (tmp_path / "users").write_text(users.text())
@@ -58,7 +58,7 @@ def server(start: Start, made: Pki, tmp_path: Path) -> Router:
 
 
 def secured(
-    server: Router, made: Pki, name: str, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, options: int = 0
+    server: RouterProcess, made: Pki, name: str, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, options: int = 0
 ) -> AmqpPeer:
     context = made.context()
     context.maximum_version = version
@@ -72,7 +72,7 @@ def offered(peer: AmqpPeer) -> list[str]:
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
 
-def test_binding_mechanisms_are_offered_over_tls_only(server: Router, made: Pki) -> None:
+def test_binding_mechanisms_are_offered_over_tls_only(server: RouterProcess, made: Pki) -> None:
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         with secured(server, made, "all", version) as peer:
             assert offered(peer) == [*BOUND, *SCRAM, "PLAIN"]
@@ -95,7 +95,7 @@ def test_binding_mechanisms_are_offered_over_tls_only(server: Router, made: Pki)
     ],
 )
 def test_client_with_wrong_binding_flag_is_refused(
-    server: Router, made: Pki, mechanism: str, change: tuple[bytes, bytes], reason: str
+    server: RouterProcess, made: Pki, mechanism: str, change: tuple[bytes, bytes], reason: str
 ) -> None:
     first = ScramClient("SCRAM-SHA-256", "guest", "secret").response.replace(*change, 1)
     with secured(server, made, "all") as peer:
@@ -105,7 +105,7 @@ def test_client_with_wrong_binding_flag_is_refused(
     server.wait_log(reason)
 
 
-def connector(server: Router, port: int, made: Pki, **attributes: object) -> list[Section]:
+def connector(server: RouterProcess, port: int, made: Pki, **attributes: object) -> list[Section]:
     place = {"host": "localhost", "port": port, "sslProfile": "p", "role": "route-container"}
     login = {"saslUsername": "guest", "saslPassword": "pass:secret"}
     return [profile(made), ("connector", {**place, **login, **attributes}), listener()]
@@ -124,7 +124,13 @@ def connector(server: Router, port: int, made: Pki, **attributes: object) -> lis
     ],
 )
 def test_connector_uses_offered_channel_binding(
-    start: Start, server: Router, made: Pki, name: str, version: str, attributes: dict[str, object], mechanism: str
+    start: Start,
+    server: RouterProcess,
+    made: Pki,
+    name: str,
+    version: str,
+    attributes: dict[str, object],
+    mechanism: str,
 ) -> None:
     _, *rest = connector(server, server.ports[name], made, **attributes)
     client = start([profile(made, protocols=version), *rest])
@@ -174,7 +180,7 @@ def _pump(source: ssl.SSLSocket, sink: ssl.SSLSocket, change: tuple[bytes, bytes
 
 
 @contextmanager
-def intercepted(made: Pki, server: Router, name: str, change: tuple[bytes, bytes] | None) -> Iterator[int]:
+def intercepted(made: Pki, server: RouterProcess, name: str, change: tuple[bytes, bytes] | None) -> Iterator[int]:
     between = TlsInterceptor(made, server.ports[name], change)
     yield between.port
     between.close()
@@ -189,7 +195,7 @@ def intercepted(made: Pki, server: Router, name: str, change: tuple[bytes, bytes
     ],
 )
 def test_interceptor_with_trusted_certificate_is_detected(
-    start: Start, server: Router, made: Pki, name: str, change: tuple[bytes, bytes] | None, reason: str | None
+    start: Start, server: RouterProcess, made: Pki, name: str, change: tuple[bytes, bytes] | None, reason: str | None
 ) -> None:
     """The last case shows that the attack succeeds without binding."""
     with intercepted(made, server, name, change) as port:

@@ -7,12 +7,12 @@ import pytest
 from router.client import Accepted, Backoff, LinkDetachedError, Message, Released, aconnect, connect
 from router.client.blocking import SyncReceiver, SyncSender
 from tests.system.fixtures import Fresh, Start
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 
 PATIENCE = 20.0
 
 
-def test_messages_between_two_clients_arrive(router: Router, fresh: Fresh) -> None:
+def test_messages_between_two_clients_arrive(router: RouterProcess, fresh: Fresh) -> None:
     """Each client has its own connection, so that with three workers deliveries cross them."""
     url, address = f"amqp://127.0.0.1:{router.port}", fresh()
     large = b"x" * 1_000_000
@@ -32,7 +32,7 @@ def test_messages_between_two_clients_arrive(router: Router, fresh: Fresh) -> No
         assert receiver.receive(timeout=PATIENCE).octets == large
 
 
-def test_message_without_consumer_is_released(router: Router, fresh: Fresh) -> None:
+def test_message_without_consumer_is_released(router: RouterProcess, fresh: Fresh) -> None:
     with connect(f"127.0.0.1:{router.port}", timeout=PATIENCE) as connection:
         sender = connection.sender(None)
         assert sender.send(Message("x", to=fresh()), timeout=PATIENCE) == Released()
@@ -40,7 +40,7 @@ def test_message_without_consumer_is_released(router: Router, fresh: Fresh) -> N
             connection.sender("unavailable.x", timeout=PATIENCE)
 
 
-def test_request_with_dynamic_reply_address_is_answered(router: Router, fresh: Fresh) -> None:
+def test_request_with_dynamic_reply_address_is_answered(router: RouterProcess, fresh: Fresh) -> None:
     """Server and client are two tasks of one connection; the client's address is dynamic."""
     address = fresh()
 

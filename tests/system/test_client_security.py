@@ -14,7 +14,7 @@ from router.sasl.scram import ScramClient
 from router.sasl.verifiers import BOUND_MECHANISMS
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section
+from tests.system.router import RouterProcess, Section
 from tests.system.secured import PASSWORD, SCRAM, USER, logins, sections, token
 
 PATIENCE = 20.0
@@ -27,21 +27,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture(scope="module")
-def _router(tmp_path_factory: pytest.TempPathFactory, made: Pki) -> Iterator[Router]:
+def _router(tmp_path_factory: pytest.TempPathFactory, made: Pki) -> Iterator[RouterProcess]:
     folder = tmp_path_factory.mktemp("secured")
-    router = Router(folder, sections(folder, made), 3)
+    router = RouterProcess(folder, sections(folder, made), 3)
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture
-def router(_router: Router, request: pytest.FixtureRequest) -> Router:
+def router(_router: RouterProcess, request: pytest.FixtureRequest) -> RouterProcess:
     request.node.routers = [_router]
     return _router
 
 
-def url(router: Router, name: str, user: str = "") -> str:
+def url(router: RouterProcess, name: str, user: str = "") -> str:
     return f"amqps://{user}localhost:{router.ports[name]}"
 
 
@@ -65,7 +65,7 @@ LOGIN_CASES = [
 
 @pytest.mark.parametrize(("name", "options", "seen"), LOGIN_CASES)
 def test_mechanism_of_each_listener_logs_in(
-    router: Router, made: Pki, name: str, options: dict[str, Any], seen: tuple[str, str]
+    router: RouterProcess, made: Pki, name: str, options: dict[str, Any], seen: tuple[str, str]
 ) -> None:
     where = url(router, name)
     with connect(where, timeout=PATIENCE, container="c", tls=trusting(made), **options):
@@ -78,7 +78,7 @@ def test_mechanism_of_each_listener_logs_in(
     asyncio.run(main())
 
 
-def test_user_and_password_in_url_are_used(router: Router, made: Pki) -> None:
+def test_user_and_password_in_url_are_used(router: RouterProcess, made: Pki) -> None:
     where = url(router, "people", f"{USER}:{PASSWORD}@")
     with connect(where, timeout=PATIENCE, container="u", tls=trusting(made)):
         assert logins(router)["u"] == (USER, SCRAM[0], True)
@@ -89,7 +89,7 @@ def test_user_and_password_in_url_are_used(router: Router, made: Pki) -> None:
         assert logins(router)["b"] == (USER, "PLAIN", False)
 
 
-def test_client_certificate_logs_in(router: Router, made: Pki) -> None:
+def test_client_certificate_logs_in(router: RouterProcess, made: Pki) -> None:
     """The key may have a password. Without certificate the router refuses the client, and the error says so."""
     where = url(router, "certificates")
     locked = trusting(made, certificate=made.server.certificate, key=made.locked_key(), password=KEY_PASSWORD)
@@ -113,7 +113,9 @@ def test_client_certificate_logs_in(router: Router, made: Pki) -> None:
         ("anybody", {"login": LOGIN}, "the peer offers ANONYMOUS"),
     ],
 )
-def test_refused_login_is_not_retried(router: Router, made: Pki, name: str, options: dict[str, Any], text: str) -> None:
+def test_refused_login_is_not_retried(
+    router: RouterProcess, made: Pki, name: str, options: dict[str, Any], text: str
+) -> None:
     """A failed login would fail again, so there is no retry."""
     again = Backoff(first=0.01)
     with pytest.raises(ConnectionFailedError, match=text) as caught:
@@ -127,7 +129,9 @@ def test_refused_login_is_not_retried(router: Router, made: Pki, name: str, opti
     asyncio.run(main())
 
 
-def test_server_certificate_is_verified(router: Router, made: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_server_certificate_is_verified(
+    router: RouterProcess, made: Pki, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     others = pki(tmp_path_factory.getbasetemp(), "others")
     cases = [
         (url(router, "anybody"), Tls(ca_file=others.trusted), "is not trusted: "),
@@ -153,7 +157,7 @@ def test_server_certificate_is_verified(router: Router, made: Pki, tmp_path_fact
         assert connection.remote["container"]
 
 
-def test_messages_over_tls_arrive(router: Router, made: Pki) -> None:
+def test_messages_over_tls_arrive(router: RouterProcess, made: Pki) -> None:
     """Small messages and one of many TLS records."""
     options: dict[str, Any] = {"timeout": PATIENCE, "login": LOGIN, "tls": trusting(made)}
     large = b"x" * 3_000_000
@@ -181,7 +185,7 @@ def test_messages_over_tls_arrive(router: Router, made: Pki) -> None:
 
 
 def test_scram_computation_does_not_block_event_loop(
-    router: Router, made: Pki, monkeypatch: pytest.MonkeyPatch
+    router: RouterProcess, made: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server may ask for millions of iterations, which are computed outside of the event loop."""
     computing, may_end = threading.Event(), threading.Event()
@@ -208,7 +212,7 @@ def test_scram_computation_does_not_block_event_loop(
     asyncio.run(main())
 
 
-def on_ports_of(first: Router, given: list[Section]) -> list[Section]:
+def on_ports_of(first: RouterProcess, given: list[Section]) -> list[Section]:
     """Return the sections for another router on the same ports."""
     return [
         (kind, {**more, "port": first.ports[more.get("name", "")]} if kind == "listener" else more)

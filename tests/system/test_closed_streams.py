@@ -13,7 +13,7 @@ import pytest
 
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import pass_one
-from tests.system.router import ROOT, Router, free_port, poll, render
+from tests.system.router import ROOT, RouterProcess, free_port, poll, render
 from tests.system.test_sasl import write_users
 
 BIN = ROOT / ".venv" / "bin"
@@ -149,7 +149,7 @@ def run(closed: str, name: str, *words: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(shell(closed, words_of(name, *words)), capture_output=True, text=True, timeout=60)
 
 
-def test_tool_with_lost_output_names_reason(router: Router, tmp_path: Path) -> None:
+def test_tool_with_lost_output_names_reason(router: RouterProcess, tmp_path: Path) -> None:
     config = tmp_path / "c.conf"
     config.write_text(render([("router", {"id": "X"})]))
     bus = ("-b", f"127.0.0.1:{router.port}")
@@ -174,7 +174,7 @@ def test_help_without_output_has_no_traceback(words: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) in ((0, ""), (1, "standard output: Bad file descriptor\n"))
 
 
-def test_tool_with_unused_closed_streams_works(router: Router, tmp_path: Path) -> None:
+def test_tool_with_unused_closed_streams_works(router: RouterProcess, tmp_path: Path) -> None:
     users = tmp_path / "users"
     made = subprocess.run(
         shell(">&- 2>&-", words_of("sluice", "passwd", "--iterations", "4096", str(users), "alice")),
@@ -189,7 +189,7 @@ def test_tool_with_unused_closed_streams_works(router: Router, tmp_path: Path) -
     assert "Router Statistics" in done.stdout
 
 
-def test_tool_without_needed_input_names_reason(router: Router, tmp_path: Path) -> None:
+def test_tool_without_needed_input_names_reason(router: RouterProcess, tmp_path: Path) -> None:
     done = run("<&-", "sluice", "passwd", str(tmp_path / "users"), "alice")
     assert (done.returncode, done.stderr) == (1, "sluice passwd: the password cannot be read: Bad file descriptor\n")
     done = run("<&-", "qdmanage", "-b", f"127.0.0.1:{router.port}", "create", "--stdin")

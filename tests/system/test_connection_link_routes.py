@@ -11,7 +11,7 @@ from tests.peer.management import PREFIX, Management, ManagementStatusError
 from tests.peer.peer import PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 from tests.system.test_link_routes import LOST, attached, receiving, sending
 
 KIND = "router.connection.linkRoute"
@@ -21,7 +21,7 @@ MAX_WORKERS = 3  # maximum number of workers: of as many connections, each worke
 class LinkRouteCreator:
     """A container that creates link routes for its own connection."""
 
-    def __init__(self, router: Router, container_id: str) -> None:
+    def __init__(self, router: RouterProcess, container_id: str) -> None:
         self.peer = RouteContainer.connected(router.port, container_id)
         self.management = Management(self.peer)
         self.peer.own = len(self.peer.sessions)
@@ -38,7 +38,7 @@ def fresh_name(fresh: Fresh) -> str:
     return fresh("con").replace("/", "-")
 
 
-def test_client_links_reach_creating_connection(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_client_links_reach_creating_connection(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     for _ in range(MAX_WORKERS):
         name = fresh_name(fresh)
         creator = LinkRouteCreator(router, name)
@@ -57,7 +57,7 @@ def test_client_links_reach_creating_connection(router: Router, connect: Connect
         creator.peer.close()
 
 
-def test_link_route_is_visible_to_its_connection_only(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_link_route_is_visible_to_its_connection_only(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     name = fresh_name(fresh)
     first, *others = (LinkRouteCreator(router, name) for _ in range(MAX_WORKERS + 1))
     row = first.create(f"{name}.#", "in", "mine")
@@ -79,7 +79,7 @@ def test_link_route_is_visible_to_its_connection_only(router: Router, connect: C
         each.peer.close()
 
 
-def test_closed_connection_deletes_its_link_routes(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_closed_connection_deletes_its_link_routes(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     name = fresh_name(fresh)
     for number in range(MAX_WORKERS):
         creator = LinkRouteCreator(router, name)
@@ -97,7 +97,7 @@ def test_closed_connection_deletes_its_link_routes(router: Router, connect: Conn
     last.peer.close()
 
 
-def test_connections_with_one_prefix_take_turns(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_connections_with_one_prefix_take_turns(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     name = fresh_name(fresh)
     both = [LinkRouteCreator(router, name), LinkRouteCreator(router, name)]
     for creator in both:

@@ -22,7 +22,7 @@ from tests.peer.management import Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -35,7 +35,7 @@ CONNECTOR = "connector"
 class ConnectorRouter:
     """A router with a management client."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: RouterProcess) -> None:
         self.router = router
         self.peer = AmqpPeer.opened(next(iter(router.ports.values())))
         self.management = Management(self.peer)

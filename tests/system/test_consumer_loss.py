@@ -7,7 +7,7 @@ import pytest
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import PeerReceiver
-from tests.system.fixtures import Connect, Fresh, pair, pass_one, table_known
+from tests.system.fixtures import Connect, Fresh, pair, pass_one, wait_address_table
 
 pytestmark = pytest.mark.adversarial
 
@@ -92,7 +92,7 @@ def test_consumer_loss_spares_other_consumers(connect: Connect, fresh: Fresh) ->
         delivery.settle()
     names = [sender.outcome(number).name for number in numbers]
     assert names == ["modified", "accepted"] * 3
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     pass_one(sender, staying, "after")
 
 

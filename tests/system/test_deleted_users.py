@@ -14,7 +14,7 @@ from tests.peer.frames import AMQP_HEADER
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 DELETED = ("amqp:unauthorized-access", "the user of this connection has been deleted")
 
@@ -37,7 +37,7 @@ def sections(path: Path, **attributes: str) -> list[Section]:
     ]
 
 
-def logged_in(router: Router, name: str, client: str = "people") -> AmqpPeer:
+def logged_in(router: RouterProcess, name: str, client: str = "people") -> AmqpPeer:
     """Open a client connection that logs in by password."""
     peer = AmqpPeer(router.ports[client])
     assert peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0
@@ -97,7 +97,7 @@ def test_broken_file_and_lost_process_close_nothing(start: Start, tmp_path: Path
         assert peer.expect_close() == DELETED
 
 
-def wait_login(router: Router, name: str) -> None:
+def wait_login(router: RouterProcess, name: str) -> None:
     """Wait until a user can log in."""
 
     def try_once() -> bool:
@@ -107,6 +107,6 @@ def wait_login(router: Router, name: str) -> None:
     poll(try_once, f"{name} can log in")
 
 
-def authentication_process(router: Router) -> int:
+def authentication_process(router: RouterProcess) -> int:
     (found,) = (each.pid for each in router.family() if "sluice: authentication" in " ".join(each.cmdline()))
     return found

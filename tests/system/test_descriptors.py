@@ -21,7 +21,7 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerError
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 from tests.system.test_process_rights import users
 
 #: Range of free descriptors, from FREE to -TAKEN (below the number in use). Processes that end meanwhile return some,
@@ -69,7 +69,7 @@ class DescriptorScenario:
             ("connector", {"host": "127.0.0.1", "port": broker.getsockname()[1], "name": "broker"}),
             ("telemetry", {"path": tmp_path / "telemetry", "interval": 1, "fileSeconds": 1}),
         ]
-        self.router: Router = start(self.sections, 2)
+        self.router: RouterProcess = start(self.sections, 2)
         self.broker = broker
         self.clients: list[socket.socket] = []
 
@@ -149,11 +149,11 @@ class DescriptorScenario:
         return bool(select.select([self.broker], [], [], 0)[0])
 
 
-def workers(router: Router) -> list[int]:
+def workers(router: RouterProcess) -> list[int]:
     return pids_with_title(router, "sluice: worker")
 
 
-def pids_with_title(router: Router, title: str) -> list[int]:
+def pids_with_title(router: RouterProcess, title: str) -> list[int]:
     found = []
     for each in router.family():
         with suppress(psutil.NoSuchProcess):

@@ -15,10 +15,10 @@ from tests.peer.management import PREFIX, Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
-from tests.system.bystanders.site import clients_sections
-from tests.system.edges import BROKERS, Site, edge, with_edges
+from tests.system.bystanders.harness import clients_sections
+from tests.system.edges import BROKERS, EdgeNetwork, edge, with_edges
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, poll
 from tests.system.tools import run
 
 pytestmark = pytest.mark.adversarial
@@ -41,11 +41,13 @@ ROUTE: list[Section] = [
 
 
 @pytest.fixture(scope="module")
-def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = Site()
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeNetwork]:
+    created = EdgeNetwork()
 
-    def start(name: str, sections: list[Section]) -> Router:
-        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+    def start(name: str, sections: list[Section]) -> RouterProcess:
+        router = created.routers[name] = RouterProcess(
+            tmp_path_factory.mktemp(f"router{name}-"), sections, request.param
+        )
         router.start()
         return router
 
@@ -55,15 +57,15 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         start("E", [*edge("E", a), *EXTRA, *clients_sections()])
         route: Section = "linkRoute", {"prefix": "elr", "direction": "in", "containerId": "broker"}
         start("F", [*edge("F", b), *EXTRA, route, *clients_sections()])
-        site.ready("E", "F")
-        site.attend("E", "F")
-        yield site
+        created.wait_reached("E", "F")
+        created.start_bystanders("E", "F")
+        yield created
     finally:
-        site.stop()
+        created.stop()
 
 
 @pytest.fixture
-def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def network(_network: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[EdgeNetwork]:
     """Yield the routers A, B, E and F, shared by a test module."""
     request.node.routers = list(_network.routers.values())
     yield _network
@@ -76,7 +78,7 @@ PLACES = [("E", "E"), ("E", "A"), ("A", "E"), ("E", "B"), ("B", "E"), ("E", "F")
 
 @pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/"])
-def test_messages_to_remote_consumer_arrive_once(network: Site, into: str, out: str, prefix: str) -> None:
+def test_messages_to_remote_consumer_arrive_once(network: EdgeNetwork, into: str, out: str, prefix: str) -> None:
     address = network.fresh(prefix)
     receiver = network.connect(out).receiver(address, 100)
     sender = network.connect(into).sender(address, credit=False)
@@ -90,19 +92,19 @@ def test_messages_to_remote_consumer_arrive_once(network: Site, into: str, out: 
 
 
 @pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
-def test_anonymous_sender_reaches_remote_consumer(network: Site, into: str, out: str) -> None:
+def test_anonymous_sender_reaches_remote_consumer(network: EdgeNetwork, into: str, out: str) -> None:
     address = network.fresh("balanced/")
     receiver = network.connect(out).receiver(address, 10)
     peer = network.connect(into)
     sender = peer.sender()
-    network.known(peer, address)
+    network.wait_reachable(peer, address)
     number = sender.send(message.message("x", to=address))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
 
 
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
-def test_multicast_message_reaches_each_consumer_once(network: Site, anonymous: bool) -> None:
+def test_multicast_message_reaches_each_consumer_once(network: EdgeNetwork, anonymous: bool) -> None:
     address = network.fresh("multicast/")
     receivers = [network.connect(name).receiver(address, 10) for name in "EEFAB"]
     network.view("A").wait_remote(f"M0{address}", "B")
@@ -124,7 +126,7 @@ def test_multicast_message_reaches_each_consumer_once(network: Site, anonymous: 
         assert len(receiver.deliveries) == 4
 
 
-def test_credit_comes_with_consumer_and_its_loss_releases_messages(network: Site) -> None:
+def test_credit_comes_with_consumer_and_its_loss_releases_messages(network: EdgeNetwork) -> None:
     address = network.fresh("balanced/")
     sender = network.connect("E").sender(address, credit=False)
     sender.session.peer.barrier()
@@ -137,7 +139,7 @@ def test_credit_comes_with_consumer_and_its_loss_releases_messages(network: Site
     assert sender.outcome(number).name == "released"
 
 
-def test_interior_counts_edge_router_as_one_consumer(network: Site) -> None:
+def test_interior_counts_edge_router_as_one_consumer(network: EdgeNetwork) -> None:
     address = network.fresh("balanced/")
     first, second = (network.connect("E").receiver(address, 1) for _ in range(2))
     network.view("A").wait_consumers(f"M0{address}", 1)
@@ -146,7 +148,7 @@ def test_interior_counts_edge_router_as_one_consumer(network: Site) -> None:
     network.view("A").wait_consumers(f"M0{address}", 0)
 
 
-def test_deliveries_from_edge_are_counted_separately(network: Site) -> None:
+def test_deliveries_from_edge_are_counted_separately(network: EdgeNetwork) -> None:
     name = "deliveriesIngressEdge"
 
     def counted() -> list[int]:
@@ -165,7 +167,7 @@ def test_deliveries_from_edge_are_counted_separately(network: Site) -> None:
     assert [each >= MANY for each in crossed] == [False, True, False, True], crossed
 
 
-def test_requests_from_each_router_are_answered(network: Site) -> None:
+def test_requests_from_each_router_are_answered(network: EdgeNetwork) -> None:
     server = network.connect("F")
     address = network.fresh("balanced/")
     requests = server.receiver(address, 10)
@@ -184,7 +186,7 @@ def test_requests_from_each_router_are_answered(network: Site) -> None:
         assert message.body(replies.next().payload) == "answer"
 
 
-def test_management_works_to_and_from_edge_routers(network: Site) -> None:
+def test_management_works_to_and_from_edge_routers(network: EdgeNetwork) -> None:
     for name in "EABF":
         for other, address in (
             ("E", "amqp:/_edge/E/$management"),
@@ -197,7 +199,7 @@ def test_management_works_to_and_from_edge_routers(network: Site) -> None:
 
 
 @pytest.mark.parametrize("option", ["-r", "-d"])
-def test_tools_reach_known_routers_and_name_unknown_ones(network: Site, option: str) -> None:
+def test_tools_reach_known_routers_and_name_unknown_ones(network: EdgeNetwork, option: str) -> None:
     known = {"-r": "AB", "-d": "EF"}[option]
     for at in "EA":
         port = network.routers[at].port
@@ -208,7 +210,7 @@ def test_tools_reach_known_routers_and_name_unknown_ones(network: Site, option: 
         assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n"), at
 
 
-def test_connection_link_route_over_uplink_is_refused(network: Site) -> None:
+def test_connection_link_route_over_uplink_is_refused(network: EdgeNetwork) -> None:
     """The edge router knows only its uplink, so the route would capture messages of its own clients there."""
     kind = PREFIX + "router.connection.linkRoute"
     for name in "AF":
@@ -218,7 +220,7 @@ def test_connection_link_route_over_uplink_is_refused(network: Site) -> None:
         assert management.query("router.connection.linkRoute") == []
 
 
-def test_explain_follows_uplink_and_downlink(network: Site) -> None:
+def test_explain_follows_uplink_and_downlink(network: EdgeNetwork) -> None:
     address = network.fresh("balanced/")
     assert run("explain", network.routers["E"].port, address).code == 3, "nobody is there"
     network.connect("F").receiver(address, 10)
@@ -233,7 +235,7 @@ def test_explain_follows_uplink_and_downlink(network: Site) -> None:
     assert "Path: A -> B -> F\n" in down.out
 
 
-def test_management_shows_edge_connections_and_addresses(network: Site) -> None:
+def test_management_shows_edge_connections_and_addresses(network: EdgeNetwork) -> None:
     (there,) = [row for row in network.view("A").query("connection") if row["role"] == "edge"]
     assert (there["container"], there["dir"], there["active"]) == ("E", "in", True)
     (here,) = [row for row in network.view("E").query("connection") if row["role"] == "edge"]
@@ -247,7 +249,7 @@ def test_management_shows_edge_connections_and_addresses(network: Site) -> None:
     assert network.view("E").query("router.node") == []
 
 
-def test_fallback_consumer_at_interior_serves_edge(network: Site) -> None:
+def test_fallback_consumer_at_interior_serves_edge(network: EdgeNetwork) -> None:
     address = network.fresh("fb/")
     fallback = network.connect("A").receiver(None, 10, source=source(address, capabilities=Symbol("qd.fallback")))
     sender = network.connect("E").sender(address, credit=False)
@@ -258,7 +260,7 @@ def test_fallback_consumer_at_interior_serves_edge(network: Site) -> None:
 
 
 @pytest.mark.parametrize("at", ["E", "A"])
-def test_waypoint_at_either_side_passes_messages(network: Site, at: str) -> None:
+def test_waypoint_at_either_side_passes_messages(network: EdgeNetwork, at: str) -> None:
     """A consumer and a producer at edge routers, and a waypoint at E or A."""
     address = network.fresh("wp/")
     out = network.connect("F").receiver(address, 10)
@@ -275,7 +277,7 @@ def test_waypoint_at_either_side_passes_messages(network: Site, at: str) -> None
     assert message.body(out.next().payload) == "y"
 
 
-def test_large_message_crosses_the_uplink(network: Site) -> None:
+def test_large_message_crosses_the_uplink(network: EdgeNetwork) -> None:
     address = network.fresh("balanced/")
     receiver = network.connect("B").receiver(address, 10)
     sender = network.connect("E").sender(address, credit=False)
@@ -288,7 +290,7 @@ def test_large_message_crosses_the_uplink(network: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_interior_link_route_serves_edge_clients(network: Site, peers: list[AmqpPeer]) -> None:
+def test_interior_link_route_serves_edge_clients(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     client = network.connect("E", container_id="client")
     refused = client.sender("lr.q", wait=False)
     assert refused.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
@@ -309,7 +311,7 @@ def test_interior_link_route_serves_edge_clients(network: Site, peers: list[Amqp
     assert sender.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_container_at_edge_serves_clients_everywhere(network: Site, peers: list[AmqpPeer]) -> None:
+def test_container_at_edge_serves_clients_everywhere(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     broker = RouteContainer.connected(network.routers["F"].ports[BROKERS])
     peers.append(broker)
     network.view("B").wait_containers("Celr", 1)
@@ -331,7 +333,7 @@ def test_container_at_edge_serves_clients_everywhere(network: Site, peers: list[
 
 
 @pytest.mark.parametrize(("into", "out"), [("E", "A"), ("A", "E"), ("E", "F")], ids=["up", "down", "both"])
-def test_stalled_stream_delays_no_other_message(network: Site, into: str, out: str) -> None:
+def test_stalled_stream_delays_no_other_message(network: EdgeNetwork, into: str, out: str) -> None:
     address = network.fresh("balanced/")
     receivers = [network.connect(out).receiver(address, 10) for _ in range(2)]
     slow, sender = (

@@ -8,9 +8,9 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, Flow, connector
-from tests.system.relay import Relay
-from tests.system.router import SETTINGS, Router, listener, poll
+from tests.system.network import CONVERGENCE, MessageFlow, connector
+from tests.system.relay import CuttableRelay
+from tests.system.router import SETTINGS, RouterProcess, listener, poll
 
 WORKER_COUNTS = (1, 3)
 PARALLEL = 3
@@ -19,11 +19,11 @@ COUNT = 9
 
 
 @pytest.fixture
-def interior(start: Start, workers: int) -> Router:
+def interior(start: Start, workers: int) -> RouterProcess:
     return start([*with_edges("A"), *SETTINGS], workers)
 
 
-def start_edge(start: Start, workers: int, *ports: int, parallel: int = PARALLEL) -> Router:
+def start_edge(start: Start, workers: int, *ports: int, parallel: int = PARALLEL) -> RouterProcess:
     """Start an edge router with a bundle to each of these ports."""
     places = [connector(port, role="edge", parallelConnections=parallel) for port in ports]
     router = start([("router", {"mode": "edge", "id": "E"}), listener(), *places, *SETTINGS], workers)
@@ -31,12 +31,12 @@ def start_edge(start: Start, workers: int, *ports: int, parallel: int = PARALLEL
     return router
 
 
-def members(router: Router) -> list[str]:
+def members(router: RouterProcess) -> list[str]:
     """Return the identities of the connections of a bundle."""
     return [str(row["identity"]) for row in EdgeView(router).query("connection") if row["role"] == "edge"]
 
 
-def count_address_links(router: Router) -> dict[str, int]:
+def count_address_links(router: RouterProcess) -> dict[str, int]:
     """Return the number of address links of each edge connection."""
     counts: dict[str, int] = {}
     for row in EdgeView(router).query("router.link"):
@@ -46,7 +46,7 @@ def count_address_links(router: Router) -> dict[str, int]:
 
 
 def test_addresses_spread_over_bundle_and_arrive_once(
-    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
+    start: Start, workers: int, interior: RouterProcess, peers: list[AmqpPeer]
 ) -> None:
     e = start_edge(start, workers, interior.ports[EDGES])
     here, there = AmqpPeer.opened(e.port), AmqpPeer.opened(interior.port)
@@ -78,7 +78,7 @@ def test_addresses_spread_over_bundle_and_arrive_once(
 
 
 def test_message_from_edge_does_not_return_over_bundle(
-    start: Start, workers: int, interior: Router, peers: list[AmqpPeer]
+    start: Start, workers: int, interior: RouterProcess, peers: list[AmqpPeer]
 ) -> None:
     """No message returns over another connection of the bundle."""
     e = start_edge(start, workers, interior.ports[EDGES])
@@ -96,10 +96,10 @@ def test_message_from_edge_does_not_return_over_bundle(
     assert [len(receiver.deliveries) for receiver in receivers] == [1] * COUNT
 
 
-def test_cut_bundle_is_restored(start: Start, workers: int, interior: Router) -> None:
-    with Relay(interior.ports[EDGES]) as relay:
+def test_cut_bundle_is_restored(start: Start, workers: int, interior: RouterProcess) -> None:
+    with CuttableRelay(interior.ports[EDGES]) as relay:
         e = start_edge(start, workers, relay.port)
-        flows = [Flow(e, interior, "balanced/up"), Flow(interior, e, "balanced/down")]
+        flows = [MessageFlow(e, interior, "balanced/up"), MessageFlow(interior, e, "balanced/down")]
         for flow in flows:
             flow.wait_more()
         relay.cut_one()

@@ -15,9 +15,9 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, EdgeView, edge, with_edges
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, Flow, connector
-from tests.system.relay import Relay
-from tests.system.router import Router, poll
+from tests.system.network import CONVERGENCE, MessageFlow, connector
+from tests.system.relay import CuttableRelay
+from tests.system.router import RouterProcess, poll
 
 #: Number of addresses, each with a consumer.
 ADDRESS_COUNT = 2000
@@ -27,19 +27,19 @@ FLAPS = 3
 
 
 @pytest.fixture
-def interiors(start: Start, workers: int) -> tuple[Router, Router]:
+def interiors(start: Start, workers: int) -> tuple[RouterProcess, RouterProcess]:
     a = start(with_edges("A"), workers)
     return a, start(with_edges("B", a.ports["net"]), workers)
 
 
-def uplink(router: Router) -> str | None:
+def uplink(router: RouterProcess) -> str | None:
     """Return the container id of the active uplink."""
     rows = [row for row in EdgeView(router).query("connection") if row["role"] == "edge" and row["active"]]
     return None if not rows else str(rows[0]["container"])
 
 
 def test_standby_interior_router_takes_over(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+    start: Start, workers: int, interiors: tuple[RouterProcess, RouterProcess], peers: list[AmqpPeer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a), workers)
@@ -49,7 +49,7 @@ def test_standby_interior_router_takes_over(
     os.kill(e.pid, signal.SIGHUP)
     poll(lambda: len([r for r in management.query("connection") if r["role"] == "edge"]) == 2, "B is open", CONVERGENCE)
     assert uplink(e) == "A"
-    flow = Flow(e, b, "balanced/x")
+    flow = MessageFlow(e, b, "balanced/x")
     flow.wait_more()
     a.kill()
     poll(lambda: uplink(e) == "B", "B is the uplink", CONVERGENCE)
@@ -58,7 +58,7 @@ def test_standby_interior_router_takes_over(
     EdgeView(b).wait_consumers("HE", 1)
 
 
-def test_uplink_of_killed_worker_is_restored(start: Start, interiors: tuple[Router, Router]) -> None:
+def test_uplink_of_killed_worker_is_restored(start: Start, interiors: tuple[RouterProcess, RouterProcess]) -> None:
     a, b = interiors
     e = start(edge("E", a), 2)
     poll(lambda: uplink(e) == "A", "A is the uplink", CONVERGENCE)
@@ -66,13 +66,13 @@ def test_uplink_of_killed_worker_is_restored(start: Start, interiors: tuple[Rout
     for pid in e.worker_pids():
         os.kill(pid, signal.SIGKILL)
     e.wait_log(r"Edge connection \(id=\d+\) to interior established", CONVERGENCE, before)
-    flow = Flow(e, b, "balanced/x")
+    flow = MessageFlow(e, b, "balanced/x")
     flow.wait_more()
     flow.stop()
 
 
 def test_isolated_edge_router_works_and_reconnects(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+    start: Start, workers: int, interiors: tuple[RouterProcess, RouterProcess], peers: list[AmqpPeer]
 ) -> None:
     """Specification: brokers-and-edge.md ED-26, ED-27."""
     a, b = interiors
@@ -108,7 +108,7 @@ def test_isolated_edge_router_works_and_reconnects(
 
 @pytest.mark.long
 def test_addresses_move_quickly_with_the_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+    start: Start, workers: int, interiors: tuple[RouterProcess, RouterProcess], peers: list[AmqpPeer]
 ) -> None:
     a, b = interiors
     e = start(edge("E", a, b), workers)
@@ -138,18 +138,18 @@ def test_addresses_move_quickly_with_the_uplink(
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
 
 
-def count_known(router: Router, prefix: str) -> int:
+def count_known(router: RouterProcess, prefix: str) -> int:
     """Return how many addresses with this prefix have a consumer at a router."""
     rows = EdgeView(router).query("router.address")
     return sum(row["key"].startswith(prefix) and bool(row["subscriberCount"]) for row in rows)
 
 
 def test_flapping_connection_leaves_working_uplink(
-    start: Start, workers: int, interiors: tuple[Router, Router], peers: list[AmqpPeer]
+    start: Start, workers: int, interiors: tuple[RouterProcess, RouterProcess], peers: list[AmqpPeer]
 ) -> None:
     """Each connection is cut as soon as it is the uplink, several times."""
     a, b = interiors
-    with Relay(a.ports[EDGES]) as relay:
+    with CuttableRelay(a.ports[EDGES]) as relay:
         e = start([*edge("E"), connector(relay.port, role="edge")], workers)
         lines = 0
         for _ in range(FLAPS):
@@ -157,7 +157,7 @@ def test_flapping_connection_leaves_working_uplink(
             lines = len(e.lines)
             relay.cut()
             e.wait_log(r"Edge connection \(id=\d+\) to interior lost", CONVERGENCE, lines)
-        flow = Flow(e, b, "balanced/x")
+        flow = MessageFlow(e, b, "balanced/x")
         flow.wait_more()
         flow.stop()
         EdgeView(a).wait_consumers("HE", 1)

@@ -9,9 +9,9 @@ import pytest
 from tests.peer import message
 from tests.peer.frames import source
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
-from tests.system.edges import EDGES, PEERS, Site, edge, peer_edge, with_edges
+from tests.system.edges import EDGES, PEERS, EdgeNetwork, edge, peer_edge, with_edges
 from tests.system.network import CONVERGENCE, connector
-from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 WORKER_COUNTS = (1, 3)
 FALLBACK: Section = ("address", {"prefix": "fb", "enableFallback": True})
@@ -29,11 +29,15 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kind: str) -> Iterator[Site]:
-    site = Site()
+def _network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> Iterator[EdgeNetwork]:
+    created = EdgeNetwork()
 
-    def start(name: str, sections: list[Section]) -> Router:
-        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+    def start(name: str, sections: list[Section]) -> RouterProcess:
+        router = created.routers[name] = RouterProcess(
+            tmp_path_factory.mktemp(f"router{name}-"), sections, request.param
+        )
         router.start()
         return router
 
@@ -48,17 +52,17 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         elif kind == "inter-edge":
             f = start("F", [*peer_edge("F", b), *SETTINGS, FALLBACK])
             start("E", [*peer_edge("E", a, to=[f.ports[PEERS]]), *SETTINGS, FALLBACK])
-            site.view("E").wait_peers("F")
+            created.view("E").wait_peers("F")
         else:
             start("E", [*edge("E", a), *SETTINGS, FALLBACK])
-        site.ready("E", *({"F"} & site.routers.keys()))
-        yield site
+        created.wait_reached("E", *({"F"} & created.routers.keys()))
+        yield created
     finally:
-        site.stop()
+        created.stop()
 
 
 @pytest.fixture
-def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def network(_network: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[EdgeNetwork]:
     """Yield interior routers A and B, edge router E, and in one kind of network F, shared by this module."""
     request.node.routers = list(_network.routers.values())
     yield _network
@@ -73,17 +77,17 @@ def send_burst(client: AmqpPeer, address: str) -> PeerSender:
     return sender
 
 
-def consume(site: Site, place: str, address: str, capability: str | None = None) -> PeerReceiver:
+def consume(created: EdgeNetwork, place: str, address: str, capability: str | None = None) -> PeerReceiver:
     """Attach a consumer of settled deliveries with credit for a whole burst."""
     given = {} if capability is None else {"source": source(address, capabilities=capability)}
-    return site.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
+    return created.connect(place).receiver(address, BURST, snd_settle_mode=1, **given)
 
 
-def wait_known(site: Site, key: str) -> None:
+def wait_known(created: EdgeNetwork, key: str) -> None:
     """Wait until A knows a consumer at B."""
 
     def there() -> bool:
-        row = site.view("A").address(key)
+        row = created.view("A").address(key)
         return row is not None and bool(row["remoteCount"])
 
     poll(there, f"A knows of a consumer of {key} at B", CONVERGENCE)
@@ -94,7 +98,7 @@ def bodies(receiver: PeerReceiver) -> list[object]:
     return [message.body(delivery.payload) for delivery in receiver.deliveries]
 
 
-def test_first_multicast_messages_reach_each_consumer(network: Site) -> None:
+def test_first_multicast_messages_reach_each_consumer(network: EdgeNetwork) -> None:
     places = [place for place in ("E", "F", "B") if place in network.routers]
     receivers: dict[str, list[PeerReceiver]] = {}
     for _ in range(ROUNDS):
@@ -109,7 +113,7 @@ def test_first_multicast_messages_reach_each_consumer(network: Site) -> None:
             assert bodies(receiver) == [f"m{number}" for number in range(BURST)]
 
 
-def test_local_fallback_yields_to_remote_consumer(network: Site) -> None:
+def test_local_fallback_yields_to_remote_consumer(network: EdgeNetwork) -> None:
     receivers: dict[str, tuple[PeerReceiver, PeerReceiver]] = {}
     for _ in range(ROUNDS):
         address = network.fresh("fb.")

@@ -8,9 +8,9 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.system.edges import Site, edge, with_edges
+from tests.system.edges import EdgeNetwork, edge, with_edges
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 WORKER_COUNTS = (1, 3)
 SCOPES: list[Section] = [
@@ -21,33 +21,35 @@ SCOPES: list[Section] = [
 
 
 @pytest.fixture(scope="module")
-def _scoped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = Site()
+def _scoped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeNetwork]:
+    created = EdgeNetwork()
 
-    def start(name: str, sections: list[Section]) -> Router:
-        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+    def start(name: str, sections: list[Section]) -> RouterProcess:
+        router = created.routers[name] = RouterProcess(
+            tmp_path_factory.mktemp(f"router{name}-"), sections, request.param
+        )
         router.start()
         return router
 
     try:
         a = start("A", [*with_edges("A"), *SETTINGS])
         start("E", [*edge("E", a), *SCOPES])
-        site.ready("E")
-        yield site
+        created.wait_reached("E")
+        yield created
     finally:
-        for router in site.routers.values():
+        for router in created.routers.values():
             router.stop()
 
 
 @pytest.fixture
-def scoped(_scoped: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def scoped(_scoped: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[EdgeNetwork]:
     """Yield the routers A and E, shared by a test module."""
     request.node.routers = list(_scoped.routers.values())
     yield _scoped
     _scoped.drop()
 
 
-def announced(scoped: Site, address: str) -> bool:
+def announced(scoped: EdgeNetwork, address: str) -> bool:
     """Return whether the interior knows an address, after all announcements so far."""
     known = scoped.fresh("balanced/")
     peer = scoped.connect("E")
@@ -58,7 +60,7 @@ def announced(scoped: Site, address: str) -> bool:
 
 
 @pytest.mark.parametrize("prefix", ["here/", "these/"])
-def test_scoped_address_is_not_announced(scoped: Site, prefix: str) -> None:
+def test_scoped_address_is_not_announced(scoped: EdgeNetwork, prefix: str) -> None:
     address = scoped.fresh(prefix)
     client = scoped.connect("E")
     receiver = client.receiver(address, 10)
@@ -71,7 +73,7 @@ def test_scoped_address_is_not_announced(scoped: Site, prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["here/", "these/"])
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "with a consumer before"])
-def test_scoped_messages_stay_at_edge(scoped: Site, prefix: str, known: bool) -> None:
+def test_scoped_messages_stay_at_edge(scoped: EdgeNetwork, prefix: str, known: bool) -> None:
     """A consumer at the interior gets no messages, and no copies of multicast messages to local consumers."""
     address = scoped.fresh(prefix)
     above = scoped.connect("A").receiver(address, 10)
@@ -90,7 +92,7 @@ def test_scoped_messages_stay_at_edge(scoped: Site, prefix: str, known: bool) ->
     assert not above.deliveries
 
 
-def test_changed_scope_applies_at_once(scoped: Site) -> None:
+def test_changed_scope_applies_at_once(scoped: EdgeNetwork) -> None:
     address = scoped.fresh("wide/")
     management = Management(scoped.connect("E"))
     client = scoped.connect("E")

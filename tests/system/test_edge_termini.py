@@ -14,9 +14,9 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Described, Map, Symbol, UInt, ULong
-from tests.system.edges import BROKERS, Site, edge, with_edges
+from tests.system.edges import BROKERS, EdgeNetwork, edge, with_edges
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 WORKER_COUNTS = (1, 3)
 DECLARED = Described(ULong(0x33), [b"txn-1"])
@@ -38,11 +38,13 @@ PLACES = ("A", "B", "F")
 
 
 @pytest.fixture(scope="module")
-def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = Site()
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeNetwork]:
+    created = EdgeNetwork()
 
-    def start(name: str, sections: list[Section]) -> Router:
-        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+    def start(name: str, sections: list[Section]) -> RouterProcess:
+        router = created.routers[name] = RouterProcess(
+            tmp_path_factory.mktemp(f"router{name}-"), sections, request.param
+        )
         router.start()
         return router
 
@@ -51,21 +53,21 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         b = start("B", [*with_edges("B", a.ports["net"]), *SETTINGS, *ROUTES])
         start("E", [*edge("E", a), *SETTINGS])
         start("F", [*edge("F", b), *SETTINGS, *ROUTES])
-        site.ready("E", "F")
-        yield site
+        created.wait_reached("E", "F")
+        yield created
     finally:
-        site.stop()
+        created.stop()
 
 
 @pytest.fixture
-def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def network(_network: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[EdgeNetwork]:
     """Yield interior routers A and B, edge routers E (of A) and F (of B), shared by this module."""
     request.node.routers = list(_network.routers.values())
     yield _network
     _network.drop()
 
 
-def broker_at(network: Site, peers: list[AmqpPeer], place: str) -> RouteContainer:
+def broker_at(network: EdgeNetwork, peers: list[AmqpPeer], place: str) -> RouteContainer:
     """Connect a container to a router once the previous one is forgotten, and wait until A has a path to it."""
     view = network.view("A")
 
@@ -91,7 +93,7 @@ def accept_routed_link(broker: RouteContainer, answer: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_transactions_are_relayed_to_container(network: Site, peers: list[AmqpPeer], place: str) -> None:
+def test_transactions_are_relayed_to_container(network: EdgeNetwork, peers: list[AmqpPeer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = coordinator(["amqp:local-transactions"])
@@ -117,7 +119,7 @@ def test_transactions_are_relayed_to_container(network: Site, peers: list[AmqpPe
         assert link.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
-def test_coordinator_with_absent_broker_is_refused(network: Site, peers: list[AmqpPeer]) -> None:
+def test_coordinator_with_absent_broker_is_refused(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     broker_at(network, peers, "A").drop()
     client = network.connect("E")
 
@@ -129,7 +131,7 @@ def test_coordinator_with_absent_broker_is_refused(network: Site, peers: list[Am
     poll(lambda: refusal() == NO_ROUTE, "the container is forgotten", CONVERGENCE)
 
 
-def test_coordinator_refusal_by_broker_is_relayed(network: Site, peers: list[AmqpPeer]) -> None:
+def test_coordinator_refusal_by_broker_is_relayed(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     broker = broker_at(network, peers, "A")
     control = network.connect("E").sender(wait=False, target=coordinator())
     refuse(accept_routed_link(broker, answer=False), "amqp:not-implemented", "no transactions")
@@ -137,7 +139,7 @@ def test_coordinator_refusal_by_broker_is_relayed(network: Site, peers: list[Amq
     assert control.wait_detached() == ("amqp:not-implemented", "no transactions")
 
 
-def test_coordinator_without_link_route_is_refused(network: Site) -> None:
+def test_coordinator_without_link_route_is_refused(network: EdgeNetwork) -> None:
     agent = Management(network.connect("A"))
     agent.delete("router.config.linkRoute", "$coordinator.in")
     try:
@@ -151,7 +153,7 @@ def test_coordinator_without_link_route_is_refused(network: Site) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_terminus_fields_reach_the_container(network: Site, peers: list[AmqpPeer], place: str) -> None:
+def test_terminus_fields_reach_the_container(network: EdgeNetwork, peers: list[AmqpPeer], place: str) -> None:
     broker = broker_at(network, peers, place)
     client = network.connect("E")
     wanted = source("tx.q", durable=UInt(2), expiry_policy=Symbol("never"), capabilities=[Symbol("shared")])
@@ -166,7 +168,7 @@ def test_terminus_fields_reach_the_container(network: Site, peers: list[AmqpPeer
 
 
 @pytest.mark.parametrize("role", ["sender", "receiver"])
-def test_dynamic_node_belongs_to_edge_router(network: Site, role: str) -> None:
+def test_dynamic_node_belongs_to_edge_router(network: EdgeNetwork, role: str) -> None:
     client, other = network.connect("E"), network.connect("B")
     if role == "receiver":
         receiver = client.receiver(source=source(dynamic=True))
@@ -187,7 +189,7 @@ def test_dynamic_node_belongs_to_edge_router(network: Site, role: str) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_dynamic_node_of_interior_link_route_is_refused(network: Site, peers: list[AmqpPeer]) -> None:
+def test_dynamic_node_of_interior_link_route_is_refused(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     broker_at(network, peers, "A")
     wanted = Map([(Symbol("x-opt-qd.address"), "tx.new")])
     nodes = source(dynamic=True, dynamic_node_properties=wanted)
@@ -195,11 +197,11 @@ def test_dynamic_node_of_interior_link_route_is_refused(network: Site, peers: li
     assert receiver.wait_detached() == NO_ROUTE
 
 
-def test_management_and_anonymous_senders_work_at_edge(network: Site) -> None:
+def test_management_and_anonymous_senders_work_at_edge(network: EdgeNetwork) -> None:
     client = network.connect("E")
     assert Management(client).query("router", "id") == [{"id": "E"}]
     receiver = network.connect("B").receiver("plain", 10)
-    network.known(client, "plain")
+    network.wait_reachable(client, "plain")
     sender = client.sender(target=target())
     number = sender.send(message.message("x", to="plain"))
     receiver.next().settle()

@@ -15,9 +15,9 @@ from tests.peer.peer import AmqpPeer, PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.edges import BROKERS, EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, Flow, connector
-from tests.system.relay import Relay
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.network import CONVERGENCE, MessageFlow, connector
+from tests.system.relay import CuttableRelay
+from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 ALL: Section = ("router", {"mode": "edge", "id": "E", "uplinks": "all"})
@@ -30,7 +30,7 @@ def link_route(prefix: str) -> Section:
 class TwoUplinkNetwork:
     """Interior routers A and B, and edge router E connected to both. A has the lower cost, and is behind a relay."""
 
-    def __init__(self, start: Start, workers: int, relay: Relay, a: Router, b: Router) -> None:
+    def __init__(self, start: Start, workers: int, relay: CuttableRelay, a: RouterProcess, b: RouterProcess) -> None:
         self.relay, self.a, self.b = relay, a, b
         # The uplink of higher cost comes first in the configuration.
         places = [connector(b.ports[EDGES], role="edge", cost=2), connector(relay.port, role="edge")]
@@ -38,7 +38,7 @@ class TwoUplinkNetwork:
         self.e = start([ALL, listener(), brokers, link_route("elr"), *places, *SETTINGS], workers)
         self.at_a, self.at_b, self.at_e = EdgeView(a), EdgeView(b), EdgeView(self.e)
 
-    def wait_at(self, bearer: Router) -> None:
+    def wait_at(self, bearer: RouterProcess) -> None:
         """Wait until only this router has the edge router's consumers, and the network knows."""
         here, there = (self.at_a, self.at_b) if bearer is self.a else (self.at_b, self.at_a)
         here.wait_consumers("HE", 1)
@@ -56,7 +56,7 @@ def network(start: Start, workers: int) -> Iterator[TwoUplinkNetwork]:
     a = start([*with_edges("A"), *SETTINGS], workers)
     b = start([*with_edges("B", a.ports["net"]), link_route("lr"), *SETTINGS], workers)
     EdgeView(b).wait_nodes(A=1)
-    with Relay(a.ports[EDGES]) as relay:
+    with CuttableRelay(a.ports[EDGES]) as relay:
         made = TwoUplinkNetwork(start, workers, relay, a, b)
         made.wait_at(a)
         yield made
@@ -104,9 +104,9 @@ def test_edge_producers_reach_each_consumer_once(network: TwoUplinkNetwork, peer
 def test_lost_bearer_moves_traffic_and_returns(network: TwoUplinkNetwork) -> None:
     """Traffic moves twice. No accepted message is lost, and no message arrives twice."""
     flows = [
-        Flow(network.e, network.b, "balanced/up"),
-        Flow(network.b, network.e, "balanced/down"),
-        Flow(network.a, network.e, "balanced/near"),
+        MessageFlow(network.e, network.b, "balanced/up"),
+        MessageFlow(network.b, network.e, "balanced/down"),
+        MessageFlow(network.a, network.e, "balanced/near"),
     ]
     for flow in flows:
         flow.wait_more()
@@ -127,7 +127,7 @@ def test_lost_bearer_moves_traffic_and_returns(network: TwoUplinkNetwork) -> Non
 
 
 def test_killed_bearer_moves_traffic(network: TwoUplinkNetwork, peers: list[AmqpPeer]) -> None:
-    flows = [Flow(network.e, network.b, "balanced/up"), Flow(network.b, network.e, "balanced/down")]
+    flows = [MessageFlow(network.e, network.b, "balanced/up"), MessageFlow(network.b, network.e, "balanced/down")]
     for flow in flows:
         flow.wait_more()
     network.a.kill()

@@ -20,7 +20,7 @@ from tests.system.edges import EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
 from tests.system.http import WEB, wait_page
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -69,19 +69,19 @@ class EdgePeer:
 
 
 @pytest.fixture
-def interior(start: Start, workers: int) -> Router:
+def interior(start: Start, workers: int) -> RouterProcess:
     routes: list[Section] = [("linkRoute", {"prefix": "lr", "direction": "in", "containerId": "broker"})]
     return start([*with_edges("A"), *routes, *SETTINGS, WEB], workers)
 
 
 @pytest.fixture
-def scripted(interior: Router, peers: list[AmqpPeer]) -> EdgePeer:
+def scripted(interior: RouterProcess, peers: list[AmqpPeer]) -> EdgePeer:
     edge = EdgePeer(interior.ports[EDGES])
     peers.append(edge.peer)
     return edge
 
 
-def test_interior_router_grants_credit_and_reports_version(interior: Router, scripted: EdgePeer) -> None:
+def test_interior_router_grants_credit_and_reports_version(interior: RouterProcess, scripted: EdgePeer) -> None:
     assert scripted.anonymous.wait_credit() == 250
     assert scripted.lookup.wait_credit() == 32
     assert scripted.heartbeat.wait_credit() == 2
@@ -95,7 +95,7 @@ def test_interior_router_grants_credit_and_reports_version(interior: Router, scr
     ("mark", "warned"), [(None, False), ("0123", False), ("4567", True)], ids=["1.19", "same process", "other process"]
 )
 def test_edge_routers_sharing_an_id_are_logged(
-    interior: Router, peers: list[AmqpPeer], mark: str | None, warned: bool
+    interior: RouterProcess, peers: list[AmqpPeer], mark: str | None, warned: bool
 ) -> None:
     """Several connections of one edge router count once. Edge routers of 1.19 are identified by their host."""
     for each in (None if mark is None else "0123", mark, mark):
@@ -107,7 +107,9 @@ def test_edge_routers_sharing_an_id_are_logged(
     assert len(re.findall(warning, interior.log)) == int(warned)
 
 
-def test_tracking_messages_follow_remote_consumers(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+def test_tracking_messages_follow_remote_consumers(
+    interior: RouterProcess, scripted: EdgePeer, peers: list[AmqpPeer]
+) -> None:
     sender = scripted.first.sender("bal.3", credit=False)
     assert sender.wait_credit() == 250, "whether there are consumers or not"
     client = AmqpPeer.opened(interior.port)
@@ -128,7 +130,7 @@ def test_tracking_messages_follow_remote_consumers(interior: Router, scripted: E
     assert not own.deliveries
 
 
-def test_lookups_are_answered_by_interior(interior: Router, scripted: EdgePeer) -> None:
+def test_lookups_are_answered_by_interior(interior: RouterProcess, scripted: EdgePeer) -> None:
     def ask(body: Any, **about: Any) -> tuple[dict[str, Any], Any]:
         scripted.lookup.send(
             message.properties(reply_to=scripted.answers.address, correlation_id="c")
@@ -152,7 +154,9 @@ def test_lookups_are_answered_by_interior(interior: Router, scripted: EdgePeer) 
     assert ask(["bal.2", False])[0]["status"] == 3
 
 
-def test_messages_to_and_from_edge_router_arrive(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+def test_messages_to_and_from_edge_router_arrive(
+    interior: RouterProcess, scripted: EdgePeer, peers: list[AmqpPeer]
+) -> None:
     client = AmqpPeer.opened(interior.port)
     peers.append(client)
     replies = client.receiver(dynamic=True, credit=10)
@@ -164,7 +168,7 @@ def test_messages_to_and_from_edge_router_arrive(interior: Router, scripted: Edg
     assert message.body(replies.next().payload) == "answer"
 
 
-def test_missing_heartbeats_end_connection(interior: Router, scripted: EdgePeer) -> None:
+def test_missing_heartbeats_end_connection(interior: RouterProcess, scripted: EdgePeer) -> None:
     for _ in range(2):
         scripted.heartbeat.send(message.value(0), settled=True)
     missed = "sluice_edge_router_heartbeats_missed_total"
@@ -173,7 +177,9 @@ def test_missing_heartbeats_end_connection(interior: Router, scripted: EdgePeer)
     poll(lambda: EdgeView(interior).consumers("HE") == 0, "HE has gone")
 
 
-def test_edge_id_used_twice_balances_messages(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+def test_edge_id_used_twice_balances_messages(
+    interior: RouterProcess, scripted: EdgePeer, peers: list[AmqpPeer]
+) -> None:
     other = EdgePeer(interior.ports[EDGES])
     peers.append(other.peer)
     view = EdgeView(interior)
@@ -189,7 +195,7 @@ def test_edge_id_used_twice_balances_messages(interior: Router, scripted: EdgePe
     view.wait_consumers("HE", 1)
 
 
-def test_edge_services_refuse_clients(interior: Router, peers: list[AmqpPeer]) -> None:
+def test_edge_services_refuse_clients(interior: RouterProcess, peers: list[AmqpPeer]) -> None:
     """Specification: brokers-and-edge.md ED-30."""
     client = AmqpPeer.opened(interior.port)
     peers.append(client)
@@ -201,7 +207,7 @@ def test_edge_services_refuse_clients(interior: Router, peers: list[AmqpPeer]) -
     assert client.sender("_$qd.edge_heartbeat").wait_credit() == 2
 
 
-def test_uplink_protocol_moves_consumers_between_uplinks(interior: Router, peers: list[AmqpPeer]) -> None:
+def test_uplink_protocol_moves_consumers_between_uplinks(interior: RouterProcess, peers: list[AmqpPeer]) -> None:
     """Specification: docs/internals/edge.md."""
     more: dict[str, Any] = {"sluice.edge": "0123", "sluice.uplinks": True}
     edge = EdgePeer(interior.ports[EDGES], properties=properties(**more))
@@ -231,7 +237,7 @@ def test_uplink_protocol_moves_consumers_between_uplinks(interior: Router, peers
     assert not every.deliveries
 
 
-def test_early_sender_bypasses_link_route(interior: Router, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
+def test_early_sender_bypasses_link_route(interior: RouterProcess, scripted: EdgePeer, peers: list[AmqpPeer]) -> None:
     """Specification: docs/internals/edge.md, "The first message"."""
     view = EdgeView(interior)
     early = scripted.first.sender("lr.x", target=target("lr.x", capabilities=Symbol(NO_LINK_ROUTE)), credit=False)
@@ -247,7 +253,7 @@ def test_early_sender_bypasses_link_route(interior: Router, scripted: EdgePeer, 
     poll(lambda: view.address("M0lr.x") is None, "the address is gone")
 
 
-def test_client_at_edge_listener_is_served(interior: Router, peers: list[AmqpPeer]) -> None:
+def test_client_at_edge_listener_is_served(interior: RouterProcess, peers: list[AmqpPeer]) -> None:
     """Specification: brokers-and-edge.md ED-29."""
     client, other = AmqpPeer.opened(interior.ports[EDGES]), AmqpPeer.opened(interior.port)
     peers += [client, other]
@@ -302,7 +308,7 @@ class ScriptedInterior:
             settled=True,
         )
 
-    def wait_lookup_by(self, router: Router) -> None:
+    def wait_lookup_by(self, router: RouterProcess) -> None:
         """Attach until the router sends a look-up: by then it has processed the replies to its own attaches."""
         client = AmqpPeer.opened(router.port)
         sender: PeerSender | None = None
@@ -346,10 +352,10 @@ def brokers() -> Iterator[Callable[[], ScriptedBroker]]:
 @pytest.fixture
 def make_edge(
     start: Start, workers: int, brokers: Callable[[], ScriptedBroker], peers: list[AmqpPeer]
-) -> Callable[..., tuple[Router, ScriptedInterior]]:
+) -> Callable[..., tuple[RouterProcess, ScriptedInterior]]:
     """Return a function that starts an edge router with its interior router, whose open has the given properties."""
 
-    def make(**more: Any) -> tuple[Router, ScriptedInterior]:
+    def make(**more: Any) -> tuple[RouterProcess, ScriptedInterior]:
         broker = brokers()
         place = {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"}
         router = start([("router", {"mode": "edge", "id": "E"}), listener(), WEB, ("connector", place)], workers)
@@ -361,11 +367,11 @@ def make_edge(
 
 
 @pytest.fixture
-def edge(make_edge: Callable[..., tuple[Router, ScriptedInterior]]) -> tuple[Router, ScriptedInterior]:
+def edge(make_edge: Callable[..., tuple[RouterProcess, ScriptedInterior]]) -> tuple[RouterProcess, ScriptedInterior]:
     return make_edge()
 
 
-def test_edge_router_attaches_eight_links(edge: tuple[Router, ScriptedInterior]) -> None:
+def test_edge_router_attaches_eight_links(edge: tuple[RouterProcess, ScriptedInterior]) -> None:
     _, interior = edge
     attaches: list[Any] = [each.remote for each in interior.links]
     links = [(each.channel, each.role, each.fields["source"], each.fields["target"]) for each in attaches]
@@ -392,7 +398,9 @@ def test_edge_router_attaches_eight_links(edge: tuple[Router, ScriptedInterior])
     assert interior.heartbeat.next(timeout=CONVERGENCE).payload.hex().endswith("5401")  # type: ignore[union-attr]
 
 
-def test_proxy_link_follows_tracking_messages(edge: tuple[Router, ScriptedInterior], peers: list[AmqpPeer]) -> None:
+def test_proxy_link_follows_tracking_messages(
+    edge: tuple[RouterProcess, ScriptedInterior], peers: list[AmqpPeer]
+) -> None:
     router, interior = edge
     interior.wait_lookup_by(router)
     client = AmqpPeer.opened(router.port)
@@ -426,7 +434,7 @@ def test_proxy_link_follows_tracking_messages(edge: tuple[Router, ScriptedInteri
 
 @pytest.mark.parametrize("answer", ["nothing", "link route"])
 def test_early_proxy_waits_for_lookup_reply(
-    make_edge: Callable[..., tuple[Router, ScriptedInterior]], peers: list[AmqpPeer], answer: str
+    make_edge: Callable[..., tuple[RouterProcess, ScriptedInterior]], peers: list[AmqpPeer], answer: str
 ) -> None:
     """Specification: docs/internals/edge.md, "The first message"."""
     router, interior = make_edge(**{"sluice.edge": Int(3)})
@@ -472,7 +480,9 @@ def test_early_proxy_waits_for_lookup_reply(
 
 
 @pytest.mark.parametrize("answer", ["none", "link route", "without container", "another version", "malformed"])
-def test_lookup_reply_decides_attach(edge: tuple[Router, ScriptedInterior], peers: list[AmqpPeer], answer: str) -> None:
+def test_lookup_reply_decides_attach(
+    edge: tuple[RouterProcess, ScriptedInterior], peers: list[AmqpPeer], answer: str
+) -> None:
     router, interior = edge
     interior.wait_lookup_by(router)
     client = AmqpPeer.opened(router.port)

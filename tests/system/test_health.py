@@ -9,18 +9,18 @@ import pytest
 
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get, scrape, wait_page
-from tests.system.router import Router, listener, poll
+from tests.system.router import RouterProcess, listener, poll
 
 SECTIONS = [WEB]
 JSON = {"Accept": "application/json"}
 
 
-def test_healthz_answers_as_dispatch(router: Router) -> None:
+def test_healthz_answers_as_dispatch(router: RouterProcess) -> None:
     reply = get(router.ports["web"], "/healthz")
     assert (reply.status, reply.body, reply.headers["Content-Type"]) == (200, b"OK\n", "text/plain")
 
 
-def test_healthy_router_passes_checks(router: Router) -> None:
+def test_healthy_router_passes_checks(router: RouterProcess) -> None:
     web = router.ports["web"]
     assert get(web, "/livez").text == "[+] workers: serving\nlivez check passed\n"
     ready = get(web, "/readyz")

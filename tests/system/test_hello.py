@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.system.fixtures import Start
-from tests.system.router import ROOT, Router, listener
+from tests.system.router import ROOT, RouterProcess, listener
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
@@ -21,7 +21,7 @@ def run_hello(port: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT, check=False)
 
 
-def test_hello_message_returns_from_router(router: Router) -> None:
+def test_hello_message_returns_from_router(router: RouterProcess) -> None:
     ended = run_hello(router.port)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "Sent to 'hello', accepted, and received again: Hello through the router\n"

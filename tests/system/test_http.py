@@ -14,7 +14,7 @@ import pytest
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import PATIENCE, WEB, get, scrape
-from tests.system.router import Router, listener, poll, render
+from tests.system.router import RouterProcess, listener, poll, render
 from tests.system.test_bad_starts import expect_failed_start
 
 pytestmark = pytest.mark.adversarial
@@ -50,7 +50,7 @@ def read_until_close(connection: socket.socket) -> bytes:
     return received
 
 
-def test_response_has_expected_headers(router: Router) -> None:
+def test_response_has_expected_headers(router: RouterProcess) -> None:
     reply = get(router.ports["web"], "/metrics", Accept="application/openmetrics-text;version=1.0.0,*/*;q=0.1")
     assert reply.status == 200
     assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -58,50 +58,50 @@ def test_response_has_expected_headers(router: Router) -> None:
     assert reply.headers["Connection"] == "close"
 
 
-def test_head_response_has_no_body(router: Router) -> None:
+def test_head_response_has_no_body(router: RouterProcess) -> None:
     reply = get(router.ports["web"], "/healthz", "HEAD")
     assert (reply.status, reply.headers["Content-Length"], reply.body) == (200, "3", b"")
 
 
 @pytest.mark.parametrize("path", ["/metric", "/metrics/", "/../etc/passwd", "/%00", "//healthz"])
-def test_unknown_path_is_not_found(router: Router, path: str) -> None:
+def test_unknown_path_is_not_found(router: RouterProcess, path: str) -> None:
     assert get(router.ports["web"], path).status == 404
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/healthz/"])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_probes_with_methods_of_dispatch_are_answered(router: Router, path: str, method: str) -> None:
+def test_probes_with_methods_of_dispatch_are_answered(router: RouterProcess, path: str, method: str) -> None:
     reply = get(router.ports["web"], path, method)
     assert reply.status == 200
     assert (b"OK\n" if path.startswith("/healthz") else b"# TYPE qdr_connections_total gauge\n") in reply.body
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "TRACE"])
-def test_modifying_method_is_refused(router: Router, method: str) -> None:
+def test_modifying_method_is_refused(router: RouterProcess, method: str) -> None:
     reply = get(router.ports["web"], "/metrics", method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD, POST, OPTIONS")
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/livez", "/nothing"])
 @pytest.mark.parametrize("method", ["POST", "OPTIONS"])
-def test_pages_besides_probes_are_read_only(router: Router, path: str, method: str) -> None:
+def test_pages_besides_probes_are_read_only(router: RouterProcess, path: str, method: str) -> None:
     reply = get(router.ports["web"], path, method)
     assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/healthz/"])
-def test_disabled_probes_are_not_found(router: Router, path: str) -> None:
+def test_disabled_probes_are_not_found(router: RouterProcess, path: str) -> None:
     assert get(router.ports["bare"], path).status == 404
     assert get(router.ports["bare"], path, "POST").status == 405
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/livez", "/readyz"])
-def test_disabled_pages_are_not_found(router: Router, path: str) -> None:
+def test_disabled_pages_are_not_found(router: RouterProcess, path: str) -> None:
     assert get(router.ports["web"], path).status == 200
     assert get(router.ports["bare"], path).status == 404
 
 
-def test_http_listener_is_logged_as_http(router: Router) -> None:
+def test_http_listener_is_logged_as_http(router: RouterProcess) -> None:
     line = r"CONN_MGR \(info\) Configured Listener: 127\.0\.0\.1:0 proto=any, role=normal, http$"
     assert re.search(line, router.log, re.MULTILINE)
 
@@ -120,7 +120,7 @@ def test_taken_port_of_http_listener_fails_start(tmp_path: Path) -> None:
     assert re.search(rf"HTTP \(error\) Listener error on 127\.0\.0\.1:{port}: .*in use", log)
 
 
-def test_amqp_on_http_listener_is_bad_request(router: Router, sockets: list[socket.socket]) -> None:
+def test_amqp_on_http_listener_is_bad_request(router: RouterProcess, sockets: list[socket.socket]) -> None:
     """The response says that the octets are not HTTP, and no octet reaches a worker."""
     answer = read_until_close(dial(router.ports["web"], sockets, b"AMQP\x00\x01\x00\x00"))
     assert b" 400 " in answer.splitlines()[0]
@@ -136,7 +136,7 @@ def test_amqp_on_http_listener_is_bad_request(router: Router, sockets: list[sock
         pytest.param(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, id="many headers"),
     ],
 )
-def test_oversized_request_is_refused(router: Router, sockets: list[socket.socket], octets: bytes) -> None:
+def test_oversized_request_is_refused(router: RouterProcess, sockets: list[socket.socket], octets: bytes) -> None:
     connection = dial(router.ports["web"], sockets)
     with contextlib.suppress(ConnectionError):
         connection.sendall(octets)
@@ -149,23 +149,23 @@ def test_oversized_request_is_refused(router: Router, sockets: list[socket.socke
     assert get(router.ports["web"], "/healthz").status == 200
 
 
-def test_request_body_is_not_awaited(router: Router, sockets: list[socket.socket]) -> None:
+def test_request_body_is_not_awaited(router: RouterProcess, sockets: list[socket.socket]) -> None:
     head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
     assert read_until_close(dial(router.ports["web"], sockets, head)).endswith(b"\r\n\r\nOK\n")
 
 
-def test_connection_serves_one_request_only(router: Router, sockets: list[socket.socket]) -> None:
+def test_connection_serves_one_request_only(router: RouterProcess, sockets: list[socket.socket]) -> None:
     head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     assert read_until_close(dial(router.ports["web"], sockets, head * 50)).count(b"HTTP/1.1 200") == 1
 
 
-def test_half_closed_connections_are_answered(router: Router, sockets: list[socket.socket]) -> None:
+def test_half_closed_connections_are_answered(router: RouterProcess, sockets: list[socket.socket]) -> None:
     connection = dial(router.ports["web"], sockets, b"GET /healthz HTTP/1.0\r\n\r\n")
     connection.shutdown(socket.SHUT_WR)
     assert read_until_close(connection).endswith(b"OK\n")
 
 
-def test_idle_connections_do_not_block_requests(router: Router, sockets: list[socket.socket]) -> None:
+def test_idle_connections_do_not_block_requests(router: RouterProcess, sockets: list[socket.socket]) -> None:
     web = router.ports["web"]
     before = scrape(web).sum("sluice_http_refused_total", reason="host")
     for _ in range(2 * MAX_HOST_CONNECTIONS):
@@ -180,7 +180,7 @@ def test_idle_connections_do_not_block_requests(router: Router, sockets: list[so
     assert read_until_close(sockets[0]) == b""  # the oldest is closed first
 
 
-def test_host_with_many_half_requests_displaces_no_other(router: Router, sockets: list[socket.socket]) -> None:
+def test_host_with_many_half_requests_displaces_no_other(router: RouterProcess, sockets: list[socket.socket]) -> None:
     """A slow request of another host is not closed to make room."""
     web = router.ports["web"]
     slow = dial(web, sockets, b"GET /healthz HTTP/1.0\r\n")
@@ -194,7 +194,7 @@ def test_host_with_many_half_requests_displaces_no_other(router: Router, sockets
     assert read_until_close(slow).endswith(b"OK\n")
 
 
-def test_slow_request_is_closed(router: Router, sockets: list[socket.socket]) -> None:
+def test_slow_request_is_closed(router: RouterProcess, sockets: list[socket.socket]) -> None:
     web = router.ports["web"]
     slow = scrape(web).sum("sluice_http_refused_total", reason="slow")
     started = time.monotonic()

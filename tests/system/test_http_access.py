@@ -13,7 +13,7 @@ import pytest
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.fixtures import Start
 from tests.system.http import Reply, get
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -27,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture
-def router(start: Start, made: Pki, tmp_path: Path) -> Router:
+def router(start: Start, made: Pki, tmp_path: Path) -> RouterProcess:
     (tmp_path / "token").write_text(f"{SECRET}\n")
     files = {"certFile": made.server.certificate, "privateKeyFile": made.server.key}
     return start(
@@ -82,7 +82,7 @@ def shows_details(reply: Reply, verdict: Reply) -> bool:
     ],
 )
 def test_details_are_shown_to_authorized_clients(
-    router: Router, name: str, headers: dict[str, str], shown: bool
+    router: RouterProcess, name: str, headers: dict[str, str], shown: bool
 ) -> None:
     port = router.ports[name]
     assert shows_details(get(port, "/metrics", **headers), get(port, "/readyz", **headers)) is shown
@@ -92,14 +92,14 @@ def test_details_are_shown_to_authorized_clients(
     assert ("checks" in found) is shown
 
 
-def test_changed_token_applies_at_once(router: Router, tmp_path: Path) -> None:
+def test_changed_token_applies_at_once(router: RouterProcess, tmp_path: Path) -> None:
     port = router.ports["token"]
     (tmp_path / "token").write_text("another one\n")
     assert get(port, "/metrics", **bearer(SECRET)).status == 401
     assert get(port, "/metrics", **bearer("another one")).status == 200
 
 
-def test_certificate_authorizes_over_https(router: Router, made: Pki) -> None:
+def test_certificate_authorizes_over_https(router: RouterProcess, made: Pki) -> None:
     """Plain HTTP on the same port has no certificate, and is refused."""
     port = router.ports["certificates"]
     assert b"sluice_" in _https(port, made, made.client)
@@ -116,5 +116,5 @@ def _https(port: int, made: Pki, client: Issued | None) -> bytes:
         return body
 
 
-def test_token_is_not_logged(router: Router) -> None:
+def test_token_is_not_logged(router: RouterProcess) -> None:
     assert SECRET not in router.log

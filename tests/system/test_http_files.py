@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.system.http import PATIENCE, get
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -18,7 +18,7 @@ SECRET = b"secret of another directory"
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     """Yield a router that serves files from a listener without the attribute `http`."""
     tmp_path = tmp_path_factory.mktemp("web")
     root = tmp_path / "root"
@@ -39,13 +39,13 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     os.mkfifo(root / "pipe")
     with open(root / "large", "wb") as large:
         large.truncate(17 << 20)
-    router = Router(tmp_path_factory.mktemp("router"), [listener(), listener("web", httpRootDir=root)], 1)
+    router = RouterProcess(tmp_path_factory.mktemp("router"), [listener(), listener("web", httpRootDir=root)], 1)
     router.start()
     yield router
     router.stop()
 
 
-def send_request(router: Router, octets: bytes) -> bytes:
+def send_request(router: RouterProcess, octets: bytes) -> bytes:
     """Send a request and return the whole response."""
     found = b""
     with socket.create_connection(("127.0.0.1", router.ports["web"]), PATIENCE) as raw:
@@ -56,7 +56,7 @@ def send_request(router: Router, octets: bytes) -> bytes:
     return found
 
 
-def test_files_are_served_with_headers(web: Router) -> None:
+def test_files_are_served_with_headers(web: RouterProcess) -> None:
     port = web.ports["web"]
     for path, kind, body in (
         ("/", "text/html; charset=utf-8", b"<h1>top</h1>"),
@@ -89,7 +89,7 @@ def test_files_are_served_with_headers(web: Router) -> None:
         "/none", "/app.js/", "/app.js%00.html", "/%252e%252e/secret.txt", "/app.js/x",
     ],
 )  # fmt: skip
-def test_path_outside_root_is_not_found(web: Router, path: str) -> None:
+def test_path_outside_root_is_not_found(web: RouterProcess, path: str) -> None:
     found = send_request(web, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert found.split(b" ")[1] in (b"404", b"400")
     assert SECRET not in found
@@ -111,7 +111,7 @@ def test_path_outside_root_is_not_found(web: Router, path: str) -> None:
         pytest.param(b"X: a\rY: b\r\n\r\n", id="bare carriage return"),
     ],
 )
-def test_smuggled_request_is_bad_request(web: Router, octets: bytes) -> None:
+def test_smuggled_request_is_bad_request(web: RouterProcess, octets: bytes) -> None:
     found = send_request(
         web,
         b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n" + octets + b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n",

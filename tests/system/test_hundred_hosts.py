@@ -13,7 +13,7 @@ import pytest
 from loadtests.hostile_host import HONEST, ROUNDS, Ports, compare, make_users
 from tests.peer.pki import pki
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 
 def sections(tmp_path: Path, tmp: Path) -> list[Section]:
@@ -32,7 +32,7 @@ def sections(tmp_path: Path, tmp: Path) -> list[Section]:
     ]
 
 
-def ports(router: Router) -> Ports:
+def ports(router: RouterProcess) -> Ports:
     return Ports(router.ports["users"], router.ports["tls"], router.ports["web"])
 
 

@@ -11,7 +11,7 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerReceiver
 from tests.system.counters import Counters
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, bodies, pair, pass_one
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 OPTIONS = ["-T"]
 HOOKS = "org.apache.qpid.dispatch.router/test/"
@@ -48,7 +48,7 @@ def test_message_to_router_is_answered(connect: Connect, prefix: str, anonymous:
     assert message.section_of(delivery.payload, message.PROPERTIES)[2:6] == [replies.address, None, None, 7]
 
 
-def test_requests_to_the_router_are_counted(router: Router, connect: Connect) -> None:
+def test_requests_to_the_router_are_counted(router: RouterProcess, connect: Connect) -> None:
     """Requests and replies count as other deliveries, and as to and from the container (management.md 7.1)."""
     replies = reply_link(connect, 20)
     sender = connect().sender(ECHO)
@@ -168,7 +168,7 @@ def test_replies_follow_distribution_of_address(connect: Connect, fresh: Fresh, 
     assert sorted(arrived) == list(range(30))
 
 
-def test_unread_replies_cost_bounded_memory(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_unread_replies_cost_bounded_memory(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     """While clients send requests and never read replies, other clients are answered and memory stays bounded."""
     producer, consumer = pair(connect, fresh(), ROUNDS)
     replies = reply_link(connect, 2 * ROUNDS)

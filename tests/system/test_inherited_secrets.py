@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.http import get
-from tests.system.router import Router, Section, command, listener, poll
+from tests.system.router import RouterProcess, Section, command, listener, poll
 
 SECRETS = {"env:TOKEN": "1-from-a-variable", "fd:7": "2-from-a-descriptor", "credential:token": "3-from-systemd"}
 UNRELATED = "4-not-named-by-anybody"
@@ -26,7 +26,7 @@ def sections() -> list[Section]:
     return [*files, listener(), ("connector", {"host": "127.0.0.1", "port": 1, "saslUsername": "u"})]
 
 
-class RouterWithSecrets(Router):
+class RouterWithSecrets(RouterProcess):
     """A router started by a shell with a variable, a descriptor and a directory of credentials."""
 
     def prepare(self) -> RouterWithSecrets:
@@ -55,14 +55,14 @@ def router(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RouterWit
     made.stop()
 
 
-def statuses(router: Router, names: list[str]) -> list[int]:
+def statuses(router: RouterProcess, names: list[str]) -> list[int]:
     return [
         get(router.ports[name], "/metrics", Authorization=f"Bearer {token}").status
         for name, token in zip(names, SECRETS.values(), strict=True)
     ]
 
 
-def environments(router: Router) -> dict[int, str]:
+def environments(router: RouterProcess) -> dict[int, str]:
     return {each.pid: Path(f"/proc/{each.pid}/environ").read_text() for each in router.family()}
 
 

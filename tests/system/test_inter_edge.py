@@ -9,12 +9,12 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import Management
-from tests.system.bystanders.site import clients_sections
-from tests.system.edges import PEERS, Site, peer_edge, with_edges
+from tests.system.bystanders.harness import clients_sections
+from tests.system.edges import PEERS, EdgeNetwork, peer_edge, with_edges
 from tests.system.fixtures import bodies
 from tests.system.http import WEB, scrape
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -31,11 +31,11 @@ SCOPES: list[Section] = [
 
 
 @pytest.fixture(scope="module")
-def _mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = Site()
+def _mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeNetwork]:
+    site = EdgeNetwork()
 
-    def start(name: str, sections: list[Section]) -> Router:
-        router = site.routers[name] = Router(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
+    def start(name: str, sections: list[Section]) -> RouterProcess:
+        router = site.routers[name] = RouterProcess(tmp_path_factory.mktemp(f"router{name}-"), sections, request.param)
         router.start()
         return router
 
@@ -48,14 +48,14 @@ def _mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             site.view(name).wait_peers(*"EFG".replace(name, ""))
         for name in "EF":
             site.view("A").wait_consumers(f"H{name}", 1)
-        site.attend("E", "F")
+        site.start_bystanders("E", "F")
         yield site
     finally:
         site.stop()
 
 
 @pytest.fixture
-def mesh(_mesh: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def mesh(_mesh: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[EdgeNetwork]:
     """Yield the routers, shared by a test module."""
     request.node.routers = list(_mesh.routers.values())
     yield _mesh
@@ -68,7 +68,7 @@ PAIRS = [("E", "F"), ("F", "E"), ("G", "E"), ("E", "G")]
 
 @pytest.mark.parametrize(("into", "out"), PAIRS, ids=[f"{into}-to-{out}" for into, out in PAIRS])
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/", "multicast/", "these/", "shared/"])
-def test_messages_to_consumer_at_edge_peer_arrive_once(mesh: Site, into: str, out: str, prefix: str) -> None:
+def test_messages_to_consumer_at_edge_peer_arrive_once(mesh: EdgeNetwork, into: str, out: str, prefix: str) -> None:
     address = mesh.fresh(prefix)
     receiver = mesh.connect(out).receiver(address, 100)
     mesh.view(into).wait_consumers(f"M0{address}", 1)
@@ -84,7 +84,7 @@ def test_messages_to_consumer_at_edge_peer_arrive_once(mesh: Site, into: str, ou
     assert len(receiver.deliveries) == 20
 
 
-def test_interior_of_higher_cost_is_not_used(mesh: Site) -> None:
+def test_interior_of_higher_cost_is_not_used(mesh: EdgeNetwork) -> None:
     address = mesh.fresh("balanced/")
     receiver = mesh.connect("F").receiver(address, 100)
     mesh.view("A").wait_consumers(f"M0{address}", 1)
@@ -101,7 +101,7 @@ def test_interior_of_higher_cost_is_not_used(mesh: Site) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["balanced/", "closest/"])
-def test_local_consumers_are_preferred(mesh: Site, prefix: str) -> None:
+def test_local_consumers_are_preferred(mesh: EdgeNetwork, prefix: str) -> None:
     address = mesh.fresh(prefix)
     other = mesh.connect("F").receiver(address, 100)
     here = mesh.connect("E").receiver(address, 100)
@@ -117,7 +117,7 @@ def test_local_consumers_are_preferred(mesh: Site, prefix: str) -> None:
 
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
 @pytest.mark.parametrize("prefix", ["multicast/", "shared/"])
-def test_multicast_message_reaches_each_consumer_once(mesh: Site, prefix: str, anonymous: bool) -> None:
+def test_multicast_message_reaches_each_consumer_once(mesh: EdgeNetwork, prefix: str, anonymous: bool) -> None:
     """Clients of E and F could get second copies over the interior, and clients of G from both E and F."""
     address = mesh.fresh(prefix)
     places = "EEFFGA" if prefix == "multicast/" else "EEFFG"
@@ -145,7 +145,7 @@ def test_multicast_message_reaches_each_consumer_once(mesh: Site, prefix: str, a
         assert len(receiver.deliveries) == (20 if name == "A" else 30), name
 
 
-def test_multicast_message_from_interior_reaches_each_consumer_once(mesh: Site) -> None:
+def test_multicast_message_from_interior_reaches_each_consumer_once(mesh: EdgeNetwork) -> None:
     address = mesh.fresh("multicast/")
     receivers = [mesh.connect(name).receiver(address, 100) for name in "EEFA"]
     far = mesh.connect("G").receiver(address, 100)
@@ -162,7 +162,7 @@ def test_multicast_message_from_interior_reaches_each_consumer_once(mesh: Site) 
     assert not far.deliveries, "an edge router passes nothing on"
 
 
-def test_message_from_edge_peer_is_not_forwarded_further(mesh: Site) -> None:
+def test_message_from_edge_peer_is_not_forwarded_further(mesh: EdgeNetwork) -> None:
     """The peer's consumer has left. The message is released although a third router has a consumer."""
     address = mesh.fresh("balanced/")
     client = mesh.connect("F")
@@ -179,7 +179,7 @@ def test_message_from_edge_peer_is_not_forwarded_further(mesh: Site) -> None:
     assert not at_a.deliveries
 
 
-def test_scopes_limit_announcements(mesh: Site) -> None:
+def test_scopes_limit_announcements(mesh: EdgeNetwork) -> None:
     local, site = mesh.fresh("here/"), mesh.fresh("these/")
     client = mesh.connect("E")
     client.receiver(local, 10)
@@ -189,7 +189,7 @@ def test_scopes_limit_announcements(mesh: Site) -> None:
     assert mesh.view("A").address(f"M0{site}") is None
 
 
-def test_scope_changed_to_local_withdraws_consumers(mesh: Site) -> None:
+def test_scope_changed_to_local_withdraws_consumers(mesh: EdgeNetwork) -> None:
     address = mesh.fresh("narrow/")
     client = mesh.connect("E")
     client.receiver(address, 10)
@@ -204,7 +204,7 @@ def test_scope_changed_to_local_withdraws_consumers(mesh: Site) -> None:
     mesh.view("F").wait_consumers(f"M0{address}", 2)
 
 
-def test_request_to_edge_peer_is_answered(mesh: Site) -> None:
+def test_request_to_edge_peer_is_answered(mesh: EdgeNetwork) -> None:
     """The reply address is generated, and only the client's edge router knows it."""
     address = mesh.fresh("balanced/")
     requests = mesh.connect("E").receiver(address, 10)
@@ -225,7 +225,7 @@ def test_request_to_edge_peer_is_answered(mesh: Site) -> None:
         assert answering.outcome(number).name == "accepted"
 
 
-def test_stream_crosses_inter_edge_connection(mesh: Site) -> None:
+def test_stream_crosses_inter_edge_connection(mesh: EdgeNetwork) -> None:
     address = mesh.fresh("balanced/")
     receiver = mesh.connect("F").receiver(address, 10)
     mesh.view("G").wait_consumers(f"M0{address}", 1)
@@ -239,7 +239,7 @@ def test_stream_crosses_inter_edge_connection(mesh: Site) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_multicast_stream_arrives_once(mesh: Site) -> None:
+def test_multicast_stream_arrives_once(mesh: EdgeNetwork) -> None:
     address = mesh.fresh("multicast/")
     receivers = [mesh.connect(name).receiver(address, 10) for name in "EFG"]
     mesh.view("A").wait_consumers(f"M0{address}", 2)
@@ -258,7 +258,7 @@ def test_multicast_stream_arrives_once(mesh: Site) -> None:
         assert len(receiver.deliveries) == 2
 
 
-def test_explain_names_edge_peers(mesh: Site) -> None:
+def test_explain_names_edge_peers(mesh: EdgeNetwork) -> None:
     address = mesh.fresh("balanced/")
     client = mesh.connect("F")
     client.receiver(address, 10)
@@ -277,7 +277,7 @@ def _found(management: Management, address: str, finding: str) -> bool:
     return bool(body["reachable"]) and finding in body["findings"]
 
 
-def test_metrics_name_edge_peers(mesh: Site) -> None:
+def test_metrics_name_edge_peers(mesh: EdgeNetwork) -> None:
     def shown(router: str, metric: str, **labels: str) -> float:
         return scrape(mesh.routers[router].ports["web"]).sum(f"sluice_edge_peer_{metric}", **labels)
 
@@ -292,7 +292,7 @@ def test_metrics_name_edge_peers(mesh: Site) -> None:
     poll(lambda: shown("F", "addresses", edge="G", users="here") == own + 1, "G has been told", CONVERGENCE)
 
 
-def test_management_shows_inter_edge_connections(mesh: Site) -> None:
+def test_management_shows_inter_edge_connections(mesh: EdgeNetwork) -> None:
     rows = [row for row in mesh.view("G").query("connection") if row["role"] == "inter-edge"]
     assert {(row["container"], row["dir"], row["active"]) for row in rows} == {("E", "out", True), ("F", "out", True)}
     answer = Management(mesh.connect("G")).ask(

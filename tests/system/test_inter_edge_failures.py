@@ -10,9 +10,9 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, PEERS, EdgeView, edge, peer_edge, with_edges
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, Flow, connector
-from tests.system.relay import Relay
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.network import CONVERGENCE, MessageFlow, connector
+from tests.system.relay import CuttableRelay
+from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 
@@ -25,7 +25,7 @@ class EdgeTriangle:
         self.a = start([*with_edges("A"), *SETTINGS], workers)
         self.port = self.a.ports[EDGES]
         self.e = start([*peer_edge("E", self.a), *SETTINGS], workers)
-        self.relay = Relay(self.e.ports[PEERS])
+        self.relay = CuttableRelay(self.e.ports[PEERS])
         self.f = start([*peer_edge("F", self.a, to=[self.relay.port]), *SETTINGS], workers)
         self.at_e, self.at_f = EdgeView(self.e), EdgeView(self.f)
         self.wait()
@@ -57,7 +57,7 @@ def triangle(start: Start, workers: int) -> Iterator[EdgeTriangle]:
 def test_killed_interior_interrupts_no_messages(triangle: EdgeTriangle, prefix: str) -> None:
     """Messages continue all the time, and each arrives once."""
     key = f"M0{prefix}x"
-    flow = Flow(triangle.e, triangle.f, f"{prefix}x")
+    flow = MessageFlow(triangle.e, triangle.f, f"{prefix}x")
     triangle.at_e.wait_consumers(key, 2)  # F, and the uplink
     flow.wait_more()
     before = list(flow.others)
@@ -119,7 +119,7 @@ def test_multicast_during_interior_restarts_arrives_once(triangle: EdgeTriangle,
 @pytest.mark.parametrize("prefix", ["balanced/", "multicast/"])
 def test_lost_inter_edge_connection_moves_messages(triangle: EdgeTriangle, prefix: str) -> None:
     """The interior takes over: no accepted message is lost, and no message arrives twice."""
-    flow = Flow(triangle.e, triangle.f, f"{prefix}x")
+    flow = MessageFlow(triangle.e, triangle.f, f"{prefix}x")
     flow.wait_more()
     for _ in range(3):
         triangle.relay.cut()
@@ -151,7 +151,7 @@ def test_killed_edge_router_withdraws_addresses(
     triangle.f = start([*peer_edge("F", triangle.a, to=[triangle.relay.port]), *SETTINGS], workers)
     triangle.at_f = EdgeView(triangle.f)
     triangle.wait()
-    flow = Flow(triangle.e, triangle.f, "balanced/x")
+    flow = MessageFlow(triangle.e, triangle.f, "balanced/x")
     flow.wait_more()
     flow.stop(late=True)
 
@@ -159,7 +159,7 @@ def test_killed_edge_router_withdraws_addresses(
 def test_parallel_inter_edge_connections_share_addresses(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     """Each router connects to the other, once with two connections, and an address uses one of the three."""
     a = start([*with_edges("A"), *SETTINGS], workers)
-    with Relay(0) as later:
+    with CuttableRelay(0) as later:
         e = start([*peer_edge("E", a, to=[later.port]), *SETTINGS], workers)
         twice = connector(e.ports[PEERS], role="inter-edge", parallelConnections=2)
         f = start([*edge("F", a), listener(PEERS, role="inter-edge"), twice, *SETTINGS], workers)
@@ -171,7 +171,7 @@ def test_parallel_inter_edge_connections_share_addresses(start: Start, workers: 
         for number in range(1, 6):  # further addresses on the same connections
             client.receiver(f"multicast/{number}")
             at_e.wait_consumers(f"M0multicast/{number}", 1)
-        flow = Flow(e, f, "multicast/0")
+        flow = MessageFlow(e, f, "multicast/0")
         flow.wait_more()
         later.cut()
         at_e.wait_peers("F", "F")
@@ -195,8 +195,8 @@ def test_client_at_inter_edge_listener_is_refused(start: Start, workers: int, pe
 
 
 def test_connection_to_itself_is_refused(start: Start, workers: int) -> None:
-    with Relay(0) as relay:
-        e: Router = start(peer_edge("E", to=[relay.port]), workers)
+    with CuttableRelay(0) as relay:
+        e: RouterProcess = start(peer_edge("E", to=[relay.port]), workers)
         relay.redirect(e.ports[PEERS])
         e.wait_log(r"This connection of role inter-edge leads from the router to itself", CONVERGENCE)
         assert EdgeView(e).peers() == []

@@ -17,7 +17,7 @@ from tests.peer.types import Symbol
 from tests.system.edges import PEERS, EdgeView, peer_edge
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, poll
 from tests.system.test_edge_wire import ScriptedInterior, link_fields
 
 pytestmark = pytest.mark.adversarial
@@ -70,18 +70,18 @@ class InterEdgePeer:
 
 
 @pytest.fixture
-def edge(start: Start, workers: int) -> Router:
+def edge(start: Start, workers: int) -> RouterProcess:
     return start([*peer_edge("E"), SCOPE, *SETTINGS], workers)
 
 
 @pytest.fixture
-def other(edge: Router, peers: list[AmqpPeer]) -> InterEdgePeer:
+def other(edge: RouterProcess, peers: list[AmqpPeer]) -> InterEdgePeer:
     made = InterEdgePeer(edge.ports[PEERS])
     peers.append(made.peer)
     return made
 
 
-def test_edge_router_opens_and_attaches_as_specified(edge: Router, other: InterEdgePeer) -> None:
+def test_edge_router_opens_and_attaches_as_specified(edge: RouterProcess, other: InterEdgePeer) -> None:
     remote: Any = other.peer.remote_open
     given = {str(key): value for key, value in remote.properties.pairs}
     assert (len(given["sluice.edge"]), given["sluice.inter-edge"], given["qd.annotations-version"]) == (16, 1, 1)
@@ -107,7 +107,7 @@ def test_edge_router_opens_and_attaches_as_specified(edge: Router, other: InterE
     client.drop()
 
 
-def test_messages_to_edge_peer_carry_annotations(edge: Router, other: InterEdgePeer) -> None:
+def test_messages_to_edge_peer_carry_annotations(edge: RouterProcess, other: InterEdgePeer) -> None:
     receiver = other.attach_receiver("balanced/x")
     client = AmqpPeer.opened(edge.port)
     sender = client.sender("balanced/x")
@@ -148,7 +148,7 @@ HOSTILE_ATTACHES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_hostile_attaches_are_refused(edge: Router, other: InterEdgePeer) -> None:
+def test_hostile_attaches_are_refused(edge: RouterProcess, other: InterEdgePeer) -> None:
     for what, fields in HOSTILE_ATTACHES.items():
         attach = other.own.receiver if fields["role"] else other.own.sender
         link = attach(None, wait=False, **({} if fields["role"] else {"credit": False}), **fields)
@@ -165,7 +165,7 @@ def test_hostile_attaches_are_refused(edge: Router, other: InterEdgePeer) -> Non
     client.drop()
 
 
-def test_hostile_messages_are_released(edge: Router, other: InterEdgePeer, peers: list[AmqpPeer]) -> None:
+def test_hostile_messages_are_released(edge: RouterProcess, other: InterEdgePeer, peers: list[AmqpPeer]) -> None:
     """E survives malformed heartbeats and messages, and forwards none of them."""
     third = InterEdgePeer(edge.ports[PEERS], "fedcba9876543210")
     peers.append(third.peer)
@@ -183,7 +183,7 @@ def test_hostile_messages_are_released(edge: Router, other: InterEdgePeer, peers
     assert not apart.deliveries
 
 
-def test_missing_heartbeats_end_connection(edge: Router, other: InterEdgePeer) -> None:
+def test_missing_heartbeats_end_connection(edge: RouterProcess, other: InterEdgePeer) -> None:
     other.attach_receiver("balanced/x")
     other.own.sender("_$qd.edge_heartbeat").send(message.value(0), settled=True)
     edge.wait_log(r"ROUTER_CORE \(info\) \[C\d+\] Lost heartbeat from container P, closing connection", 30.0)
@@ -204,7 +204,7 @@ def test_missing_heartbeats_end_connection(edge: Router, other: InterEdgePeer) -
     ],
     ids=["1.19", "role edge", "interior", "no mark", "a long mark", "version 0", "text", "boolean"],
 )
-def test_peer_with_invalid_properties_is_refused(edge: Router, peers: list[AmqpPeer], opens: Any) -> None:
+def test_peer_with_invalid_properties_is_refused(edge: RouterProcess, peers: list[AmqpPeer], opens: Any) -> None:
     peer = AmqpPeer(edge.ports[PEERS])
     peers.append(peer)
     peer.open(properties=opens)
@@ -225,7 +225,9 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def below(start: Start, workers: int, broker: ScriptedBroker, peers: list[AmqpPeer]) -> tuple[Router, ScriptedInterior]:
+def below(
+    start: Start, workers: int, broker: ScriptedBroker, peers: list[AmqpPeer]
+) -> tuple[RouterProcess, ScriptedInterior]:
     place: Section = ("connector", {"name": "up", "host": "127.0.0.1", "port": broker.port, "role": "edge"})
     router = start([*peer_edge("E"), place, *SETTINGS], workers)
     interior = ScriptedInterior(broker)
@@ -242,7 +244,7 @@ def attach(interior: ScriptedInterior, client: AmqpPeer, kind: str, address: str
 
 
 def test_copy_to_interior_lists_served_edge_routers(
-    below: tuple[Router, ScriptedInterior], peers: list[AmqpPeer]
+    below: tuple[RouterProcess, ScriptedInterior], peers: list[AmqpPeer]
 ) -> None:
     router, interior = below
     other = InterEdgePeer(router.ports[PEERS])
@@ -274,7 +276,7 @@ def test_copy_to_interior_lists_served_edge_routers(
     assert message.annotation(with_others, "of-client") == 1
 
 
-def test_copy_already_served_is_dropped(below: tuple[Router, ScriptedInterior], peers: list[AmqpPeer]) -> None:
+def test_copy_already_served_is_dropped(below: tuple[RouterProcess, ScriptedInterior], peers: list[AmqpPeer]) -> None:
     router, interior = below
     client = AmqpPeer.opened(router.port)
     peers.append(client)

@@ -18,8 +18,8 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.router19 import control
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import View, connector, interior
-from tests.system.router import Router, free_port, poll
+from tests.system.network import RouterView, connector, interior
+from tests.system.router import RouterProcess, free_port, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -38,7 +38,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def router(start: Start, workers: int) -> Router:
+def router(start: Start, workers: int) -> RouterProcess:
     return start(interior("B", helloMaxAgeSeconds=LONG), workers)
 
 
@@ -73,38 +73,38 @@ class ScriptedNeighbour:
         self.wait_hello([self.name])
 
 
-def connect_neighbour(router: Router, name: str = "P", **fields: Any) -> ScriptedNeighbour:
+def connect_neighbour(router: RouterProcess, name: str = "P", **fields: Any) -> ScriptedNeighbour:
     return ScriptedNeighbour(RouterPeer.connected(router.ports["net"], name, **fields), name)
 
 
-def neighbours(router: Router) -> list[str]:
+def neighbours(router: RouterProcess) -> list[str]:
     """Return the neighbours in the router's link state."""
-    return list(next(row for row in View(router).query("router.node") if row["nextHop"] == "(self)")["linkState"])
+    return list(next(row for row in RouterView(router).query("router.node") if row["nextHop"] == "(self)")["linkState"])
 
 
-def reachable(router: Router) -> list[str]:
+def reachable(router: RouterProcess) -> list[str]:
     """Return the ids of reachable routers; a path is known shortly after the link state lists the first neighbour."""
-    return [row["id"] for row in View(router).query("router.node") if row["cost"] is not None]
+    return [row["id"] for row in RouterView(router).query("router.node") if row["cost"] is not None]
 
 
 # --- control messages ---------------------------------------------------------------------------------------------
 
 
-def test_hellos_are_exchanged_both_ways(router: Router) -> None:
+def test_hellos_are_exchanged_both_ways(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router, cost=7)
     first = neighbour.wait_hello([])
     assert (first.body["id"], first.body["pv"], first.body["area"]) == ("B", 1, "0")
     assert (first.ingress, first.trace) == ("0/B", ["0/B"])
     neighbour.exchange_hellos()
     assert neighbours(router) == ["P"]
-    row = View(router).nodes()["P"]
+    row = RouterView(router).nodes()["P"]
     assert (row["cost"], row["nextHop"], row["instance"]) == (7, None, INSTANCE)
     assert neighbour.links.control_in is not None
     assert all(delivery.settled for delivery in neighbour.links.control_in.deliveries)
     neighbour.links.peer.drop()
 
 
-def test_unsettled_control_messages_are_accepted(router: Router) -> None:
+def test_unsettled_control_messages_are_accepted(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     assert neighbour.links.control_out is not None
     assert neighbour.links.control_out.request(control.hello("P", INSTANCE, ["B"])).name == "accepted"
@@ -113,7 +113,7 @@ def test_unsettled_control_messages_are_accepted(router: Router) -> None:
     neighbour.links.peer.drop()
 
 
-def test_control_message_with_many_addresses_is_processed(router: Router) -> None:
+def test_control_message_with_many_addresses_is_processed(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
     keys = [(f"M0address/with/a/name/{number}", 3) for number in range(20_000)]
@@ -128,7 +128,7 @@ def test_control_message_with_many_addresses_is_processed(router: Router) -> Non
     neighbour.links.peer.drop()
 
 
-def test_oversized_control_message_is_discarded(router: Router) -> None:
+def test_oversized_control_message_is_discarded(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
     neighbour.links.send_control(control.hello("P", INSTANCE, ["x" * 1000] * 9000))
@@ -141,7 +141,7 @@ def test_oversized_control_message_is_discarded(router: Router) -> None:
     neighbour.links.peer.drop()
 
 
-def test_control_messages_overtake_data_on_slow_network(router: Router) -> None:
+def test_control_messages_overtake_data_on_slow_network(router: RouterProcess) -> None:
     """While P does not read megabytes of data, a HELLO of B precedes most of the data."""
     neighbour = connect_neighbour(router, receive_buffer=65536)
     neighbour.exchange_hellos()
@@ -175,24 +175,24 @@ def test_control_messages_overtake_data_on_slow_network(router: Router) -> None:
 # --- loss ---------------------------------------------------------------------------------------------------------
 
 
-def drop(neighbour: ScriptedNeighbour, router: Router) -> None:
+def drop(neighbour: ScriptedNeighbour, router: RouterProcess) -> None:
     neighbour.links.peer.drop()
 
 
-def close(neighbour: ScriptedNeighbour, router: Router) -> None:
+def close(neighbour: ScriptedNeighbour, router: RouterProcess) -> None:
     neighbour.links.peer.close()
 
 
-def detach_control_link(neighbour: ScriptedNeighbour, router: Router) -> None:
+def detach_control_link(neighbour: ScriptedNeighbour, router: RouterProcess) -> None:
     assert neighbour.links.control_in is not None
     neighbour.links.control_in.detach()
 
 
-def end_session(neighbour: ScriptedNeighbour, router: Router) -> None:
+def end_session(neighbour: ScriptedNeighbour, router: RouterProcess) -> None:
     neighbour.links.peer.sessions[0].end()
 
 
-def kill_worker(neighbour: ScriptedNeighbour, router: Router) -> None:
+def kill_worker(neighbour: ScriptedNeighbour, router: RouterProcess) -> None:
     os.kill(router.worker_of(neighbour.links.peer.socket.getsockname()[1]), signal.SIGKILL)
 
 
@@ -200,7 +200,9 @@ KILLS = pytest.mark.disturbs("a worker is killed")
 
 
 @pytest.mark.parametrize("way", [drop, close, detach_control_link, end_session, pytest.param(kill_worker, marks=KILLS)])
-def test_neighbour_loss_is_noticed_at_once(router: Router, way: Callable[[ScriptedNeighbour, Router], None]) -> None:
+def test_neighbour_loss_is_noticed_at_once(
+    router: RouterProcess, way: Callable[[ScriptedNeighbour, RouterProcess], None]
+) -> None:
     """The HELLOs received before would keep the neighbour for minutes."""
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
@@ -220,7 +222,7 @@ def test_silent_connection_is_closed(start: Start, workers: int) -> None:
     poll(lambda: neighbours(router) == [], "the neighbour is lost", LOSS_NOTICED)
 
 
-def test_neighbour_returns_on_same_connection(router: Router) -> None:
+def test_neighbour_returns_on_same_connection(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
     detach_control_link(neighbour, router)
@@ -231,7 +233,7 @@ def test_neighbour_returns_on_same_connection(router: Router) -> None:
     neighbour.links.peer.drop()
 
 
-def test_detached_data_link_leaves_others_attached(router: Router) -> None:
+def test_detached_data_link_leaves_others_attached(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
     with AmqpPeer.opened(router.port) as peer:
@@ -262,7 +264,7 @@ def test_connector_reconnects_after_loss(start: Start, workers: int, broker: Scr
 
 @pytest.mark.parametrize("way", [detach_control_link, end_session])
 def test_connector_without_control_link_reconnects(
-    start: Start, workers: int, broker: ScriptedBroker, way: Callable[[ScriptedNeighbour, Router], None]
+    start: Start, workers: int, broker: ScriptedBroker, way: Callable[[ScriptedNeighbour, RouterProcess], None]
 ) -> None:
     router = start(interior("B", to=[broker.port]), workers)
     neighbour = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
@@ -296,7 +298,7 @@ def test_connector_uses_failover_list_of_peer(start: Start, workers: int) -> Non
 # --- several connections ------------------------------------------------------------------------------------------
 
 
-def test_second_connection_keeps_neighbour(router: Router) -> None:
+def test_second_connection_keeps_neighbour(router: RouterProcess) -> None:
     one, two = connect_neighbour(router), connect_neighbour(router)
     one.exchange_hellos()
     two.exchange_hellos()
@@ -316,7 +318,7 @@ def test_parallel_connections_form_a_bundle(start: Start, workers: int) -> None:
     sections = interior("B")
     sections += [("connector", {**connector(port)[1], "name": f"way{number}"}) for number in range(3)]
     dials = start(sections, workers)
-    View(dials).wait_nodes(A=1)
+    RouterView(dials).wait_nodes(A=1)
     with (
         AmqpPeer.opened(listens.port) as receiving,
         AmqpPeer.opened(dials.port) as sending,
@@ -324,14 +326,14 @@ def test_parallel_connections_form_a_bundle(start: Start, workers: int) -> None:
     ):
         management = Management(asking)
         receiver = receiving.receiver("closest/x", 100_000)
-        View(dials).wait_remote("M0closest/x", "A")
+        RouterView(dials).wait_remote("M0closest/x", "A")
         poll(lambda: len(deliveries_by_connection(management)) == 3, "three connections")
         senders = [sending.sender("closest/x") for _ in range(12)]
         poll(lambda: all_connections_used(senders, receiver, management), "all three are used")
         management.delete("connector", name="way1")
         poll(lambda: len(deliveries_by_connection(management)) == 2, "one connection less")
         exchange_messages(senders, receiver, 5)
-        assert View(dials).nodes()["A"]["cost"] == 1
+        assert RouterView(dials).nodes()["A"]["cost"] == 1
 
 
 def all_connections_used(senders: list[PeerSender], receiver: PeerReceiver, management: Management) -> bool:
@@ -400,7 +402,7 @@ def test_connectors_and_listeners_created_at_run_time_work(start: Start, workers
         management.create("connector", attributes.pop("name"), **{**attributes, "port": str(broker.port), "cost": 4})
         neighbour = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
         neighbour.exchange_hellos()
-        assert View(router).nodes()["P"]["cost"] == 4
+        assert RouterView(router).nodes()["P"]["cost"] == 4
         management.delete("connector", name=f"to{broker.port}")
         assert neighbour.links.peer.expect_close() is None
         poll(lambda: neighbours(router) == [], "the neighbour is lost", LOSS_NOTICED)
@@ -410,14 +412,14 @@ def test_connectors_and_listeners_created_at_run_time_work(start: Start, workers
         links = RouterPeer.connected(int(line[1]), "Q")
         also = ScriptedNeighbour(links, "Q")
         also.exchange_hellos()
-        assert View(router).nodes()["Q"]["cost"] == 2
+        assert RouterView(router).nodes()["Q"]["cost"] == 2
         links.peer.drop()
 
 
 # --- hostile peers ------------------------------------------------------------------------------------------------
 
 
-def test_connection_storm_leaves_no_neighbours(router: Router) -> None:
+def test_connection_storm_leaves_no_neighbours(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
     descriptors = router.descriptors()
@@ -433,7 +435,7 @@ def test_connection_storm_leaves_no_neighbours(router: Router) -> None:
     neighbour.links.peer.drop()
 
 
-def test_data_links_beyond_limit_are_refused(router: Router) -> None:
+def test_data_links_beyond_limit_are_refused(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router, links=1)
     neighbour.exchange_hellos()
     session = neighbour.links.peer.sessions[1]
@@ -447,7 +449,7 @@ def test_data_links_beyond_limit_are_refused(router: Router) -> None:
     neighbour.links.peer.drop()
 
 
-def test_incomplete_control_messages_cost_bounded_memory(router: Router) -> None:
+def test_incomplete_control_messages_cost_bounded_memory(router: RouterProcess) -> None:
     """Incomplete control messages use bounded memory, and control messages of other neighbours are processed."""
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
@@ -465,7 +467,7 @@ def test_incomplete_control_messages_cost_bounded_memory(router: Router) -> None
     neighbour.links.peer.drop()
 
 
-def test_malformed_attaches_end_their_connection_only(router: Router) -> None:
+def test_malformed_attaches_end_their_connection_only(router: RouterProcess) -> None:
     neighbour = connect_neighbour(router)
     neighbour.exchange_hellos()
     bad = RouterPeer(AmqpPeer.opened(router.ports["net"], container_id="X", properties=properties()))
@@ -503,11 +505,11 @@ def test_narrow_limits_on_either_side_pass_messages(start: Start, workers: int, 
         if narrow == "connector":
             dials_sections[3][1].update(attributes)
         dials = start(dials_sections, workers)
-        View(dials).wait_nodes(A=1)
-        View(listens).wait_nodes(B=1)
+        RouterView(dials).wait_nodes(A=1)
+        RouterView(listens).wait_nodes(B=1)
         with AmqpPeer.opened(listens.port) as receiving, AmqpPeer.opened(dials.port) as sending:
             receiver = receiving.receiver("closest/x", 10)
-            View(dials).wait_remote("M0closest/x", "A")
+            RouterView(dials).wait_remote("M0closest/x", "A")
             sender = sending.sender("closest/x")
             for size in (10, 5_000, 300_000):
                 number = sender.send(message.message(bytes(size)))

@@ -17,7 +17,7 @@ from tests.peer.neighbour import CAPABILITIES, CONTROL, DATA, RouterPeer, answer
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Int, Symbol
 from tests.system.fixtures import Start
-from tests.system.router import Router, listener, poll
+from tests.system.router import RouterProcess, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -57,10 +57,10 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., Router]:
+def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[..., RouterProcess]:
     """Return a function that starts router A with a connector to the broker; keywords are connector attributes."""
 
-    def begin(**attributes: Any) -> Router:
+    def begin(**attributes: Any) -> RouterProcess:
         connector = ("connector", {"name": "r", "host": "127.0.0.1", "port": broker.port, "role": "inter-router"})
         connector[1].update(attributes)
         return start([("router", {"mode": "interior", "id": "A"}), connector, listener()], workers)
@@ -69,10 +69,10 @@ def dialled(start: Start, workers: int, broker: ScriptedBroker) -> Callable[...,
 
 
 @pytest.fixture
-def listening(start: Start, workers: int) -> Callable[..., Router]:
+def listening(start: Start, workers: int) -> Callable[..., RouterProcess]:
     """Return a function that starts router B with an inter-router listener `net`; keywords are its attributes."""
 
-    def begin(**attributes: Any) -> Router:
+    def begin(**attributes: Any) -> RouterProcess:
         sections = [("router", {"mode": "interior", "id": "B"}), listener(), listener("net", role="inter-router")]
         sections[2][1].update(attributes)
         return start(sections, workers)
@@ -114,7 +114,9 @@ def vector(capability: str, handle: int) -> bytes:
 
 
 @pytest.mark.parametrize("cost", [1, 3, 300])
-def test_connector_open_has_expected_fields(dialled: Callable[..., Router], broker: ScriptedBroker, cost: int) -> None:
+def test_connector_open_has_expected_fields(
+    dialled: Callable[..., RouterProcess], broker: ScriptedBroker, cost: int
+) -> None:
     dialled(cost=cost)
     container = serve(broker)
     said = container.remote_open
@@ -131,7 +133,9 @@ def test_connector_open_has_expected_fields(dialled: Callable[..., Router], brok
     assert all(type(value) is Int for _, value in list(said.properties.items())[2:])
 
 
-def test_connector_begins_and_attaches_match_vectors(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_connector_begins_and_attaches_match_vectors(
+    dialled: Callable[..., RouterProcess], broker: ScriptedBroker
+) -> None:
     dialled()
     container = serve(broker)
     for channel in range(11):
@@ -145,7 +149,7 @@ def test_connector_begins_and_attaches_match_vectors(dialled: Callable[..., Rout
     assert len(names) == 22
 
 
-def test_connector_links_have_expected_rows(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_connector_links_have_expected_rows(dialled: Callable[..., RouterProcess], broker: ScriptedBroker) -> None:
     router = dialled()
     container = serve(broker)
     links = RouterPeer.served(container)
@@ -160,7 +164,7 @@ def test_connector_links_have_expected_rows(dialled: Callable[..., Router], brok
     assert {(row["capacity"], row["operStatus"], row["ingressHistogram"]) for row in rows} == {(250, "up", None)}
 
 
-def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
+def rows_of(router: RouterProcess, count: int = 22) -> list[dict[str, Any]]:
     """Wait for `count` links between routers, and return their rows."""
     with AmqpPeer.opened(router.port) as peer:
         management = Management(peer)
@@ -173,7 +177,7 @@ def rows_of(router: Router, count: int = 22) -> list[dict[str, Any]]:
         return rows
 
 
-def test_link_priorities_follow_order_of_replies(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_link_priorities_follow_order_of_replies(dialled: Callable[..., RouterProcess], broker: ScriptedBroker) -> None:
     router = dialled()
     container = serve(broker)
     for _ in range(11):
@@ -186,7 +190,9 @@ def test_link_priorities_follow_order_of_replies(dialled: Callable[..., Router],
     assert [by_name[link.name] for link in links[2:]] == [p for p in reversed(range(10)) for _ in range(2)]
 
 
-def test_peer_with_fewer_channels_gets_fewer_sessions(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_peer_with_fewer_channels_gets_fewer_sessions(
+    dialled: Callable[..., RouterProcess], broker: ScriptedBroker
+) -> None:
     """A router of 1.19 begins sessions of its own, and fails without a channel for them: two are left to it."""
     router = dialled()
     container = serve(broker, channel_max=4)
@@ -196,7 +202,7 @@ def test_peer_with_fewer_channels_gets_fewer_sessions(dialled: Callable[..., Rou
     assert [row["priority"] for row in rows_of(router)][2:] == [p for p in range(10) for _ in range(2)]
 
 
-def test_peer_refusing_router_links_is_logged(dialled: Callable[..., Router], broker: ScriptedBroker) -> None:
+def test_peer_refusing_router_links_is_logged(dialled: Callable[..., RouterProcess], broker: ScriptedBroker) -> None:
     router = dialled()
     container = broker.serve(container_id="P")
     for _ in range(11):
@@ -210,7 +216,7 @@ def test_peer_refusing_router_links_is_logged(dialled: Callable[..., Router], br
 # --- the listener side --------------------------------------------------------------------------------------------
 
 
-def test_listener_open_has_expected_fields(listening: Callable[..., Router], workers: int) -> None:
+def test_listener_open_has_expected_fields(listening: Callable[..., RouterProcess], workers: int) -> None:
     router = listening(cost=5, failoverUrls="amqp://h1:1111,h2:2222")
     peer = AmqpPeer.opened(router.ports["net"], properties=properties(3))
     said = peer.remote_open
@@ -224,7 +230,7 @@ def test_listener_open_has_expected_fields(listening: Callable[..., Router], wor
     peer.drop()
 
 
-def test_listener_replies_match_vectors(listening: Callable[..., Router]) -> None:
+def test_listener_replies_match_vectors(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     with AmqpPeer.opened(router.ports["net"], container_id="P", properties=properties()) as peer:
         peer.raw(frames.frame_octets(bytes.fromhex(BEGIN), 0))
@@ -241,7 +247,7 @@ def test_listener_replies_match_vectors(listening: Callable[..., Router]) -> Non
         assert next_frame_body(peer) == (7, bytes.fromhex(BEGUN.format(channel="0007")))
 
 
-def test_termini_with_address_are_echoed_unchanged(listening: Callable[..., Router]) -> None:
+def test_termini_with_address_are_echoed_unchanged(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     with AmqpPeer.opened(router.ports["net"], properties=properties()) as peer:
         source = frames.source("x", expiry_policy="link-detach", capabilities=Symbol(CONTROL))
@@ -251,7 +257,7 @@ def test_termini_with_address_are_echoed_unchanged(listening: Callable[..., Rout
         assert link.target["capabilities"] == CONTROL
 
 
-def test_listener_links_have_expected_rows(listening: Callable[..., Router]) -> None:
+def test_listener_links_have_expected_rows(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"])
     assert {sender.credit for sender in links.outs} == {250}
@@ -268,7 +274,7 @@ def test_listener_links_have_expected_rows(listening: Callable[..., Router]) -> 
     rows_of(router, 0)
 
 
-def test_data_links_get_priorities_in_order(listening: Callable[..., Router]) -> None:
+def test_data_links_get_priorities_in_order(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=3)
     assert [row["priority"] for row in rows_of(router, 8)][2:] == [0, 0, 1, 1, 2, 2]
@@ -284,7 +290,9 @@ FORBIDDEN = ("qd:forbidden", "Connectivity to the node is forbidden")
 
 
 @pytest.mark.parametrize("capability", [CONTROL, DATA])
-def test_router_links_on_client_connection_are_refused(listening: Callable[..., Router], capability: str) -> None:
+def test_router_links_on_client_connection_are_refused(
+    listening: Callable[..., RouterProcess], capability: str
+) -> None:
     router = listening()
     links = RouterPeer(AmqpPeer.opened(router.port))
     session = links.peer.begin()
@@ -299,7 +307,7 @@ def test_router_links_on_client_connection_are_refused(listening: Callable[..., 
     links.peer.drop()
 
 
-def test_client_links_on_inter_router_connection_are_refused(listening: Callable[..., Router]) -> None:
+def test_client_links_on_inter_router_connection_are_refused(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     with AmqpPeer.opened(router.ports["net"]) as peer:
         refused = [
@@ -312,7 +320,7 @@ def test_client_links_on_inter_router_connection_are_refused(listening: Callable
             assert link.wait_detached() == WRONG_ROLE
 
 
-def test_anonymous_link_beside_control_links_is_accepted(listening: Callable[..., Router]) -> None:
+def test_anonymous_link_beside_control_links_is_accepted(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=1)
     assert links.peer.begin().sender(None).wait_credit(250) == 250
@@ -322,13 +330,13 @@ def test_anonymous_link_beside_control_links_is_accepted(listening: Callable[...
     links.peer.drop()
 
 
-def all_links(router: Router) -> list[dict[str, Any]]:
+def all_links(router: RouterProcess) -> list[dict[str, Any]]:
     with AmqpPeer.opened(router.port) as peer:
         rows: list[dict[str, Any]] = Management(peer).query("router.link")
         return rows
 
 
-def test_second_control_link_is_refused(listening: Callable[..., Router]) -> None:
+def test_second_control_link_is_refused(listening: Callable[..., RouterProcess]) -> None:
     router = listening()
     links = RouterPeer.connected(router.ports["net"], links=1)
     second = links.receiver(links.peer.sessions[0], CONTROL, credit=0)
@@ -345,7 +353,7 @@ def test_second_control_link_is_refused(listening: Callable[..., Router]) -> Non
 # --- configuration ------------------------------------------------------------------------------------------------
 
 
-def test_connection_row_shows_inter_router_role(listening: Callable[..., Router]) -> None:
+def test_connection_row_shows_inter_router_role(listening: Callable[..., RouterProcess]) -> None:
     router = listening(multiTenant=True)
     links = RouterPeer.connected(router.ports["net"], name="far", links=1, hostname="tenant")
     with AmqpPeer.opened(router.port) as peer:

@@ -19,7 +19,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.wire import PeerTimeout, StreamEnd
 from tests.system.counters import Counters
 from tests.system.fixtures import Start, pass_one
-from tests.system.router import SETTINGS, Router, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, listener, poll
 
 WORKERS = 3
 #: Number of pairs of sender and receiver. Each link has its own connection, so that all combinations of workers occur.
@@ -165,7 +165,7 @@ def running() -> Iterator[list[LoadedPair]]:
         flow.drop()
 
 
-def start_flows(router: Router, running: list[LoadedPair]) -> list[LoadedPair]:
+def start_flows(router: RouterProcess, running: list[LoadedPair]) -> list[LoadedPair]:
     """Start PAIRS flows, a quarter of them multicast."""
     flows = [LoadedPair(router.port, number, number % 4 == 3) for number in range(PAIRS)]
     running.extend(flows)
@@ -191,7 +191,7 @@ def stop_flows(flows: list[LoadedPair], killed: list[LoadedPair]) -> None:
 
 
 def split_flows(
-    router: Router, flows: list[LoadedPair], victims: list[int]
+    router: RouterProcess, flows: list[LoadedPair], victims: list[int]
 ) -> tuple[list[LoadedPair], list[LoadedPair]]:
     """Return the flows that must continue, and the flows with a connection on one of the victims."""
     lost = []
@@ -201,7 +201,7 @@ def split_flows(
     return [flow for flow in flows if flow not in lost], lost
 
 
-def kill_workers(router: Router, victims: list[int]) -> None:
+def kill_workers(router: RouterProcess, victims: list[int]) -> None:
     """Kill workers, and wait until every worker slot is ready again and none has a victim's pid."""
     seen = len(router.lines)
     for pid in victims:
@@ -232,7 +232,7 @@ def expect_progress(flows: list[LoadedPair]) -> None:
     assert not closed, f"connections on living workers were closed: {closed}"
 
 
-def check_workers_serve(router: Router) -> None:
+def check_workers_serve(router: RouterProcess) -> None:
     """Check that new connections reach every worker, and that messages pass between any two workers."""
     peers: dict[int, AmqpPeer] = {}
     made = []
@@ -254,7 +254,7 @@ def check_workers_serve(router: Router) -> None:
         peer.close()
 
 
-def check_at_rest(router: Router) -> None:
+def check_at_rest(router: RouterProcess) -> None:
     """Check that no load is left, that every delivery is accounted for, and that no process logged a fault."""
     with Counters(router) as counters:
         counters.wait_gauges("after everybody has left", connections=0, links=0)
@@ -264,7 +264,9 @@ def check_at_rest(router: Router) -> None:
     assert not faults, faults[:3]
 
 
-def kill_random_workers(router: Router, flows: list[LoadedPair], count: int, choose: random.Random) -> list[LoadedPair]:
+def kill_random_workers(
+    router: RouterProcess, flows: list[LoadedPair], count: int, choose: random.Random
+) -> list[LoadedPair]:
     """Kill `count` random workers under load, and return the flows with a connection on one of them."""
     victims = choose.sample(router.worker_pids(), count)
     staying, killed = split_flows(router, flows, victims)
@@ -394,7 +396,7 @@ def test_worker_killed_during_start_is_replaced(start: Start, running: list[Load
     check_at_rest(router)
 
 
-def _serves(router: Router) -> bool:
+def _serves(router: RouterProcess) -> bool:
     try:
         for _ in range(WORKERS):
             AmqpPeer.opened(router.port).close()

@@ -9,14 +9,14 @@ import pytest
 from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.fixtures import Start
-from tests.system.router import SETTINGS, Router, listener
+from tests.system.router import SETTINGS, RouterProcess, listener
 
 pytestmark = pytest.mark.adversarial
 
 MAX_FRAME = 16 * 1024 * 1024
 
 
-def clients(router: Router, most: int) -> tuple[PeerSender, PeerReceiver]:
+def clients(router: RouterProcess, most: int) -> tuple[PeerSender, PeerReceiver]:
     consumer = AmqpPeer.opened(router.port, max_frame_size=most)
     producer = AmqpPeer.opened(router.port, max_frame_size=most)
     receiver = consumer.receiver("closest/a", 100)

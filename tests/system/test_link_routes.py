@@ -21,7 +21,7 @@ from tests.peer.peer import AmqpPeer, PeerLink, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Described, Symbol, ULong
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -47,7 +47,7 @@ BOTH = (link_route("in"), link_route("out"))
 class LinkRouteRouter:
     """A router with a listener for clients and a listener for brokers."""
 
-    def __init__(self, router: Router, peers: list[AmqpPeer], count: int) -> None:
+    def __init__(self, router: RouterProcess, peers: list[AmqpPeer], count: int) -> None:
         self.router = router
         self.peers = peers
         self.count = count

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.router import ROOT, Router
+from tests.system.router import ROOT, RouterProcess
 
 SECONDS = 60  # maximum; a run ends when enough requests were counted
 FAILING_SECONDS = 3  # duration of a run that counts no requests
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 
 def run(
-    router: Router, where: Path, *more: str, enough: dict[tuple[str, str], int] | None = None
+    router: RouterProcess, where: Path, *more: str, enough: dict[tuple[str, str], int] | None = None
 ) -> tuple[int, dict[tuple[str, str], int]]:
     """Run the standalone scenario until `enough` of each (type, name) was counted, or for FAILING_SECONDS without it.
 
@@ -31,7 +31,7 @@ def run(
     files = [str(ROOT / "loadtests" / "scenarios" / "standalone.py")]
     environment = dict(os.environ)
     if enough is not None:
-        files.append(str(ROOT / "tests" / "system" / "enough.py"))
+        files.append(str(ROOT / "tests" / "system" / "locust_stop.py"))
         environment["ENOUGH"] = json.dumps([[*key, number] for key, number in enough.items()])
     seconds = FAILING_SECONDS if enough is None else SECONDS
     words = [sys.executable, "-m", "locust", "-f", ",".join(files), "--headless", "--only-summary"]
@@ -48,7 +48,7 @@ def rows(file: Path) -> dict[tuple[str, str], dict[str, str]]:
         return {(row.get("Type") or row.get("Method") or "", row["Name"]): row for row in csv.DictReader(lines)}
 
 
-def test_statistics_of_standalone_run_are_plausible(router: Router, tmp_path: Path) -> None:
+def test_statistics_of_standalone_run_are_plausible(router: RouterProcess, tmp_path: Path) -> None:
     enough = {
         ("send", "balanced/load"): 100,
         ("send", "multicast/load"): 20,
@@ -65,14 +65,14 @@ def test_statistics_of_standalone_run_are_plausible(router: Router, tmp_path: Pa
     assert all(float(row["Max Response Time"]) < 30_000 for row in rows(tmp_path / "load_stats.csv").values())
 
 
-def test_locust_processes_share_the_load(router: Router, tmp_path: Path) -> None:
+def test_locust_processes_share_the_load(router: RouterProcess, tmp_path: Path) -> None:
     enough = {("send", "balanced/load"): 100, ("receive", "balanced/load"): 100}
     status, counts = run(router, tmp_path, "--processes", "2", "--rate", "30", enough=enough)
     assert status == 0
     assert all(counts[key] >= number for key, number in enough.items())
 
 
-def test_failures_are_named(router: Router, tmp_path: Path) -> None:
+def test_failures_are_named(router: RouterProcess, tmp_path: Path) -> None:
     status, _ = run(router, tmp_path, "--address-prefix", "unavailable/")
     assert status == 1
     failures = rows(tmp_path / "load_failures.csv")

@@ -9,7 +9,7 @@ from tests.peer import message
 from tests.peer.management import PREFIX, Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh
-from tests.system.router import FILES, Router, Section, free_port, poll
+from tests.system.router import FILES, RouterProcess, Section, free_port, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -52,7 +52,7 @@ def test_listener_created_and_deleted_keeps_its_connections(
     peer.close()
 
 
-def test_listener_on_busy_port_is_created(router: Router, management: Management) -> None:
+def test_listener_on_busy_port_is_created(router: RouterProcess, management: Management) -> None:
     port = str(router.ports[""])
     answer = management.ask("CREATE", {"host": "127.0.0.1", "port": port}, type="listener", name="busy")
     assert answer.outcome == (201, "Created")
@@ -78,7 +78,7 @@ def test_listener_with_bad_attribute_is_refused(
     assert management.ask("READ", name="bad").status == 404
 
 
-def test_log_update_changes_the_level_at_once(router: Router, management: Management) -> None:
+def test_log_update_changes_the_level_at_once(router: RouterProcess, management: Management) -> None:
     """A change takes effect at once; a refused change leaves everything as before (management.md 4.4)."""
     body = management.call("UPDATE", {"enable": "debug+"}, name="log/AGENT", type="log")
     assert (body["module"], body["enable"]) == ("AGENT", "debug+")
@@ -97,7 +97,7 @@ def test_log_update_changes_the_level_at_once(router: Router, management: Manage
 
 
 def test_files_that_block_do_not_block_the_router(
-    router: Router, management: Management, connect: Connect, tmp_path: Path
+    router: RouterProcess, management: Management, connect: Connect, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -130,7 +130,7 @@ def test_dummy_entity_supports_all_operations(management: Management) -> None:
     assert management.ask("DELETE", name="d").outcome == (404, "No entity with name=d")
 
 
-def test_log_update_shows_a_repeated_failure_again(router: Router, management: Management) -> None:
+def test_log_update_shows_a_repeated_failure_again(router: RouterProcess, management: Management) -> None:
     """Equal failures within ten seconds are one line, unless the module's log is changed in between."""
     target = {"name": "log/AGENT", "type": "log"}
     failure = "Error performing READ: No entity with name=is-not-there"

@@ -11,7 +11,7 @@ from tests.peer.codec import encode
 from tests.peer.management import PREFIX, Management
 from tests.peer.types import Described, Map, Raw, Symbol, ULong
 from tests.system.fixtures import Connect
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 from tests.unit.supervisor.management.test_any_attribute import BASE, HOSTS, KINDS, TEXTS, VALUES
 
 pytestmark = pytest.mark.adversarial
@@ -75,7 +75,7 @@ def test_request_with_large_body_is_answered(management: Management, operation: 
     assert answer.status in (200, 400, 404, 501)
 
 
-def test_attributes_of_any_value_cause_no_internal_error(router: Router, management: Management) -> None:
+def test_attributes_of_any_value_cause_no_internal_error(router: RouterProcess, management: Management) -> None:
     """Any attribute value gets an answer that is not an internal error, and the router keeps running."""
     chance = random.Random(11)
     for _ in range(200):
@@ -101,7 +101,7 @@ def test_listener_with_invalid_host_is_refused(management: Management, host: str
 
 
 def test_requests_with_changed_octets_cause_no_internal_error(
-    router: Router, connect: Connect, management: Management
+    router: RouterProcess, connect: Connect, management: Management
 ) -> None:
     """Requests with randomly changed octets cause no internal error, and the router keeps running."""
     chance = random.Random(4)
@@ -133,6 +133,6 @@ def test_client_without_reply_credit_does_not_block_others(connect: Connect, man
     assert management.query("log", "module")
 
 
-def test_log_after_hostile_requests_has_no_critical_line(router: Router, management: Management) -> None:
+def test_log_after_hostile_requests_has_no_critical_line(router: RouterProcess, management: Management) -> None:
     assert management.query("router", "id") == [{"id": "QDR"}]
     assert not [line for line in router.lines if "(critical)" in line]

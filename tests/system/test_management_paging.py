@@ -7,7 +7,7 @@ from tests.peer import message
 from tests.peer.management import PREFIX, Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 ROWS = 1300
 PAGE = 500  # rows per page of the tools of Dispatch 1.19
@@ -64,7 +64,7 @@ def test_entity_query_in_pages_returns_each_row_once(management: Management) -> 
 
 
 def test_traffic_during_long_queries_is_not_delayed(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     """While one client keeps reading all links, other clients send, attach and detach."""
     attach_receivers(connect, ROWS, fresh())

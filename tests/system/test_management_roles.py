@@ -16,7 +16,7 @@ from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, edge
 from tests.system.fixtures import Start, pass_one
 from tests.system.network import CONVERGENCE, interior, ports
-from tests.system.router import EVERYTHING, FILES, Router, Section, listener, poll
+from tests.system.router import EVERYTHING, FILES, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 pytestmark = pytest.mark.adversarial
@@ -52,7 +52,7 @@ AGENTS_FROM_EDGE = {"E": "$management", "A": "_topo/0/A/$management", "B": "_top
 class RolesNetwork:
     """Interior routers C, A and B in a row, and edge router E connected to A."""
 
-    def __init__(self, start: Callable[[str, list[Section]], Router]) -> None:
+    def __init__(self, start: Callable[[str, list[Section]], RouterProcess]) -> None:
         a, b = ports(2)
         self.a = start("A", [*interior("A", a), listener(EDGES, role="edge"), *POLICY])
         self.b = start("B", [*interior("B", b, [a]), *POLICY])
@@ -66,7 +66,7 @@ class RolesNetwork:
             poll(partial(_agent_answers, peer, AGENTS["E"]), "the edge router is known", CONVERGENCE)
 
 
-def _has_nodes(router: Router, count: int) -> bool:
+def _has_nodes(router: RouterProcess, count: int) -> bool:
     with AmqpPeer.opened(router.port) as peer:
         return len(Management(peer).query("router.node")) == count
 
@@ -82,8 +82,8 @@ def _agent_answers(peer: AmqpPeer, address: str) -> bool:
 def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RolesNetwork]:
     with ExitStack() as routers:
 
-        def start(name: str, sections: list[Section]) -> Router:
-            router = Router(tmp_path_factory.mktemp(f"router{name}"), sections, request.param)
+        def start(name: str, sections: list[Section]) -> RouterProcess:
+            router = RouterProcess(tmp_path_factory.mktemp(f"router{name}"), sections, request.param)
             router.start()
             routers.callback(router.stop)
             return router

@@ -8,7 +8,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Symbol
 from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 SECTIONS: list[Section] = [
     listener("carriers", role="route-container", linkCapacity=20),
@@ -23,7 +23,7 @@ def identity_of(peer: AmqpPeer) -> str:
 
 
 def test_router_row_counts_deliveries_and_links(
-    router: Router, management: Management, connect: Connect, fresh: Fresh
+    router: RouterProcess, management: Management, connect: Connect, fresh: Fresh
 ) -> None:
     before = management.one("router")
     sender, receiver = pair(connect, fresh())
@@ -195,7 +195,7 @@ def test_connection_rows_keep_order_of_opening(connect: Connect, management: Man
 
 
 def test_connection_closed_by_management_gets_an_error(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     for _ in range(router.workers):
         victim = connect(container_id="victim")
@@ -232,7 +232,7 @@ def test_policy_row_counts_connections(connect: Connect, management: Management)
     )
 
 
-def test_worker_rows_sum_to_the_totals(router: Router, management: Management) -> None:
+def test_worker_rows_sum_to_the_totals(router: RouterProcess, management: Management) -> None:
     rows = management.call("GET-WORKERS")
     assert [row["worker"] for row in rows] == list(range(router.workers))
     assert sorted(row["pid"] for row in rows) == sorted(set(router.worker_pids()) & {row["pid"] for row in rows})

@@ -8,7 +8,7 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerLink
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.http import WEB, scrape, wait_page
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -26,7 +26,9 @@ MESSAGES_PER_PRODUCER = (440, 240, 240, 240)
 EVICTION_SECONDS = 30.0
 
 
-def test_connection_at_its_bound_loses_only_the_filling_link(connect: Connect, fresh: Fresh, router: Router) -> None:
+def test_connection_at_its_bound_loses_only_the_filling_link(
+    connect: Connect, fresh: Fresh, router: RouterProcess
+) -> None:
     stuck, alive = fresh(), fresh()
     silent = connect()
     silent.begin(incoming_window=0).receiver(stuck, credit=5)
@@ -46,7 +48,7 @@ def test_connection_at_its_bound_loses_only_the_filling_link(connect: Connect, f
 class WorkerConnections:
     """Connections to workers that the test chooses."""
 
-    def __init__(self, router: Router, peers: list[AmqpPeer]) -> None:
+    def __init__(self, router: RouterProcess, peers: list[AmqpPeer]) -> None:
         self.router = router
         self.peers = peers
         self.all = router.worker_pids()

@@ -8,7 +8,7 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerOutcome, PeerReceiver
 from tests.peer.types import ULong
 from tests.system.fixtures import Connect, Fresh, bodies
-from tests.system.network import CONVERGENCE, Two
+from tests.system.network import CONVERGENCE, TwoRouterNetwork
 
 pytestmark = pytest.mark.adversarial
 
@@ -210,14 +210,14 @@ def test_multicast_stream_is_aborted_for_one_consumer(connect: Connect, fresh: F
     check_rejected(sender.outcome(number))
 
 
-def test_message_to_limited_consumers_of_another_router_is_rejected(two: Two) -> None:
+def test_message_to_limited_consumers_of_another_router_is_rejected(two_routers: TwoRouterNetwork) -> None:
     """The consumers' router chooses the consumer; a message that none of them accepts is rejected at the producer."""
-    address = two.fresh("balanced/")
-    small = limited_receiver(two.connect(two.b), address)
-    sender = two.connect(two.a).sender(address, credit=False)
+    address = two_routers.fresh("balanced/")
+    small = limited_receiver(two_routers.connect(two_routers.b), address)
+    sender = two_routers.connect(two_routers.a).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     check_rejected(sender.request(LONG))
-    large = two.connect(two.b).receiver(address, 100)
+    large = two_routers.connect(two_routers.b).receiver(address, 100)
     for number in range(5):
         sent = sender.send(message.message(f"{number:01000}"))
         delivery = large.next()
@@ -228,11 +228,11 @@ def test_message_to_limited_consumers_of_another_router_is_rejected(two: Two) ->
     assert small.deliveries == []
 
 
-def test_limit_excludes_router_annotations(two: Two) -> None:
+def test_limit_excludes_router_annotations(two_routers: TwoRouterNetwork) -> None:
     """Router annotations are removed before the size is compared."""
-    address = two.fresh("balanced/")
-    receiver = limited_receiver(two.connect(two.b), address, limit=ULong(len(LONG)))
-    sender = two.connect(two.a).sender(address, credit=False)
+    address = two_routers.fresh("balanced/")
+    receiver = limited_receiver(two_routers.connect(two_routers.b), address, limit=ULong(len(LONG)))
+    sender = two_routers.connect(two_routers.a).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(LONG)
     receiver.next().settle()
@@ -240,10 +240,10 @@ def test_limit_excludes_router_annotations(two: Two) -> None:
     check_rejected(sender.request(message.data(bytes(1001))))
 
 
-def test_stream_to_limited_consumer_of_another_router_is_aborted(two: Two) -> None:
-    address = two.fresh("balanced/")
-    receiver = limited_receiver(two.connect(two.b), address, 10, STREAM_LIMIT)
-    sender = two.connect(two.a).sender(address, credit=False)
+def test_stream_to_limited_consumer_of_another_router_is_aborted(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh("balanced/")
+    receiver = limited_receiver(two_routers.connect(two_routers.b), address, 10, STREAM_LIMIT)
+    sender = two_routers.connect(two_routers.a).sender(address, credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(message.data(bytes(PART)), more=True)
     delivery = receiver.next(complete=False)

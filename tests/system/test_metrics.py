@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.peer import frames, message
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.http import WEB, get, scrape, wait_page
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 SECTIONS = [WEB]
 
@@ -13,7 +13,7 @@ SECTIONS = [WEB]
 STATES = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
 
 
-def test_metrics_page_begins_with_series_of_dispatch_in_order(router: Router) -> None:
+def test_metrics_page_begins_with_series_of_dispatch_in_order(router: RouterProcess) -> None:
     lines = get(router.ports["web"], "/metrics").text.splitlines()
     names = [line.split()[2:] for line in lines if line.startswith("# TYPE qdr_")]
     assert names == [
@@ -45,7 +45,7 @@ def test_metrics_page_begins_with_series_of_dispatch_in_order(router: Router) ->
     ]
 
 
-def test_outcomes_are_counted_by_name(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_outcomes_are_counted_by_name(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     web = router.ports["web"]
     sender, receiver = pair(connect, fresh(), credit=20)
     before = scrape(web)
@@ -70,7 +70,9 @@ def test_outcomes_are_counted_by_name(router: Router, connect: Connect, fresh: F
         assert after.sum(name, outcome=outcome) - before.sum(name, outcome=outcome) == count, outcome
 
 
-def test_ingress_equals_ended_plus_dropped_plus_unsettled(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_ingress_equals_ended_plus_dropped_plus_unsettled(
+    router: RouterProcess, connect: Connect, fresh: Fresh
+) -> None:
     web, address = router.ports["web"], fresh()
     before = scrape(web)
     sender, receiver = pair(connect, address, credit=20)
@@ -95,7 +97,7 @@ def test_ingress_equals_ended_plus_dropped_plus_unsettled(router: Router, connec
     assert [page.sum(name) - before.sum(name) for name in names] == [5, 1, 1]
 
 
-def test_address_series_count_deliveries_and_links(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_address_series_count_deliveries_and_links(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     web, address = router.ports["web"], fresh()
     egress = scrape(web).sum("qdr_deliveries_egress_total")
     sender, receiver = pair(connect, address, credit=3)
@@ -114,7 +116,7 @@ def test_address_series_count_deliveries_and_links(router: Router, connect: Conn
     assert after.sum("sluice_address_undelivered_deliveries", **labels) == 0
 
 
-def test_links_and_connections_are_counted_by_role_and_direction(router: Router, connect: Connect, fresh: Fresh):
+def test_links_and_connections_are_counted_by_role_and_direction(router: RouterProcess, connect: Connect, fresh: Fresh):
     web, address = router.ports["web"], fresh()
     wait_page(web, "links of other tests are gone", qdr_links_total=0, qdr_connections_total=0)
     peer = connect()
@@ -129,7 +131,7 @@ def test_links_and_connections_are_counted_by_role_and_direction(router: Router,
     wait_page(web, "one link", qdr_links_total=1, sluice_links=1)
 
 
-def test_worker_series_cover_each_worker_and_ring(router: Router) -> None:
+def test_worker_series_cover_each_worker_and_ring(router: RouterProcess) -> None:
     page = scrape(router.ports["web"])
     workers = {str(index) for index in range(router.workers)}
     for name in ("up", "restarts_total", "cpu_seconds_total", "resident_memory_bytes", "connections", "links"):

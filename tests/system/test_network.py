@@ -8,15 +8,15 @@ from tests.peer import message
 from tests.peer.frames import RELEASED, modified, rejected
 from tests.peer.management import Management
 from tests.system.fixtures import CAPACITY, bodies
-from tests.system.network import CONVERGENCE, Two
+from tests.system.network import CONVERGENCE, TwoRouterNetwork
 
 
 @pytest.mark.parametrize("prefix", ["", "balanced/", "closest/", "multicast/"])
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "presettled"])
-def test_consumer_at_other_router_gets_messages(two: Two, prefix: str, settled: bool) -> None:
-    address = two.fresh(prefix)
-    receiver = two.connect(two.b).receiver(address, 300)
-    sender = two.connect(two.a).sender(address)
+def test_consumer_at_other_router_gets_messages(two_routers: TwoRouterNetwork, prefix: str, settled: bool) -> None:
+    address = two_routers.fresh(prefix)
+    receiver = two_routers.connect(two_routers.b).receiver(address, 300)
+    sender = two_routers.connect(two_routers.a).sender(address)
     sender.wait_credit(timeout=CONVERGENCE)
     numbers = [sender.send(message.message(number), settled=settled) for number in range(200)]
     deliveries = receiver.receive(200)
@@ -31,10 +31,12 @@ def test_consumer_at_other_router_gets_messages(two: Two, prefix: str, settled: 
     ("state", "name"),
     [(RELEASED, "released"), (rejected("x:y", "no"), "rejected"), (modified(True, False), "modified")],
 )
-def test_outcome_of_remote_consumer_reaches_the_producer(two: Two, state: object, name: str) -> None:
-    address = two.fresh()
-    receiver = two.connect(two.b).receiver(address, 10)
-    sender = two.connect(two.a).sender(address)
+def test_outcome_of_remote_consumer_reaches_the_producer(
+    two_routers: TwoRouterNetwork, state: object, name: str
+) -> None:
+    address = two_routers.fresh()
+    receiver = two_routers.connect(two_routers.b).receiver(address, 10)
+    sender = two_routers.connect(two_routers.a).sender(address)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(message.message("x"))
     receiver.next().settle(state)  # type: ignore[arg-type]
@@ -44,25 +46,28 @@ def test_outcome_of_remote_consumer_reaches_the_producer(two: Two, state: object
         assert outcome.error == ("x:y", "no")
 
 
-def test_remote_consumer_brings_credit_and_its_detach_releases(two: Two) -> None:
-    address = two.fresh()
-    sender = two.connect(two.a).sender(address, credit=False)
+def test_remote_consumer_brings_credit_and_its_detach_releases(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh()
+    sender = two_routers.connect(two_routers.a).sender(address, credit=False)
     sender.peer.barrier()
     assert sender.credit == 0
-    receiver = two.connect(two.b).receiver(address, 10)
+    receiver = two_routers.connect(two_routers.b).receiver(address, 10)
     assert sender.wait_credit(timeout=CONVERGENCE) == CAPACITY
-    two.at_a.wait_remote(f"M0{address}", "B")
+    two_routers.at_a.wait_remote(f"M0{address}", "B")
     receiver.detach()
-    two.at_a.wait_remote(f"M0{address}")
+    two_routers.at_a.wait_remote(f"M0{address}")
     number = sender.send(message.message("x"))
     assert sender.outcome(number).name == "released"
 
 
-def test_multicast_over_two_routers_reaches_each_consumer_once(two: Two) -> None:
-    address = two.fresh("multicast/")
-    receivers = [two.connect(router).receiver(address, 50) for router in (two.a, two.a, two.b, two.b)]
-    two.at_a.wait_remote(f"M0{address}", "B")
-    sender = two.connect(two.a).sender(address)
+def test_multicast_over_two_routers_reaches_each_consumer_once(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh("multicast/")
+    receivers = [
+        two_routers.connect(router).receiver(address, 50)
+        for router in (two_routers.a, two_routers.a, two_routers.b, two_routers.b)
+    ]
+    two_routers.at_a.wait_remote(f"M0{address}", "B")
+    sender = two_routers.connect(two_routers.a).sender(address)
     numbers = [sender.send(message.message(number)) for number in range(20)]
     for receiver in receivers:
         deliveries = receiver.receive(20)
@@ -72,12 +77,12 @@ def test_multicast_over_two_routers_reaches_each_consumer_once(two: Two) -> None
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
 
 
-def test_local_consumers_come_first_for_closest(two: Two) -> None:
-    address = two.fresh("closest/")
-    there = two.connect(two.b).receiver(address, 50)
-    two.at_a.wait_remote(f"M0{address}", "B")
-    here = two.connect(two.a).receiver(address, 50)
-    sender = two.connect(two.a).sender(address)
+def test_local_consumers_come_first_for_closest(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh("closest/")
+    there = two_routers.connect(two_routers.b).receiver(address, 50)
+    two_routers.at_a.wait_remote(f"M0{address}", "B")
+    here = two_routers.connect(two_routers.a).receiver(address, 50)
+    sender = two_routers.connect(two_routers.a).sender(address)
     for number in range(20):
         sender.send(message.message(number), settled=True)
     assert bodies(here.receive(20)) == list(range(20))
@@ -85,11 +90,11 @@ def test_local_consumers_come_first_for_closest(two: Two) -> None:
     assert not there.deliveries
 
 
-def test_anonymous_sender_reaches_remote_consumer(two: Two) -> None:
-    address = two.fresh()
-    receiver = two.connect(two.b).receiver(address, 10)
-    two.at_a.wait_remote(f"M0{address}", "B")
-    sender = two.connect(two.a).sender()
+def test_anonymous_sender_reaches_remote_consumer(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh()
+    receiver = two_routers.connect(two_routers.b).receiver(address, 10)
+    two_routers.at_a.wait_remote(f"M0{address}", "B")
+    sender = two_routers.connect(two_routers.a).sender()
     number = sender.send(message.message("x", to=address))
     delivery = receiver.next()
     assert message.body(delivery.payload) == "x"
@@ -97,20 +102,20 @@ def test_anonymous_sender_reaches_remote_consumer(two: Two) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_topological_address_reaches_the_named_router(two: Two) -> None:
-    name = two.fresh()
-    receiver = two.connect(two.b).receiver(f"_local/{name}", 10)
-    sender = two.connect(two.a).sender(f"_topo/0/B/{name}")
+def test_topological_address_reaches_the_named_router(two_routers: TwoRouterNetwork) -> None:
+    name = two_routers.fresh()
+    receiver = two_routers.connect(two_routers.b).receiver(f"_local/{name}", 10)
+    sender = two_routers.connect(two_routers.a).sender(f"_topo/0/B/{name}")
     number = sender.send(message.message("x"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
 
 
-def test_request_and_reply_cross_routers(two: Two) -> None:
-    address = two.fresh()
-    service = two.connect(two.b)
+def test_request_and_reply_cross_routers(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh()
+    service = two_routers.connect(two_routers.b)
     requests = service.receiver(address, 10)
-    client = two.connect(two.a)
+    client = two_routers.connect(two_routers.a)
     replies = client.receiver(dynamic=True, credit=10)
     assert replies.address.startswith("amqp:/_topo/0/A/temp.")
     sender = client.sender(address)
@@ -127,10 +132,10 @@ def test_request_and_reply_cross_routers(two: Two) -> None:
     assert answers.outcome(answer).name == "accepted"
 
 
-def test_large_message_crosses_routers(two: Two) -> None:
-    address = two.fresh()
-    receiver = two.connect(two.b).receiver(address, 10)
-    sender = two.connect(two.a).sender(address)
+def test_large_message_crosses_routers(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh()
+    receiver = two_routers.connect(two_routers.b).receiver(address, 10)
+    sender = two_routers.connect(two_routers.a).sender(address)
     sender.wait_credit(timeout=CONVERGENCE)
     octets = bytes(range(256)) * 8192
     number = sender.send(message.data(octets))
@@ -140,10 +145,10 @@ def test_large_message_crosses_routers(two: Two) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_remote_consumer_without_credit_slows_the_producer(two: Two) -> None:
-    address = two.fresh()
-    receiver = two.connect(two.b).receiver(address, 10)
-    sender = two.connect(two.a).sender(address)
+def test_remote_consumer_without_credit_slows_the_producer(two_routers: TwoRouterNetwork) -> None:
+    address = two_routers.fresh()
+    receiver = two_routers.connect(two_routers.b).receiver(address, 10)
+    sender = two_routers.connect(two_routers.a).sender(address)
     sender.wait_credit(timeout=CONVERGENCE)
     numbers = [sender.send(message.message(number)) for number in range(CAPACITY)]
     deliveries = receiver.receive(10)
@@ -157,15 +162,15 @@ def test_remote_consumer_without_credit_slows_the_producer(two: Two) -> None:
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
 
 
-def test_exchange_at_other_router_forwards(two: Two) -> None:
-    name = two.fresh()
-    management = Management(two.connect(two.b))
+def test_exchange_at_other_router_forwards(two_routers: TwoRouterNetwork) -> None:
+    name = two_routers.fresh()
+    management = Management(two_routers.connect(two_routers.b))
     management.create("router.config.exchange", name, address=f"{name}.in")
     management.create(
         "router.config.binding", f"{name}.b", exchangeName=name, bindingKey="key", nextHopAddress=f"{name}.out"
     )
-    receiver = two.connect(two.b).receiver(f"{name}.out", 10)
-    sender = two.connect(two.a).sender(f"{name}.in", credit=False)
+    receiver = two_routers.connect(two_routers.b).receiver(f"{name}.out", 10)
+    sender = two_routers.connect(two_routers.a).sender(f"{name}.in", credit=False)
     sender.wait_credit(timeout=CONVERGENCE)
     number = sender.send(message.message("x", subject="key"))
     receiver.next().settle()

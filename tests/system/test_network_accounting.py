@@ -13,9 +13,9 @@ from tests.peer.container import Container
 from tests.peer.frames import RELEASED
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.system.broker_network import BrokerNetwork
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
-from tests.system.gateways import Network
 from tests.system.router import poll
 from tests.system.test_link_routes import BOTH, KIND, receiving, sending
 
@@ -26,21 +26,21 @@ STREAM = message.data(bytes(400_000))
 
 
 @pytest.fixture
-def network(start: Start, workers: int, peers: list[AmqpPeer]) -> Network:
-    return Network(start, workers, peers)
+def network(start: Start, workers: int, peers: list[AmqpPeer]) -> BrokerNetwork:
+    return BrokerNetwork(start, workers, peers)
 
 
 @pytest.fixture
-def open_counters(network: Network) -> Iterator[Callable[[str], Counters]]:
+def open_counters(network: BrokerNetwork) -> Iterator[Callable[[str], Counters]]:
     """Return a function that opens the counters of a router."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(Counters(network.routers[name]))
 
 
 def test_link_route_delivery_to_a_router_counts_as_transit(
-    network: Network, open_counters: Callable[[str], Counters]
+    network: BrokerNetwork, open_counters: Callable[[str], Counters]
 ) -> None:
-    network.chain("ABC", {"C": BOTH})
+    network.start_chain("ABC", {"C": BOTH})
     broker = network.broker("C")
     for name in "AB":
         for key in ("Cq", "Dq"):
@@ -79,8 +79,10 @@ def check_growth(
         assert {way: grown[way] for way in LINK_ROUTES} == wanted, name
 
 
-def test_ingress_counts_only_at_the_first_router(network: Network, open_counters: Callable[[str], Counters]) -> None:
-    network.chain("AB")
+def test_ingress_counts_only_at_the_first_router(
+    network: BrokerNetwork, open_counters: Callable[[str], Counters]
+) -> None:
+    network.start_chain("AB")
     receiver = network.client("B").receiver("a", 100)
     sender = network.client("A").sender("a", wait=True)
     network.wait_announced("A", "M0a", "B")
@@ -112,11 +114,11 @@ def test_ingress_counts_only_at_the_first_router(network: Network, open_counters
 @pytest.mark.parametrize("names", ["AB", "ABC"])
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
 def test_presettled_messages_count_as_presettled_on_all_links(
-    network: Network, open_counters: Callable[[str], Counters], names: str, leaves: bool
+    network: BrokerNetwork, open_counters: Callable[[str], Counters], names: str, leaves: bool
 ) -> None:
     """Checkpoints cross inter-router links unsettled (decision 0013), but no link counts them as accepted or
     released."""
-    network.chain(names)
+    network.start_chain(names)
     last = names[-1]
     receiver = network.client(last).receiver("a", 50 if leaves else 1000)
     sender = network.client("A").sender("a", wait=True)
@@ -218,7 +220,7 @@ def active_states(agent: Management) -> set[bool]:
 
 @pytest.mark.parametrize("away", ["sender", "container"])
 def test_delivery_on_link_route_is_counted_once(
-    network: Network, open_counters: Callable[[str], Counters], away: str
+    network: BrokerNetwork, open_counters: Callable[[str], Counters], away: str
 ) -> None:
     network.add("A", sections=BOTH)
     agent = network.management("A")

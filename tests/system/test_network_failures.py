@@ -12,12 +12,12 @@ from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start, bodies
-from tests.system.network import CONVERGENCE, Flow, View, connector, interior, ports
-from tests.system.router import Router, poll
+from tests.system.network import CONVERGENCE, MessageFlow, RouterView, connector, interior, ports
+from tests.system.router import RouterProcess, poll
 
 
 @pytest.fixture
-def triangle(start: Start, workers: int) -> tuple[Router, Router, Router]:
+def triangle(start: Start, workers: int) -> tuple[RouterProcess, RouterProcess, RouterProcess]:
     """Three routers, each connected to both others, after convergence."""
     a, b = ports(2)
     routers = (
@@ -26,11 +26,11 @@ def triangle(start: Start, workers: int) -> tuple[Router, Router, Router]:
         start(interior("C", None, [a, b]), workers),
     )
     for router, others in zip(routers, ("BC", "AC", "AB"), strict=True):
-        View(router).wait_nodes(**dict.fromkeys(others, 1))
+        RouterView(router).wait_nodes(**dict.fromkeys(others, 1))
     return routers
 
 
-def delete_connector(router: Router, name: str) -> None:
+def delete_connector(router: RouterProcess, name: str) -> None:
     peer = AmqpPeer.opened(router.port)
     try:
         Management(peer).delete("connector", name)
@@ -38,7 +38,7 @@ def delete_connector(router: Router, name: str) -> None:
         peer.drop()
 
 
-def create_connector(router: Router, attributes: dict[str, object]) -> None:
+def create_connector(router: RouterProcess, attributes: dict[str, object]) -> None:
     peer = AmqpPeer.opened(router.port)
     try:
         more = {name: value for name, value in attributes.items() if name != "name"}
@@ -47,31 +47,31 @@ def create_connector(router: Router, attributes: dict[str, object]) -> None:
         peer.drop()
 
 
-def test_lost_connection_is_routed_around(triangle: tuple[Router, Router, Router]) -> None:
+def test_lost_connection_is_routed_around(triangle: tuple[RouterProcess, RouterProcess, RouterProcess]) -> None:
     a, b, _ = triangle
-    flow = Flow(a, b, "orders")
+    flow = MessageFlow(a, b, "orders")
     try:
         flow.wait_more()
         delete_connector(b, f"to{a.ports['net']}")
-        View(a).wait_nodes(B=2, C=1)
-        assert View(a).nodes()["B"]["nextHop"] == "C"
+        RouterView(a).wait_nodes(B=2, C=1)
+        assert RouterView(a).nodes()["B"]["nextHop"] == "C"
         flow.wait_more()
     finally:
         flow.stop()
 
 
-def test_killed_router_rejoins_after_restart(triangle: tuple[Router, Router, Router]) -> None:
+def test_killed_router_rejoins_after_restart(triangle: tuple[RouterProcess, RouterProcess, RouterProcess]) -> None:
     a, b, c = triangle
     delete_connector(b, f"to{a.ports['net']}")
-    View(a).wait_nodes(B=2, C=1)
-    flow = Flow(a, b, "orders")
+    RouterView(a).wait_nodes(B=2, C=1)
+    flow = MessageFlow(a, b, "orders")
     try:
         flow.wait_more()
         c.kill()
-        poll(lambda: View(a).nodes()["B"]["cost"] is None, "A has no way to B", CONVERGENCE)
+        poll(lambda: RouterView(a).nodes()["B"]["cost"] is None, "A has no way to B", CONVERGENCE)
         c.start()
-        View(a).wait_nodes(B=2, C=1)
-        View(c).wait_nodes(A=1, B=1)
+        RouterView(a).wait_nodes(B=2, C=1)
+        RouterView(c).wait_nodes(A=1, B=1)
         flow.wait_more()
     finally:
         flow.stop()
@@ -81,7 +81,7 @@ def test_restarted_router_announces_only_new_addresses(start: Start, workers: in
     (port,) = ports(1)
     a = start(interior("A", port), workers)
     b = start(interior("B", None, [port]), workers)
-    at_a = View(a)
+    at_a = RouterView(a)
     at_a.wait_nodes(B=1)
     first = AmqpPeer.opened(b.port)
     first.receiver("before", 10)
@@ -100,20 +100,20 @@ def test_restarted_router_announces_only_new_addresses(start: Start, workers: in
     assert sender.outcome(number).name == "accepted"
 
 
-def wait_chain_converged(a: Router, b: Router, c: Router, d: Router) -> None:
+def wait_chain_converged(a: RouterProcess, b: RouterProcess, c: RouterProcess, d: RouterProcess) -> None:
     """Wait until the chain from A to D has converged and all routers have the consumer at D in their tables."""
-    View(a).wait_nodes(B=1, C=2, D=3)
-    View(b).wait_nodes(A=1, C=1, D=2)
-    View(c).wait_nodes(A=2, B=1, D=1)
+    RouterView(a).wait_nodes(B=1, C=2, D=3)
+    RouterView(b).wait_nodes(A=1, C=1, D=2)
+    RouterView(c).wait_nodes(A=2, B=1, D=1)
     # Before D has computed its radius, D releases messages that come over more hops.
-    View(d).wait_nodes(A=3, B=2, C=1)
+    RouterView(d).wait_nodes(A=3, B=2, C=1)
     for router in (a, b, c):
-        View(router).wait_remote("M0far", "D")
+        RouterView(router).wait_remote("M0far", "D")
 
 
-def remote_count(router: Router, key: str) -> int:
+def remote_count(router: RouterProcess, key: str) -> int:
     """Return the `remoteCount` of an address; 0 if there is no row."""
-    row = View(router).address(key)
+    row = RouterView(router).address(key)
     return 0 if row is None else int(row["remoteCount"])
 
 
@@ -123,8 +123,8 @@ def test_partitioned_network_recovers_after_reconnect(start: Start, workers: int
     b = start(interior("B", b_port, [a_port]), workers)
     c = start(interior("C", c_port), workers)
     d = start(interior("D", None, [c_port]), workers)
-    View(a).wait_nodes(B=1)
-    View(d).wait_nodes(C=1)
+    RouterView(a).wait_nodes(B=1)
+    RouterView(d).wait_nodes(C=1)
     receiver = AmqpPeer.opened(d.port).receiver("far", 10)
     bridge = connector(c_port)[1]
     create_connector(b, bridge)
@@ -134,7 +134,7 @@ def test_partitioned_network_recovers_after_reconnect(start: Start, workers: int
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
     delete_connector(b, bridge["name"])
-    View(a).wait_nodes(B=1, C=None, D=None)
+    RouterView(a).wait_nodes(B=1, C=None, D=None)
     poll(lambda: remote_count(a, "M0far") == 0, "A counts no destination that it cannot reach")
     number = sender.send(message.message("lost"))
     assert sender.outcome(number).name == "released"
@@ -151,19 +151,19 @@ def test_silent_neighbour_becomes_unreachable(start: Start) -> None:
     (port,) = ports(1)
     a = start(interior("A", port, helloMaxAgeSeconds=3), 1)
     b = start(interior("B", None, [port]), 1)
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     stopped = [process.pid for process in b.family()]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        poll(lambda: View(a).nodes()["B"]["cost"] is None, "A gives B up", CONVERGENCE)
+        poll(lambda: RouterView(a).nodes()["B"]["cost"] is None, "A gives B up", CONVERGENCE)
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
 
 
-def connection_owner(router: Router, port: int) -> int:
+def connection_owner(router: RouterProcess, port: int) -> int:
     """Return the pid of the process that owns the connection accepted on `port`."""
     for process in router.family():
         for connection in process.net_connections("tcp"):
@@ -176,9 +176,9 @@ def test_killed_worker_loses_only_its_inter_router_connection(start: Start) -> N
     (port,) = ports(1)
     a = start(interior("A", port), 3)
     b = start(interior("B", None, [port]), 3)
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     victim = connection_owner(a, port)
-    flow = Flow(a, b, "orders")
+    flow = MessageFlow(a, b, "orders")
     try:
         flow.wait_more()
         assert a.worker_of(flow.sender_peer.socket.getsockname()[1]) != victim
@@ -188,9 +188,9 @@ def test_killed_worker_loses_only_its_inter_router_connection(start: Start) -> N
     finally:
         flow.stop()
     poll(lambda: len(a.worker_pids()) == 3, "another worker has taken its place")
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     receiver = AmqpPeer.opened(b.port).receiver("all", 100)
-    View(a).wait_remote("M0all", "B")
+    RouterView(a).wait_remote("M0all", "B")
     senders = {}
     for _ in range(30):
         peer = AmqpPeer.opened(a.port)
@@ -210,19 +210,19 @@ def test_second_router_with_same_id_is_logged_and_ignored(start: Start, workers:
     (port,) = ports(1)
     b = start(interior("B", port), workers)
     first = start(interior("A", None, [port]), workers)
-    View(b).wait_nodes(A=1)
-    flow = Flow(b, first, "balanced/twice")
+    RouterView(b).wait_nodes(A=1)
+    flow = MessageFlow(b, first, "balanced/twice")
     try:
         second = start(interior("A", None, [port]), workers)
         b.wait_log(r"ROUTER_HELLO \(critical\) Detected two routers with the id A", CONVERGENCE)
         elsewhere = AmqpPeer.opened(second.port)
         elsewhere.receiver("balanced/elsewhere", 10)
-        View(b).wait_remote("M0balanced/twice", "A")
+        RouterView(b).wait_remote("M0balanced/twice", "A")
         flow.wait_more()
-        assert View(b).address("M0balanced/elsewhere") is None
+        assert RouterView(b).address("M0balanced/elsewhere") is None
     finally:
         flow.stop()
     assert flow.others == []
     first.stop()
-    View(b).wait_remote("M0balanced/elsewhere", "A")
+    RouterView(b).wait_remote("M0balanced/elsewhere", "A")
     elsewhere.drop()

@@ -18,9 +18,9 @@ from tests.peer.container import accept, refuse
 from tests.peer.frames import ACCEPTED
 from tests.peer.peer import AmqpPeer, PeerLink
 from tests.peer.types import Described, Map, Symbol, ULong
+from tests.system.broker_network import BrokerNetwork
 from tests.system.fixtures import Start
-from tests.system.gateways import Network
-from tests.system.router import Router, listener
+from tests.system.router import RouterProcess, listener
 from tests.system.test_link_routes import (
     BOTH,
     LARGE,
@@ -38,24 +38,24 @@ pytestmark = pytest.mark.adversarial
 
 
 @pytest.fixture
-def network(start: Start, workers: int, peers: list[AmqpPeer]) -> Network:
-    return Network(start, workers, peers)
+def network(start: Start, workers: int, peers: list[AmqpPeer]) -> BrokerNetwork:
+    return BrokerNetwork(start, workers, peers)
 
 
 @pytest.fixture(scope="module")
-def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerNetwork]:
     """Network of routers A, B and C in a row; C has the link routes."""
-    started: list[Router] = []
+    started: list[RouterProcess] = []
 
-    def start(sections: Any, workers: int) -> Router:
-        router = Router(tmp_path_factory.mktemp("router"), sections, workers)
+    def start(sections: Any, workers: int) -> RouterProcess:
+        router = RouterProcess(tmp_path_factory.mktemp("router"), sections, workers)
         started.append(router)
         router.start()
         return router
 
     try:
-        network = Network(start, request.param, [])
-        network.chain("ABC", {"C": BOTH})
+        network = BrokerNetwork(start, request.param, [])
+        network.start_chain("ABC", {"C": BOTH})
         yield network
     finally:
         for router in started:
@@ -63,36 +63,36 @@ def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def shared(_shared: Network, request: pytest.FixtureRequest) -> Iterator[Network]:
+def shared(_shared: BrokerNetwork, request: pytest.FixtureRequest) -> Iterator[BrokerNetwork]:
     """The network `_shared`, for tests that leave it as they found it."""
     request.node.routers = list(_shared.routers.values())
     yield _shared
     for router in _shared.routers.values():
         assert router.alive, f"the router died during this test; log:\n{router.tail()}"
-    _shared.leave()
+    _shared.drop_peers()
     wait_link_routes(_shared, "AB")
 
 
-def with_broker(network: Network) -> Any:
+def with_broker(network: BrokerNetwork) -> Any:
     """Connect a container to C and wait until all routers have its link routes."""
     broker = network.broker("C")
     wait_link_routes(network, "AB", "C")
     return broker
 
 
-def chain_with_broker(network: Network, *sections: Any) -> Any:
+def chain_with_broker(network: BrokerNetwork, *sections: Any) -> Any:
     """Start routers A, B and C in a row for one test, with a container at C whose link routes all routers have."""
-    network.chain("ABC", {"C": [*BOTH, *sections]})
+    network.start_chain("ABC", {"C": [*BOTH, *sections]})
     return with_broker(network)
 
 
-def wait_link_routes(network: Network, names: str, *routers: str) -> None:
+def wait_link_routes(network: BrokerNetwork, names: str, *routers: str) -> None:
     for name in names:
         for key in ("Cq", "Dq"):
             network.wait_announced(name, key, *routers)
 
 
-def test_messages_cross_three_routers_in_both_directions(shared: Network) -> None:
+def test_messages_cross_three_routers_in_both_directions(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     for name in "ABC":
         for client in shared.clients(name):
@@ -112,7 +112,7 @@ def test_messages_cross_three_routers_in_both_directions(shared: Network) -> Non
             assert back.outcome(sent).name == "accepted"
 
 
-def test_attach_fields_cross_routers_unchanged(shared: Network) -> None:
+def test_attach_fields_cross_routers_unchanged(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     filters = {Symbol("selector"): Described(ULong(0x468C00000004), "colour = 'green'")}
     source = Described(ULong(0x28), ["q.a", ULong(0), None, None, None, None, None, filters])
@@ -142,7 +142,7 @@ def test_attach_fields_cross_routers_unchanged(shared: Network) -> None:
         assert [row["linkName"] for row in pair] == names
 
 
-def test_flow_drain_detach_and_refusal_cross_routers(shared: Network) -> None:
+def test_flow_drain_detach_and_refusal_cross_routers(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     for client in shared.clients("A"):
         receiver, end = receiving(broker, client, credit=0)
@@ -164,7 +164,7 @@ def test_flow_drain_detach_and_refusal_cross_routers(shared: Network) -> None:
         assert refused.wait_detached() == ("amqp:resource-limit-exceeded", "full")
 
 
-def test_transaction_frames_cross_routers(network: Network) -> None:
+def test_transaction_frames_cross_routers(network: BrokerNetwork) -> None:
     broker = chain_with_broker(network, link_route("in", "$coordinator"))
     network.wait_announced("A", "C$coordinator", "C")
     for client in network.clients("A"):
@@ -189,7 +189,7 @@ def test_transaction_frames_cross_routers(network: Network) -> None:
         assert sender.outcome(number).state == outcome
 
 
-def test_message_without_octets_is_rejected_by_first_router(shared: Network) -> None:
+def test_message_without_octets_is_rejected_by_first_router(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     for client in shared.clients("A"):
         sender, end = sending(broker, client)
@@ -207,7 +207,7 @@ def test_message_without_octets_is_rejected_by_first_router(shared: Network) -> 
         assert message.body(receiver.next().payload) == "y"
 
 
-def test_dynamic_node_request_reaches_the_container(shared: Network) -> None:
+def test_dynamic_node_request_reaches_the_container(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     wanted = Map([(Symbol("x-opt-qd.address"), "q.new")])
     source = Described(ULong(0x28), [None, None, None, None, True, wanted])
@@ -220,10 +220,10 @@ def test_dynamic_node_request_reaches_the_container(shared: Network) -> None:
     assert receiver.wait_attached().source.value[0] == "made.by.broker"
 
 
-def test_dynamic_node_of_tenant_has_the_tenant_prefix(network: Network) -> None:
+def test_dynamic_node_of_tenant_has_the_tenant_prefix(network: BrokerNetwork) -> None:
     """A router between the tenant's router and the container gets the address with the tenant's prefix."""
     routes = [link_route(way, "acme.com") for way in ("in", "out")]
-    network.chain("AB", {"A": [listener("tenants", multiTenant=True)], "B": routes})
+    network.start_chain("AB", {"A": [listener("tenants", multiTenant=True)], "B": routes})
     broker = network.broker("B")
     network.wait_announced("A", "Cacme.com", "B")
     network.wait_announced("A", "Dacme.com", "B")
@@ -248,8 +248,8 @@ def test_dynamic_node_of_tenant_has_the_tenant_prefix(network: Network) -> None:
         assert getattr(link.wait_attached(), field).value[0] == "made.by.broker"
 
 
-def test_external_prefix_is_removed_at_the_last_router(network: Network) -> None:
-    network.chain("AB", {"B": [link_route("in", delExternalPrefix="q.")]})
+def test_external_prefix_is_removed_at_the_last_router(network: BrokerNetwork) -> None:
+    network.start_chain("AB", {"B": [link_route("in", delExternalPrefix="q.")]})
     broker = network.broker("B")
     network.wait_announced("A", "Cq", "B")
     sender = network.client("A").sender("q.a", wait=False)
@@ -257,8 +257,8 @@ def test_external_prefix_is_removed_at_the_last_router(network: Network) -> None
     assert sender.target["address"] == "q.a"
 
 
-def test_link_route_is_announced_while_a_container_is_connected(network: Network) -> None:
-    network.chain("ABC", {"A": [link_route("in", "p", pattern="p.*.x")], "C": BOTH})
+def test_link_route_is_announced_while_a_container_is_connected(network: BrokerNetwork) -> None:
+    network.start_chain("ABC", {"A": [link_route("in", "p", pattern="p.*.x")], "C": BOTH})
     wait_link_routes(network, "A")
     message_routed = network.client("A").sender("q.a", wait=False)
     assert message_routed.wait_attached().target is not None, "no link route is announced"
@@ -274,14 +274,14 @@ def test_link_route_is_announced_while_a_container_is_connected(network: Network
     wait_link_routes(network, "AB")
 
 
-def selection_order(network: Network, at: str, routers: Iterable[str]) -> list[str]:
+def selection_order(network: BrokerNetwork, at: str, routers: Iterable[str]) -> list[str]:
     """Return `routers` in the order in which router `at` chooses them: the order in which `at` first met them."""
     rows = {row["id"]: row for row in network.management(at).query("router.node")}
     return sorted(routers, key=lambda router: int(rows[router]["index"]))
 
 
-def test_links_spread_over_routers_with_containers(network: Network) -> None:
-    network.chain("ABC", {"A": BOTH, "C": BOTH})
+def test_links_spread_over_routers_with_containers(network: BrokerNetwork) -> None:
+    network.start_chain("ABC", {"A": BOTH, "C": BOTH})
     near, far = network.broker("A"), network.broker("C")
     wait_link_routes(network, "B", "A", "C")
     client = network.client("B")
@@ -298,9 +298,9 @@ def test_links_spread_over_routers_with_containers(network: Network) -> None:
     attached(far, client.sender("q.a", wait=False))
 
 
-def test_links_reach_the_router_that_the_first_router_chose(network: Network) -> None:
+def test_links_reach_the_router_that_the_first_router_chose(network: BrokerNetwork) -> None:
     """Brokers at both ends of a row: a link for one end is not sent back to the other end half way."""
-    network.chain("ABCD", {"A": BOTH, "D": BOTH})
+    network.start_chain("ABCD", {"A": BOTH, "D": BOTH})
     brokers = {"A": network.broker("A"), "D": network.broker("D")}
     wait_link_routes(network, "BC", "A", "D")
     for name in "BC":
@@ -311,7 +311,7 @@ def test_links_reach_the_router_that_the_first_router_chose(network: Network) ->
 
 
 @pytest.mark.parametrize("expiry", ["never", None])
-def test_loss_of_client_or_broker_detaches_the_other_end(shared: Network, expiry: str | None) -> None:
+def test_loss_of_client_or_broker_detaches_the_other_end(shared: BrokerNetwork, expiry: str | None) -> None:
     broker = with_broker(shared)
     client, other = shared.client("A"), shared.client("A")
     source = Described(ULong(0x28), ["q.a", None, Symbol(expiry) if expiry else None])
@@ -328,7 +328,7 @@ def test_loss_of_client_or_broker_detaches_the_other_end(shared: Network, expiry
     wait_link_routes(shared, "AB")
 
 
-def test_peer_that_does_not_read_blocks_no_other_link(network: Network) -> None:
+def test_peer_that_does_not_read_blocks_no_other_link(network: BrokerNetwork) -> None:
     other = [link_route(direction, "r", containerId="other") for direction in ("in", "out")]
     broker = chain_with_broker(network, *other)
     second = network.broker("C", "other")
@@ -353,8 +353,8 @@ def test_peer_that_does_not_read_blocks_no_other_link(network: Network) -> None:
 
 @pytest.mark.disturbs("a worker is killed")
 @pytest.mark.parametrize("workers", [3], indirect=False)
-def test_killed_worker_detaches_links_across_it(network: Network, workers: int) -> None:
-    network.chain("AB", {"A": BOTH})
+def test_killed_worker_detaches_links_across_it(network: BrokerNetwork, workers: int) -> None:
+    network.start_chain("AB", {"A": BOTH})
     broker = network.broker("A")
     wait_link_routes(network, "B", "A")
     router = network.routers["B"]
@@ -376,7 +376,7 @@ def test_killed_worker_detaches_links_across_it(network: Network, workers: int) 
 
 
 @pytest.mark.disturbs("a router is killed")
-def test_lost_intermediate_router_detaches_links(network: Network) -> None:
+def test_lost_intermediate_router_detaches_links(network: BrokerNetwork) -> None:
     broker = chain_with_broker(network)
     sender, end = sending(broker, network.client("A"))
     receiver, back = receiving(broker, network.client("A"))

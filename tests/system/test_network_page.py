@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.network import CONVERGENCE, ports
-from tests.system.router import ROOT, Router, poll
-from tests.system.tools import Done, environment
+from tests.system.router import ROOT, RouterProcess, poll
+from tests.system.tools import ToolResult, environment
 
 PAGE = ROOT / "docs" / "user" / "network.md"
 SLUICE = ROOT / ".venv" / "bin" / "sluice"
@@ -26,7 +26,7 @@ class NetworkPageReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ports = dict(zip(PAGE_PORTS, map(str, ports(len(PAGE_PORTS))), strict=True))
-        self.routers: dict[str, Router] = {}
+        self.routers: dict[str, RouterProcess] = {}
         self.scripts: list[subprocess.Popen[str]] = []
         self.commands: list[str] = []
         self.blocks: list[str] = []
@@ -46,16 +46,16 @@ class NetworkPageReader:
         name = path.stem
         folder = self.folder / name
         folder.mkdir()
-        self.routers[name] = router = Router(folder, (), text=self.with_ports(path.read_text()))
+        self.routers[name] = router = RouterProcess(folder, (), text=self.with_ports(path.read_text()))
         router.start()
 
-    def run(self, command: str) -> Done:
+    def run(self, command: str) -> ToolResult:
         """Run any other command of the page."""
         words = self.with_ports(command).split()[1:]
         done = subprocess.run(
             [str(SLUICE), *words], env=environment(), capture_output=True, text=True, timeout=CONVERGENCE, check=False
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return ToolResult(done.returncode, done.stdout, done.stderr)
 
     def script(self, text: str) -> Path:
         """Start a program of the page; return the file that it writes to."""

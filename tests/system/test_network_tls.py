@@ -16,8 +16,8 @@ from tests.peer.pki import Issued, Pki, SwappableCertificate, pki
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import CONVERGENCE, Flow, Two, View, ports
-from tests.system.router import Router, Section, listener, poll
+from tests.system.network import CONVERGENCE, MessageFlow, RouterView, TwoRouterNetwork, ports
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -69,9 +69,9 @@ def secured_interior(
     ]
 
 
-def inter_router_rows(router: Router) -> list[dict[str, Any]]:
+def inter_router_rows(router: RouterProcess) -> list[dict[str, Any]]:
     """Return the rows of open inter-router connections."""
-    return [row for row in View(router).query("connection") if row["role"] == "inter-router" and row["opened"]]
+    return [row for row in RouterView(router).query("connection") if row["role"] == "inter-router" and row["opened"]]
 
 
 def test_routers_authenticate_by_certificate(start: Start, workers: int, authority: Pki) -> None:
@@ -80,14 +80,14 @@ def test_routers_authenticate_by_certificate(start: Start, workers: int, authori
     b = start(secured_interior("B", certificate(authority, "B"), authority.trusted, b_port, [a_port]), workers)
     c = start(secured_interior("C", certificate(authority, "C"), authority.trusted, to=[a_port, b_port]), workers)
     for router, rest in ((a, "BC"), (b, "AC"), (c, "AB")):
-        View(router).wait_nodes(**dict.fromkeys(rest, 1))
+        RouterView(router).wait_nodes(**dict.fromkeys(rest, 1))
     for router, incoming in ((a, {"CN=B", "CN=C"}), (b, {"CN=C"})):
         rows = inter_router_rows(router)
         assert {(row["sasl"], row["isAuthenticated"], row["isEncrypted"], row["sslProto"]) for row in rows} == {
             ("EXTERNAL", True, True, "TLSv1.3")
         }
         assert {row["user"] for row in rows if row["dir"] == "in"} == incoming
-    pair = Two(a, c)
+    pair = TwoRouterNetwork(a, c)
     receiver = pair.connect(c).receiver("orders", 10)
     pair.at_a.wait_remote("M0orders", "C")
     pass_one(pair.connect(a).sender("orders"), receiver)
@@ -126,7 +126,7 @@ def test_router_without_valid_certificate_is_refused(
     b.wait_log(here or r"Connection to localhost:\d+ failed: ")
     a.wait_log(rf"\[C\d+\] Connection from \S+ \(to 127.0.0.1:\d+\) failed: amqp:connection:framing-error {there}")
     assert inter_router_rows(a) == inter_router_rows(b) == []
-    assert set(View(a).nodes()) == {"A"}
+    assert set(RouterView(a).nodes()) == {"A"}
 
 
 def test_router_without_tls_is_refused(start: Start, authority: Pki) -> None:
@@ -135,7 +135,7 @@ def test_router_without_tls_is_refused(start: Start, authority: Pki) -> None:
     b = start([("router", {"mode": "interior", "id": "B"}), listener(), ("connector", place)])
     a.wait_log(r"failed: amqp:connection:policy-error Client connection unencrypted - forbidden")
     b.wait_log(r"Connection to 127.0.0.1:\d+ failed: ")
-    assert set(View(a).nodes()) == {"A"}
+    assert set(RouterView(a).nodes()) == {"A"}
 
 
 @pytest.mark.parametrize("old", ["keep", "retire"])
@@ -144,7 +144,7 @@ def test_certificate_replaced_under_load_loses_no_message(
 ) -> None:
     """Replace the certificates at both ends. Kept connections stay open, retired ones are reopened, no message is
     lost."""
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
     swapped: list[SwappableCertificate] = []
     for name in "AB":
         directory = tmp_path / name
@@ -156,9 +156,9 @@ def test_certificate_replaced_under_load_loses_no_message(
             start(secured_interior(name, swapped[-1].issued, authority.trusted, to=to, profile=profile), workers)
         )
     a, b = routers
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     (connected,) = inter_router_rows(a)
-    flow = Flow(a, b, "orders")
+    flow = MessageFlow(a, b, "orders")
     try:
         flow.wait_more()
         for name, router, files in (("B", b, swapped[1]), ("A", a, swapped[0])):
@@ -176,13 +176,13 @@ def test_certificate_replaced_under_load_loses_no_message(
             assert connected["user"] == _fingerprint(tmp_path / "B" / "tls.crt")
             # B has logged this when it closed the connection.
             a.wait_log("The credentials of sslProfile 'network' have been replaced")
-            View(a).wait_nodes(B=1)
+            RouterView(a).wait_nodes(B=1)
             flow.wait_more()
     finally:
         flow.stop()
 
 
-def _other_rows(router: Router, known: dict[str, Any]) -> list[dict[str, Any]]:
+def _other_rows(router: RouterProcess, known: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of inter-router connections other than `known`."""
     return [row for row in inter_router_rows(router) if row["identity"] != known["identity"]]
 
@@ -225,10 +225,10 @@ def test_connector_to_router_of_dispatch_works_over_tls(
         other.stop()
 
 
-def _exchange(a: Router, other: Router19) -> None:
+def _exchange(a: RouterProcess, other: Router19) -> None:
     """Wait until the two routers are neighbours, then send one message in each direction."""
-    View(a).wait_nodes(N=1)
-    pair = Two(a, a)
+    RouterView(a).wait_nodes(N=1)
+    pair = TwoRouterNetwork(a, a)
     consumer = other.consumer("there")
     pair.at_a.wait_remote("M0there", "N")
     sender = pair.connect(a).sender("there")

@@ -10,8 +10,8 @@ from tests.peer import message
 from tests.peer.container import Container, ScriptedBroker
 from tests.peer.frames import source
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.system.broker_network import BrokerNetwork
 from tests.system.fixtures import Start
-from tests.system.gateways import Network
 from tests.system.router import Section
 from tests.system.test_autolinks import auto_link, links
 
@@ -20,13 +20,13 @@ BOTH = (auto_link("out"), auto_link("in"))
 
 
 @pytest.fixture
-def network(start: Start, workers: int, peers: list[AmqpPeer]) -> Network:
-    return Network(start, workers, peers)
+def network(start: Start, workers: int, peers: list[AmqpPeer]) -> BrokerNetwork:
+    return BrokerNetwork(start, workers, peers)
 
 
-def start_chain(network: Network, names: str, everywhere: list[Section], **own: list[Section]) -> None:
+def start_chain(network: BrokerNetwork, names: str, everywhere: list[Section], **own: list[Section]) -> None:
     """Start routers in a row; every router has the sections `everywhere`."""
-    network.chain(names, {name: [*everywhere, *own.get(name, [])] for name in names})
+    network.start_chain(names, {name: [*everywhere, *own.get(name, [])] for name in names})
 
 
 def send_through(sender: PeerSender, receiver: PeerReceiver, body: str) -> bytes:
@@ -40,7 +40,7 @@ def send_through(sender: PeerSender, receiver: PeerReceiver, body: str) -> bytes
     return delivery.payload
 
 
-def test_waypoint_at_another_router_stores_and_returns(network: Network) -> None:
+def test_waypoint_at_another_router_stores_and_returns(network: BrokerNetwork) -> None:
     start_chain(network, "ABC", [WAYPOINT], C=list(BOTH))
     for client in network.clients("A"):
         sender = client.sender("q.1", credit=False)
@@ -67,7 +67,7 @@ def test_waypoint_at_another_router_stores_and_returns(network: Network) -> None
         client.drop()
 
 
-def test_waypoint_chain_over_three_routers_visits_each_broker(network: Network) -> None:
+def test_waypoint_chain_over_three_routers_visits_each_broker(network: BrokerNetwork) -> None:
     chain: list[Section] = [("address", {"prefix": "q", "ingressPhase": 0, "egressPhase": 3})]
 
     def stage(phase: int, container: str) -> list[Section]:
@@ -97,7 +97,7 @@ def test_waypoint_chain_over_three_routers_visits_each_broker(network: Network) 
             network.wait_announced(other, "M3q.1")
 
 
-def test_waypoint_sharded_over_two_routers_uses_both(network: Network) -> None:
+def test_waypoint_sharded_over_two_routers_uses_both(network: BrokerNetwork) -> None:
     start_chain(network, "ABC", [WAYPOINT], A=list(BOTH), C=list(BOTH))
     shards = [links(network.broker(name)) for name in "AC"]
     for shard in shards:
@@ -120,7 +120,7 @@ def test_waypoint_sharded_over_two_routers_uses_both(network: Network) -> None:
         assert shard["in"].outcome(number).name == "accepted"
 
 
-def test_broker_gets_credit_for_consumers_of_other_routers(network: Network) -> None:
+def test_broker_gets_credit_for_consumers_of_other_routers(network: BrokerNetwork) -> None:
     start_chain(network, "AB", [WAYPOINT], B=[auto_link("in")])
     sender = links(network.broker("B"), 1)["in"]
     first = network.client("A").receiver("q.1", credit=1)
@@ -132,7 +132,7 @@ def test_broker_gets_credit_for_consumers_of_other_routers(network: Network) -> 
     send_through(sender, receiver, "late")
 
 
-def test_fallback_at_another_router_is_used_without_primary(network: Network) -> None:
+def test_fallback_at_another_router_is_used_without_primary(network: BrokerNetwork) -> None:
     spare: list[Section] = [("address", {"prefix": "q", "enableFallback": True})]
     start_chain(network, "ABC", spare, C=[auto_link("out", fallback=True)])
     out = links(network.broker("C"), 1)["out"]
@@ -155,7 +155,7 @@ def test_fallback_at_another_router_is_used_without_primary(network: Network) ->
     send_through(network.client("B").sender("q.1"), other, "to the spare that is near")
 
 
-def test_connector_to_broker_serves_clients_of_another_router(network: Network) -> None:
+def test_connector_to_broker_serves_clients_of_another_router(network: BrokerNetwork) -> None:
     broker = ScriptedBroker()
     network.peers.append(broker)  # type: ignore[arg-type]
     broker.drop = broker.close  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def test_connector_to_broker_serves_clients_of_another_router(network: Network) 
     container: Container = broker.serve()
     found = links(container)
     found["out"].flow(10)
-    network.converged()
+    network.wait_converged()
     network.wait_announced("A", "M0q.1", "B")
     network.wait_announced("A", "Cr", "B")
     receiver = network.client("A").receiver("q.1", credit=10)

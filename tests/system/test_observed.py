@@ -10,7 +10,7 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
-from tests.system.router import Router, listener, poll
+from tests.system.router import RouterProcess, listener, poll
 
 #: Seconds within which the test hooks, on a busy machine, find deliveries older than 3 s; they look every 5 s.
 SCAN_SECONDS = 20.0
@@ -19,12 +19,12 @@ BUSY_US = 1 << 20
 
 
 @pytest.fixture
-def router_with_hooks(start: Start, workers: int) -> Router:
+def router_with_hooks(start: Start, workers: int) -> RouterProcess:
     """Router started with -T, which looks for stuck deliveries every 5 s."""
     return start([listener()], workers=workers, options=["-T"])
 
 
-def pair(router: Router, peers: list[AmqpPeer], address: str, credit: int) -> tuple[Any, Any]:
+def pair(router: RouterProcess, peers: list[AmqpPeer], address: str, credit: int) -> tuple[Any, Any]:
     consuming, sending = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
     peers.extend((consuming, sending))
     receiver = consuming.receiver(address, credit)
@@ -32,7 +32,7 @@ def pair(router: Router, peers: list[AmqpPeer], address: str, credit: int) -> tu
 
 
 def test_stuck_deliveries_and_blocked_links_are_counted_and_logged(
-    router_with_hooks: Router, peers: list[AmqpPeer]
+    router_with_hooks: RouterProcess, peers: list[AmqpPeer]
 ) -> None:
     assert (
         "Stuck delivery detection: Scan interval: 5 seconds, Delivery age threshold: 3 seconds" in router_with_hooks.log

@@ -16,7 +16,7 @@ from tests.other_user import program_for, program_out_of_reach
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import get
-from tests.system.router import ROOT, Router, listener
+from tests.system.router import ROOT, RouterProcess, listener
 
 USER = "nobody"
 AS_USER = ("--user", USER)
@@ -48,7 +48,7 @@ def test_router_as_another_user_checks_passwords_and_answers_pages(
 
 
 def test_router_with_an_interpreter_out_of_reach_is_refused_with_its_path(tmp_path: Path) -> None:
-    router = Router(tmp_path, [listener()], options=AS_USER, program=program_out_of_reach(USER))
+    router = RouterProcess(tmp_path, [listener()], options=AS_USER, program=program_out_of_reach(USER))
     router.spawn()
     line = router.wait_log(
         r"\(critical\) The router cannot start: user nobody, group - cannot run the router: (.*)", 30.0

@@ -15,7 +15,7 @@ from tests.peer.frames import coordinator, source, target
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
-from tests.system.router import EVERYTHING, Router, Section, listener, poll
+from tests.system.router import EVERYTHING, RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -51,7 +51,7 @@ def stats(management: Management, hostname: str) -> dict[str, Any]:
     return management.one("vhostStats", hostname=hostname)
 
 
-def test_connection_from_denied_host_is_closed(router: Router, connect: Connect, management: Management) -> None:
+def test_connection_from_denied_host_is_closed(router: RouterProcess, connect: Connect, management: Management) -> None:
     """The router sends an open with the listener's values, then the close (security.md P-16)."""
     before = stats(management, "elsewhere")["connectionsDenied"]
     peer = connect(hostname="elsewhere")
@@ -102,7 +102,9 @@ def test_session_window_below_one_frame_is_zero(connect: Connect) -> None:
     assert peer.expect_close() == ("amqp:session:window-violation", text)
 
 
-def test_session_beyond_limit_closes_the_connection(router: Router, connect: Connect, management: Management) -> None:
+def test_session_beyond_limit_closes_the_connection(
+    router: RouterProcess, connect: Connect, management: Management
+) -> None:
     """A begin beyond the limit closes the connection and is counted (security.md P-30)."""
     before = stats(management, "small")["sessionDenied"]
     peer = connect(hostname="small")
@@ -164,7 +166,7 @@ def test_waypoint_and_fallback_links_without_permission_are_refused(connect: Con
         assert peer.sender(target=wanted, credit=False).wait_detached() == UNAUTHORIZED
 
 
-def test_receiver_beyond_limit_is_refused(router: Router, connect: Connect, management: Management) -> None:
+def test_receiver_beyond_limit_is_refused(router: RouterProcess, connect: Connect, management: Management) -> None:
     peer = connect("named", hostname="other")
     before = stats(management, "tight")["receiverDenied"]
     first = peer.receiver("in")
@@ -177,7 +179,9 @@ def test_receiver_beyond_limit_is_refused(router: Router, connect: Connect, mana
     assert peer.receiver("in").source["address"] == "in"
 
 
-def test_message_beyond_limit_closes_the_connection(router: Router, connect: Connect, management: Management) -> None:
+def test_message_beyond_limit_closes_the_connection(
+    router: RouterProcess, connect: Connect, management: Management
+) -> None:
     """The denial is counted (security.md P-52)."""
     before = management.one("policy")
     peer = connect(hostname="small")
@@ -198,7 +202,7 @@ def test_message_beyond_limit_closes_the_connection(router: Router, connect: Con
     [("relay", ["in", "anonymous.x"], ["out", "/in", "other.x"]), ("patterned", ["a", "a/x.y", "/a.x"], ["b", "ax"])],
 )
 def test_messages_of_anonymous_sender_are_checked_against_targets(
-    router: Router, connect: Connect, vhost: str, allowed: list[str], refused: list[str]
+    router: RouterProcess, connect: Connect, vhost: str, allowed: list[str], refused: list[str]
 ) -> None:
     """The link stays attached and its credit is returned (security.md P-50)."""
     everywhere = connect()
@@ -232,7 +236,7 @@ def test_changed_rules_apply_to_messages(connect: Connect, management: Managemen
 
 
 @pytest.mark.parametrize("target", ["in", None])
-def test_message_with_foreign_user_id_is_rejected(router: Router, connect: Connect, target: str | None) -> None:
+def test_message_with_foreign_user_id_is_rejected(router: RouterProcess, connect: Connect, target: str | None) -> None:
     """Cover security.md P-51 with and without an address of the sender."""
     receiver = connect().receiver("in", 10)
     sender = connect(hostname="relay").sender(target)
@@ -311,7 +315,7 @@ def test_policy_dir_files_change_by_reload(start: Start) -> None:
 
 def test_invalid_vhost_prevents_the_start(tmp_path: Path) -> None:
     """security.md P-7."""
-    router = Router(tmp_path, [listener(), ("vhost", {"hostname": "v", "maxConnections": 65536})], 1)
+    router = RouterProcess(tmp_path, [listener(), ("vhost", {"hostname": "v", "maxConnections": 65536})], 1)
     router.spawn()
     assert router.wait_exit(30) == 1
     assert "PolicyError: Policy 'v' is invalid: Policy vhost 'v' option 'maxConnections' has error" in router.log

@@ -16,7 +16,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerLink
 from tests.system.fixtures import Start
 from tests.system.network import CONVERGENCE, connector, interior, ports
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -42,7 +42,7 @@ POLICY: list[Section] = [
 
 
 @pytest.fixture(params=["interior", "edge"])
-def router_with_policy(request: pytest.FixtureRequest, start: Start) -> Iterator[Router]:
+def router_with_policy(request: pytest.FixtureRequest, start: Start) -> Iterator[RouterProcess]:
     """Router with policy; an edge router is connected to an interior router."""
     if request.param == "interior":
         yield start([("router", {"mode": "interior"}), listener(), *POLICY], 3)
@@ -64,7 +64,7 @@ def _attach_all(peer: AmqpPeer, receivers: bool) -> list[PeerLink]:
 
 
 @pytest.mark.parametrize("receivers", [True, False], ids=["receivers", "senders"])
-def test_links_attached_at_once_keep_the_limit(router_with_policy: Router, receivers: bool) -> None:
+def test_links_attached_at_once_keep_the_limit(router_with_policy: RouterProcess, receivers: bool) -> None:
     most = LIMITS["maxReceivers" if receivers else "maxSenders"]
     with AmqpPeer.opened(router_with_policy.port, hostname="small") as peer:
         for _ in range(2):  # detached and refused links no longer count
@@ -82,7 +82,7 @@ def test_links_attached_at_once_keep_the_limit(router_with_policy: Router, recei
                     link.detach()
 
 
-def test_links_detached_before_their_answer_do_not_count(router_with_policy: Router) -> None:
+def test_links_detached_before_their_answer_do_not_count(router_with_policy: RouterProcess) -> None:
     with AmqpPeer.opened(router_with_policy.port, hostname="small") as peer:
         for _ in range(AT_ONCE):
             session = peer.begin(channel=1)
@@ -92,7 +92,7 @@ def test_links_detached_before_their_answer_do_not_count(router_with_policy: Rou
 
 
 @pytest.mark.parametrize(("name", "most"), [("full", 4), ("each", 3), ("place", 2)])
-def test_connections_opened_at_once_keep_the_limit(router_with_policy: Router, name: str, most: int) -> None:
+def test_connections_opened_at_once_keep_the_limit(router_with_policy: RouterProcess, name: str, most: int) -> None:
     with AmqpPeer.opened(router_with_policy.port) as own, ExitStack() as stack:
         management = Management(own)
         peers = [stack.enter_context(AmqpPeer(router_with_policy.port)) for _ in range(AT_ONCE)]
@@ -107,7 +107,7 @@ def test_connections_opened_at_once_keep_the_limit(router_with_policy: Router, n
         assert (row["connectionsCurrent"], row["connectionsDenied"]) == (most, AT_ONCE - most)
 
 
-def test_sessions_begun_at_once_keep_the_limit(router_with_policy: Router) -> None:
+def test_sessions_begun_at_once_keep_the_limit(router_with_policy: RouterProcess) -> None:
     with AmqpPeer.opened(router_with_policy.port, hostname="small") as peer:
         for channel in range(AT_ONCE):
             peer.frame("begin", channel=channel, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
@@ -116,7 +116,7 @@ def test_sessions_begun_at_once_keep_the_limit(router_with_policy: Router) -> No
         assert "above negotiated channel_max 2" in str(error[1])
 
 
-def test_links_waiting_for_answers_follow_changed_rules(router_with_policy: Router) -> None:
+def test_links_waiting_for_answers_follow_changed_rules(router_with_policy: RouterProcess) -> None:
     """Links allowed before the change are checked again, whether their attach was answered or not."""
     with (
         AmqpPeer.opened(router_with_policy.port, hostname="narrow") as peer,

@@ -18,7 +18,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
-from tests.system.router import FILES, ROOT, Router, Section, listener, poll
+from tests.system.router import FILES, ROOT, RouterProcess, Section, listener, poll
 
 #: Program that runs as the same user with no more rights than a worker, and prints for each process whether its memory
 #: can be opened.
@@ -67,7 +67,7 @@ def users(directory: Path) -> list[Section]:
     return [("saslUsers", {"name": "people", "file": file}), listener("named", saslUsers="people")]
 
 
-def processes_by_kind(router: Router) -> dict[str, list[int]]:
+def processes_by_kind(router: RouterProcess) -> dict[str, list[int]]:
     """Return the process ids by the kind that the process titles name."""
     found: dict[str, list[int]] = {"supervisor": [router.pid]}
     for process in router.family():

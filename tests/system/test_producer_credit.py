@@ -5,7 +5,7 @@ import pytest
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, received
 from tests.peer.peer import PeerSender
-from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, pass_one, table_known
+from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, pass_one, wait_address_table
 from tests.system.router import Section, listener
 
 pytestmark = pytest.mark.adversarial
@@ -117,7 +117,7 @@ def test_drain_after_last_consumer_is_requested_once(connect: Connect, fresh: Fr
     before = len(sender.flows)
     receiver.detach()
     sender.peer.barrier()
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     assert len(sender.flows) == before, "the loss of the consumer alone sends nothing"
     assert sender.request(message.message("nobody")).name == "released"
     sender.peer.until(lambda: sender.draining, "drain")
@@ -142,7 +142,7 @@ def test_presettled_without_consumer_leads_to_drain(connect: Connect, fresh: Fre
     address = fresh()
     sender, receiver = pair(connect, address, into="ten")
     receiver.detach()
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     sender.send(message.message("dropped"), settled=True)
     sender.peer.until(lambda: sender.draining, "drain")
     connect().receiver(address, 10)

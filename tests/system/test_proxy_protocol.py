@@ -15,7 +15,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -30,7 +30,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture
-def router(start: Start, authority: Pki, workers: int) -> Router:
+def router(start: Start, authority: Pki, workers: int) -> RouterProcess:
     files = {
         "certFile": authority.server.certificate,
         "privateKeyFile": authority.server.key,
@@ -55,12 +55,12 @@ def router(start: Start, authority: Pki, workers: int) -> Router:
 
 
 @pytest.fixture
-def management(router: Router) -> Iterator[Management]:
+def management(router: RouterProcess) -> Iterator[Management]:
     with AmqpPeer.opened(router.port) as own:
         yield Management(own)
 
 
-def dial(router: Router, name: str, source: str = PROXY) -> socket.socket:
+def dial(router: RouterProcess, name: str, source: str = PROXY) -> socket.socket:
     return socket.create_connection(("127.0.0.1", router.ports[name]), timeout=10, source_address=(source, 0))
 
 
@@ -79,7 +79,9 @@ def host_of(management: Management, container: str) -> str:
         (proxy.binary(None), PROXY),
     ],
 )
-def test_client_address_of_header_is_shown(router: Router, management: Management, header: bytes, client: str) -> None:
+def test_client_address_of_header_is_shown(
+    router: RouterProcess, management: Management, header: bytes, client: str
+) -> None:
     opened = dial(router, "plain")
     opened.sendall(header)
     with AmqpPeer(opened) as peer:
@@ -87,7 +89,7 @@ def test_client_address_of_header_is_shown(router: Router, management: Managemen
         assert host_of(management, "forwarded").startswith(client)
 
 
-def test_header_in_single_octets_is_read_before_amqp(router: Router, management: Management) -> None:
+def test_header_in_single_octets_is_read_before_amqp(router: RouterProcess, management: Management) -> None:
     opened = dial(router, "plain")
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     header = proxy.text(*CLIENT)
@@ -99,7 +101,7 @@ def test_header_in_single_octets_is_read_before_amqp(router: Router, management:
         assert host_of(management, "pieces") == "192.0.2.7:40000"
 
 
-def test_header_from_untrusted_host_is_not_read(router: Router, management: Management) -> None:
+def test_header_from_untrusted_host_is_not_read(router: RouterProcess, management: Management) -> None:
     with AmqpPeer(dial(router, "plain", STRANGER)) as peer:
         peer.open(container_id="direct")
         assert host_of(management, "direct").startswith(STRANGER)
@@ -109,7 +111,7 @@ def test_header_from_untrusted_host_is_not_read(router: Router, management: Mana
             pass
 
 
-def test_tls_after_the_header_works(router: Router, management: Management, authority: Pki) -> None:
+def test_tls_after_the_header_works(router: RouterProcess, management: Management, authority: Pki) -> None:
     opened = dial(router, "tls")
     opened.sendall(proxy.binary(*CLIENT))
     secured = authority.context().wrap_socket(opened, server_hostname="localhost")
@@ -119,14 +121,14 @@ def test_tls_after_the_header_works(router: Router, management: Management, auth
         assert host_of(management, "secured") == "192.0.2.7:40000"
 
 
-def test_http_after_the_header_works(router: Router) -> None:
+def test_http_after_the_header_works(router: RouterProcess) -> None:
     opened = dial(router, "web")
     opened.sendall(proxy.text(*CLIENT) + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert opened.recv(100).startswith(b"HTTP/1.1 200 ")
     opened.close()
 
 
-def test_policy_uses_the_client_address(router: Router) -> None:
+def test_policy_uses_the_client_address(router: RouterProcess) -> None:
     for header, allowed in ((proxy.text(*CLIENT), True), (proxy.text("198.51.100.1", 1), False)):
         opened = dial(router, "policed")
         opened.sendall(header)
@@ -142,14 +144,14 @@ def test_policy_uses_the_client_address(router: Router) -> None:
     "octets", [b"AMQP\x03\x01\x00\x00", b"PROXY TCP4 x\r\n", proxy.SIGNATURE + b"\x31\x11\x00\x00"]
 )
 @pytest.mark.parametrize("name", ["plain", "web"])
-def test_proxy_with_invalid_header_is_closed(router: Router, name: str, octets: bytes) -> None:
+def test_proxy_with_invalid_header_is_closed(router: RouterProcess, name: str, octets: bytes) -> None:
     opened = dial(router, name)
     opened.sendall(octets)
     assert _ended(opened)
     router.wait_log(rf"Connection from proxy {PROXY} \(to .*\) closed: PROXY protocol: ")
 
 
-def test_proxy_without_header_is_closed_after_timeout(router: Router) -> None:
+def test_proxy_without_header_is_closed_after_timeout(router: RouterProcess) -> None:
     opened = dial(router, "plain")
     poll(lambda: "no header within 5 seconds" in router.log, "the connection is closed", 10)
     assert _ended(opened)

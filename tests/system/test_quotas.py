@@ -18,7 +18,7 @@ from tests.system.edges import EDGES, EdgeView, edge
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.http import get
 from tests.system.network import CONVERGENCE
-from tests.system.router import EVERYTHING, Router, Section, listener, poll
+from tests.system.router import EVERYTHING, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)
 pytestmark = pytest.mark.adversarial
@@ -97,7 +97,7 @@ def test_address_used_by_several_links_counts_once(connect: Connect, management:
     assert not peer.sender("three", credit=False).detached
 
 
-def test_connections_of_a_group_share_the_limit(router: Router, connect: Connect) -> None:
+def test_connections_of_a_group_share_the_limit(router: RouterProcess, connect: Connect) -> None:
     first, second = connect(hostname="few"), connect(hostname="few")
     assert connect(hostname="few").expect_close() == FULL
     router.wait_log(r"DENY AMQP Open for user .* vhost 'few': Connection denied by group limit")
@@ -106,7 +106,7 @@ def test_connections_of_a_group_share_the_limit(router: Router, connect: Connect
     poll(lambda: _admits(router, "few"), "there is room again")
 
 
-def _admits(router: Router, hostname: str) -> bool:
+def _admits(router: RouterProcess, hostname: str) -> bool:
     with AmqpPeer.opened(router.port, hostname=hostname) as peer:
         try:
             peer.barrier()
@@ -169,7 +169,9 @@ def test_messages_of_all_connections_share_one_rate(
     assert time.monotonic() - begun < taken
 
 
-def test_messages_on_anonymous_and_routed_links_keep_the_rate(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_messages_on_anonymous_and_routed_links_keep_the_rate(
+    router: RouterProcess, connect: Connect, fresh: Fresh
+) -> None:
     broker = RouteContainer.connected(router.ports["brokers"])
     peer = connect(hostname="messages")
     address = fresh()
@@ -251,7 +253,7 @@ def test_buffered_octets_of_all_connections_share_the_bound(
         sender.wait_credit()
 
 
-def test_metrics_page_shows_limits_and_use(router: Router, connect: Connect) -> None:
+def test_metrics_page_shows_limits_and_use(router: RouterProcess, connect: Connect) -> None:
     peer = connect(hostname="links")
     peer.sender("a", credit=False)
     page = get(router.ports["http"], "/metrics").text

@@ -16,7 +16,7 @@ from tests.peer.management import Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
-from tests.system.router import FILES, Router, Section, free_port, listener, poll
+from tests.system.router import FILES, RouterProcess, Section, free_port, listener, poll
 
 ADDRESS = "router.config.address"
 
@@ -24,7 +24,7 @@ ADDRESS = "router.config.address"
 class ReloadingRouter:
     """Router under test, with a management client on its own connection."""
 
-    def __init__(self, router: Router, peers: list[AmqpPeer]) -> None:
+    def __init__(self, router: RouterProcess, peers: list[AmqpPeer]) -> None:
         self.router = router
         self.peers = peers
         self.management = Management(self.connect())

@@ -23,7 +23,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get, scrape
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 from tests.system.tokens import ISSUER, Renewal, issuer, token
 
 pytestmark = pytest.mark.adversarial
@@ -66,22 +66,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def _login_router(folder: Path) -> Iterator[Router]:
-    started_router = Router(folder, sections(folder), 3)
+def _login_router(folder: Path) -> Iterator[RouterProcess]:
+    started_router = RouterProcess(folder, sections(folder), 3)
     started_router.start()
     yield started_router
     started_router.stop()
 
 
 @pytest.fixture
-def login_router(_login_router: Router, request: pytest.FixtureRequest) -> Router:
+def login_router(_login_router: RouterProcess, request: pytest.FixtureRequest) -> RouterProcess:
     """Router with listeners for each kind of login."""
     request.node.routers = [_login_router]
     return _login_router
 
 
 @pytest.fixture
-def dial_in(login_router: Router, peers: list[AmqpPeer]) -> Any:
+def dial_in(login_router: RouterProcess, peers: list[AmqpPeer]) -> Any:
     def connected(name: str) -> AmqpPeer:
         peers.append(AmqpPeer(login_router.ports[name]))
         return peers[-1]
@@ -107,7 +107,7 @@ def log_in(peer: AmqpPeer, mechanism: str, response: bytes) -> AmqpPeer:
     return peer
 
 
-def user_of(login_router: Router, container: str = "client") -> dict[str, Any]:
+def user_of(login_router: RouterProcess, container: str = "client") -> dict[str, Any]:
     with AmqpPeer.opened(login_router.port) as peer:
         rows = [row for row in Management(peer).query("connection") if row["container"] == container]
         return rows[-1]
@@ -121,7 +121,7 @@ def test_mechanisms_offered_depend_on_the_listener(dial_in: Any) -> None:
     assert offered_mechanisms(dial_in("strict")) == []
 
 
-def test_plain_login_sets_the_user(login_router: Router, dial_in: Any) -> None:
+def test_plain_login_sets_the_user(login_router: RouterProcess, dial_in: Any) -> None:
     peer = log_in(dial_in("people"), "PLAIN", plain("guest", "secret"))
     row = user_of(login_router)
     assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("guest", "PLAIN", True)
@@ -156,7 +156,7 @@ def test_scram_login_proves_the_server(dial_in: Any) -> None:
     ],
 )
 def test_refused_login_is_logged_and_counted(
-    login_router: Router, dial_in: Any, name: str, mechanism: str, response: bytes, text: str
+    login_router: RouterProcess, dial_in: Any, name: str, mechanism: str, response: bytes, text: str
 ) -> None:
     """Outcome 1, then the end of the connection; the log has the reason without the response, and the failure is
     counted (security.md S-6)."""
@@ -178,7 +178,7 @@ def test_refused_login_is_logged_and_counted(
     assert after.sum("sluice_logins_failed_total", listener=name) >= 1
 
 
-def test_overlong_names_are_refused(login_router: Router, dial_in: Any) -> None:
+def test_overlong_names_are_refused(login_router: RouterProcess, dial_in: Any) -> None:
     seen = len(login_router.lines)
     peer = dial_in("people")
     assert peer.sasl("PLAIN", plain("u" * 8000, "secret")).code == 1
@@ -190,7 +190,9 @@ def test_overlong_names_are_refused(login_router: Router, dial_in: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["people", "strict"])
-def test_client_skipping_authentication_is_closed_silently(login_router: Router, dial_in: Any, name: str) -> None:
+def test_client_skipping_authentication_is_closed_silently(
+    login_router: RouterProcess, dial_in: Any, name: str
+) -> None:
     """security.md S-5."""
     seen = len(login_router.lines)
     peer = dial_in(name)
@@ -200,7 +202,7 @@ def test_client_skipping_authentication_is_closed_silently(login_router: Router,
     login_router.wait_log(re.escape(text) + "$", after=seen)
 
 
-def test_client_without_login_is_anonymous(login_router: Router) -> None:
+def test_client_without_login_is_anonymous(login_router: RouterProcess) -> None:
     """security.md S-8."""
     with AmqpPeer.opened(login_router.port, sasl=False, container_id="skipped"):
         row = user_of(login_router, "skipped")
@@ -210,7 +212,7 @@ def test_client_without_login_is_anonymous(login_router: Router) -> None:
         assert (row["user"], row["sasl"], row["isAuthenticated"]) == ("anonymous", "ANONYMOUS", True)
 
 
-def test_token_login_sets_the_user(login_router: Router, dial_in: Any) -> None:
+def test_token_login_sets_the_user(login_router: RouterProcess, dial_in: Any) -> None:
     peer = log_in(dial_in("tokens"), "OAUTHBEARER", f"n,,\x01auth=Bearer {token()}\x01\x01".encode())
     assert user_of(login_router)["user"] == "alice"
     peer.close()
@@ -218,7 +220,7 @@ def test_token_login_sets_the_user(login_router: Router, dial_in: Any) -> None:
     peer.close()
 
 
-def test_refused_token_is_not_logged(login_router: Router, dial_in: Any) -> None:
+def test_refused_token_is_not_logged(login_router: RouterProcess, dial_in: Any) -> None:
     seen = len(login_router.lines)
     peer = dial_in("tokens")
     offered_mechanisms(peer)
@@ -253,7 +255,7 @@ def test_token_renewed_keeps_the_connection(dial_in: Any) -> None:
     peer.barrier()
 
 
-def test_users_of_issuers_are_distinct(login_router: Router, dial_in: Any) -> None:
+def test_users_of_issuers_are_distinct(login_router: RouterProcess, dial_in: Any) -> None:
     """Policy sees a prefix in the user name, and only tokens of the same issuer renew a login."""
     shown = {ISSUER: "alice", OTHER: "other:alice", SAME: "alice"}
     with AmqpPeer.opened(login_router.port) as own:
@@ -269,7 +271,7 @@ def test_users_of_issuers_are_distinct(login_router: Router, dial_in: Any) -> No
                 assert put(token(iss=other)) == answer
 
 
-def test_token_flood_of_one_client_is_refused(login_router: Router, dial_in: Any) -> None:
+def test_token_flood_of_one_client_is_refused(login_router: RouterProcess, dial_in: Any) -> None:
     """A few tokens of a client are checked at a time, the others are refused at once."""
     peer = log_in(dial_in("tokens"), "XOAUTH2", f"user=x\x01auth=Bearer {token()}\x01\x01".encode())
     renewal = Renewal(peer)
@@ -286,7 +288,7 @@ def test_token_flood_of_one_client_is_refused(login_router: Router, dial_in: Any
     assert renewal.put(token()) == (202, "Accepted")
 
 
-def test_clients_leaving_during_login_do_no_harm(login_router: Router, dial_in: Any) -> None:
+def test_clients_leaving_during_login_do_no_harm(login_router: RouterProcess, dial_in: Any) -> None:
     for _ in range(5):
         peer = dial_in("people")
         peer.raw(SASL_HEADER)
@@ -298,7 +300,7 @@ def test_clients_leaving_during_login_do_no_harm(login_router: Router, dial_in: 
     log_in(dial_in("people"), "PLAIN", plain("guest", "secret")).close()
 
 
-def test_changed_user_file_is_used(login_router: Router, dial_in: Any, folder: Path) -> None:
+def test_changed_user_file_is_used(login_router: RouterProcess, dial_in: Any, folder: Path) -> None:
     def works(user: str, password: str) -> bool:
         return bool(dial_in("people").sasl("PLAIN", plain(user, password)).code == 0)
 
@@ -315,7 +317,7 @@ def test_changed_user_file_is_used(login_router: Router, dial_in: Any, folder: P
         poll(lambda: works("guest", "secret"), "the former user can log in", 60)
 
 
-def test_entity_rows_contain_no_passwords(login_router: Router) -> None:
+def test_entity_rows_contain_no_passwords(login_router: RouterProcess) -> None:
     with AmqpPeer.opened(login_router.port) as peer:
         management = Management(peer)
         (row,) = management.query("saslUsers")
@@ -325,7 +327,7 @@ def test_entity_rows_contain_no_passwords(login_router: Router) -> None:
         assert issuer["userClaim"] == "sub"
 
 
-def test_killed_authentication_process_is_replaced(login_router: Router, dial_in: Any) -> None:
+def test_killed_authentication_process_is_replaced(login_router: RouterProcess, dial_in: Any) -> None:
     """Clients whose login is pending are refused; others are not affected, and later logins use a new process."""
     waiting = dial_in("people")
     offered_mechanisms(waiting)

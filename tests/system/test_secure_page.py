@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.system.network import CONVERGENCE, ports
-from tests.system.router import ROOT, Router, poll
+from tests.system.router import ROOT, RouterProcess, poll
 from tests.system.tools import environment
 
 PAGE = ROOT / "docs" / "user" / "secure.md"
@@ -36,7 +36,7 @@ class SecurePageReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ports = dict(zip(PAGE_PORTS, map(str, ports(len(PAGE_PORTS))), strict=True))
-        self.routers: list[Router] = []
+        self.routers: list[RouterProcess] = []
         self.receiving: list[subprocess.Popen[str]] = []
         self.output_file = folder / "said"
         page = self.with_ports(PAGE.read_text())
@@ -60,7 +60,7 @@ class SecurePageReader:
         return step
 
     def start_router(self, step: PageCommand) -> None:
-        router = Router(self.folder, (), text="")
+        router = RouterProcess(self.folder, (), text="")
         router.config = self.folder / step.command.split()[-1]
         self.routers.append(router)
         router.start()

@@ -5,7 +5,7 @@ import pytest
 from tests.peer import message
 from tests.peer.peer import WIDE
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
-from tests.system.router import Router, Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -75,7 +75,7 @@ def test_clients_incoming_window_is_obeyed(connect: Connect, fresh: Fresh) -> No
 
 @pytest.mark.parametrize("next_id", [3, 0x7FFFFFFF, None], ids=["ahead", "far-ahead", "absent"])
 def test_consumer_that_counts_transfers_wrongly_gets_its_messages(
-    connect: Connect, fresh: Fresh, router: Router, next_id: int | None
+    connect: Connect, fresh: Fresh, router: RouterProcess, next_id: int | None
 ) -> None:
     """The window is counted from the transfers sent: never exceeded, and never stalled (routing-semantics.md S-4)."""
     address = fresh()

@@ -14,10 +14,10 @@ from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected, state_name
 from tests.peer.peer import PeerDelivery, PeerOutcome, PeerReceiver, PeerSender
 from tests.peer.types import Described
-from tests.system.edges import Site, edge, with_edges
+from tests.system.edges import EdgeNetwork, edge, with_edges
 from tests.system.fixtures import FIRST, SECOND
 from tests.system.network import CONVERGENCE
-from tests.system.router import SETTINGS, Router, Section
+from tests.system.router import SETTINGS, RouterProcess, Section
 
 WORKER_COUNTS = (1, 3)
 STATES: dict[str, Described] = {
@@ -33,11 +33,11 @@ BURST = 300
 
 
 @pytest.fixture(scope="module")
-def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = Site()
+def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeNetwork]:
+    site = EdgeNetwork()
 
-    def start(name: str, sections: list[Section]) -> Router:
-        router = site.routers[name] = Router(
+    def start(name: str, sections: list[Section]) -> RouterProcess:
+        router = site.routers[name] = RouterProcess(
             tmp_path_factory.mktemp(f"router{name}-"), [*sections, *SETTINGS], request.param
         )
         router.start()
@@ -48,7 +48,7 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         b = start("B", with_edges("B", a.ports["net"]))
         start("E", edge("E", a))
         start("F", edge("F", b))
-        site.ready("E", "F")
+        site.wait_reached("E", "F")
         yield site
     finally:
         for router in site.routers.values():
@@ -56,7 +56,7 @@ def _network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+def network(_network: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[EdgeNetwork]:
     """Routers A, B, E and F, shared by the module."""
     request.node.routers = list(_network.routers.values())
     yield _network
@@ -64,7 +64,7 @@ def network(_network: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def attach_ends(
-    network: Site, place: tuple[str, str], into: int, out: int, credit: int = 10
+    network: EdgeNetwork, place: tuple[str, str], into: int, out: int, credit: int = 10
 ) -> tuple[PeerSender, PeerReceiver]:
     """Attach a sender with mode `into` and a receiver with mode `out` to a new address."""
     address = network.fresh("balanced/")
@@ -81,7 +81,7 @@ def wait_settled(receiver: PeerReceiver, delivery: PeerDelivery) -> PeerOutcome:
     return settled[delivery.id]
 
 
-def test_attach_is_answered_with_the_same_modes(network: Site) -> None:
+def test_attach_is_answered_with_the_same_modes(network: EdgeNetwork) -> None:
     for mode in (FIRST, SECOND):
         for link in attach_ends(network, ("A", "A"), mode, mode):
             assert link.remote is not None
@@ -90,7 +90,7 @@ def test_attach_is_answered_with_the_same_modes(network: Site) -> None:
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_consumer_second_producer_first(network: Site, place: tuple[str, str], name: str) -> None:
+def test_consumer_second_producer_first(network: EdgeNetwork, place: tuple[str, str], name: str) -> None:
     """The router settles towards both ends when the outcome arrives."""
     sender, receiver = attach_ends(network, place, FIRST, SECOND)
     before = sender.wait_credit()
@@ -107,7 +107,7 @@ def test_consumer_second_producer_first(network: Site, place: tuple[str, str], n
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_consumer_second_producer_second(network: Site, place: tuple[str, str], name: str) -> None:
+def test_consumer_second_producer_second(network: EdgeNetwork, place: tuple[str, str], name: str) -> None:
     """The router relays the outcome and the settlement: the producer settles first, then the consumer is notified."""
     sender, receiver = attach_ends(network, place, SECOND, SECOND)
     number = sender.send(message.message("x"))
@@ -125,7 +125,7 @@ def test_consumer_second_producer_second(network: Site, place: tuple[str, str], 
 @pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_consumer_first_ends_the_delivery(network: Site, place: tuple[str, str], name: str, mode: int) -> None:
+def test_consumer_first_ends_the_delivery(network: EdgeNetwork, place: tuple[str, str], name: str, mode: int) -> None:
     """A consumer that settles at once ends the delivery in both modes of the producer."""
     sender, receiver = attach_ends(network, place, mode, FIRST)
     number = sender.send(message.message("x"))
@@ -134,7 +134,7 @@ def test_consumer_first_ends_the_delivery(network: Site, place: tuple[str, str],
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_burst_to_second_mode_consumer_settles_each_delivery_once(network: Site, place: tuple[str, str]) -> None:
+def test_burst_to_second_mode_consumer_settles_each_delivery_once(network: EdgeNetwork, place: tuple[str, str]) -> None:
     sender, receiver = attach_ends(network, place, FIRST, SECOND, credit=BURST)
     numbers = []
     for number in range(BURST):
@@ -152,7 +152,7 @@ def test_burst_to_second_mode_consumer_settles_each_delivery_once(network: Site,
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_multicast_consumer_in_second_mode_is_settled(network: Site, place: tuple[str, str]) -> None:
+def test_multicast_consumer_in_second_mode_is_settled(network: EdgeNetwork, place: tuple[str, str]) -> None:
     """Outcome and settlement are sent when all consumers have an outcome."""
     address = network.fresh("multicast/")
     second = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)
@@ -169,7 +169,7 @@ def test_multicast_consumer_in_second_mode_is_settled(network: Site, place: tupl
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_producer_lost_before_its_settlement_gives_modified(network: Site, place: tuple[str, str]) -> None:
+def test_producer_lost_before_its_settlement_gives_modified(network: EdgeNetwork, place: tuple[str, str]) -> None:
     """After its relayed outcome the consumer gets `modified`, because its settlement reaches no producer."""
     sender, receiver = attach_ends(network, place, SECOND, SECOND)
     number = sender.send(message.message("x"))
@@ -182,7 +182,9 @@ def test_producer_lost_before_its_settlement_gives_modified(network: Site, place
 
 @pytest.mark.parametrize("mode", [FIRST, SECOND], ids=["first", "second"])
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_producer_lost_before_the_outcome_leaves_it_accepted(network: Site, place: tuple[str, str], mode: int) -> None:
+def test_producer_lost_before_the_outcome_leaves_it_accepted(
+    network: EdgeNetwork, place: tuple[str, str], mode: int
+) -> None:
     """Without a producer the outcome is settled when it arrives."""
     sender, receiver = attach_ends(network, place, mode, SECOND)
     sender.send(message.message("x"))
@@ -193,7 +195,7 @@ def test_producer_lost_before_the_outcome_leaves_it_accepted(network: Site, plac
 
 
 @pytest.mark.parametrize("place", PLACES, ids=NAMES)
-def test_outcome_before_the_last_octet_is_settled_at_the_end(network: Site, place: tuple[str, str]) -> None:
+def test_outcome_before_the_last_octet_is_settled_at_the_end(network: EdgeNetwork, place: tuple[str, str]) -> None:
     sender, receiver = attach_ends(network, place, FIRST, SECOND)
     part = message.data(bytes(400_000))
     number = sender.send(part, more=True)
@@ -208,7 +210,7 @@ def test_outcome_before_the_last_octet_is_settled_at_the_end(network: Site, plac
     )
 
 
-def test_second_settlement_by_consumer_is_absorbed(network: Site) -> None:
+def test_second_settlement_by_consumer_is_absorbed(network: EdgeNetwork) -> None:
     """A second settlement by a consumer whose delivery is settled already is absorbed."""
     sender, receiver = attach_ends(network, ("A", "A"), FIRST, SECOND)
     number = sender.send(message.message("x"))
@@ -222,7 +224,7 @@ def test_second_settlement_by_consumer_is_absorbed(network: Site) -> None:
 
 
 @pytest.mark.parametrize("place", [("A", "A"), ("A", "B")], ids=["A-A", "A-B"])
-def test_blocking_sender_of_proton_returns_after_settlement(network: Site, place: tuple[str, str]) -> None:
+def test_blocking_sender_of_proton_returns_after_settlement(network: EdgeNetwork, place: tuple[str, str]) -> None:
     """Proton's BlockingSender returns from `send` once the delivery is settled."""
     address = network.fresh("balanced/")
     receiver = network.connect(place[1]).receiver(address, 10, rcv_settle_mode=SECOND)

@@ -17,7 +17,7 @@ from tests.peer.pki import pki
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import StreamEnd
 from tests.system.fixtures import Start
-from tests.system.router import Router, listener, poll
+from tests.system.router import RouterProcess, listener, poll
 
 IDLE = 1
 #: Seconds until the next attempt, with as many in reserve for a busy machine.
@@ -88,7 +88,7 @@ def row(management: Management) -> dict[str, Any]:
     return management.one("connector", name="silent")
 
 
-def start_with_connector(start: Start, port: int, **attributes: Any) -> Router:
+def start_with_connector(start: Start, port: int, **attributes: Any) -> RouterProcess:
     role = attributes.pop("role", "route-container")
     mode = {"inter-router": "interior", "edge": "edge", "inter-edge": "edge"}.get(role, "standalone")
     place = {"name": "silent", "host": "127.0.0.1", "port": port, "role": role, "idleTimeoutSeconds": IDLE}

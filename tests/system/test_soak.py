@@ -9,8 +9,8 @@ import pytest
 
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
-from tests.system.router import SETTINGS, Router, listener, poll
-from tests.system.traffic import Actor, ReceiverActor, Record, SenderActor
+from tests.system.router import SETTINGS, RouterProcess, listener, poll
+from tests.system.traffic import Actor, ReceiverActor, SenderActor, TrafficRecord
 from tests.system.traffic_checks import check
 
 WORKER_COUNTS = (1, 3)
@@ -34,7 +34,7 @@ MULTICAST = "multicast"
 FAULTS = ("(critical)", "Traceback", "(error)")
 
 
-def actors(router: Router, record: Record, seed: int) -> tuple[list[SenderActor], list[ReceiverActor]]:
+def actors(router: RouterProcess, record: TrafficRecord, seed: int) -> tuple[list[SenderActor], list[ReceiverActor]]:
     """Return eight senders and nine receivers, with a connection each."""
     port = router.port
     receivers = [ReceiverActor(f"R{n}", port, seed * 100 + n, record, WILD[n % 4 :], False) for n in range(6)]
@@ -44,9 +44,9 @@ def actors(router: Router, record: Record, seed: int) -> tuple[list[SenderActor]
     return senders, receivers
 
 
-def run(router: Router, seconds: float, seed: int) -> Record:
+def run(router: RouterProcess, seconds: float, seed: int) -> TrafficRecord:
     """Run traffic for `seconds`, then wait until all deliveries are finished and all actors have left."""
-    record = Record()
+    record = TrafficRecord()
     senders, receivers = actors(router, record, seed)
     everybody: list[Actor] = [*senders, *receivers]
     for actor in everybody:
@@ -73,7 +73,7 @@ def run(router: Router, seconds: float, seed: int) -> Record:
     return record
 
 
-def wait_memory(router: Router, most: int) -> int:
+def wait_memory(router: RouterProcess, most: int) -> int:
     """Wait until the router's memory is at most `most` octets, and return it."""
     found = 0
 

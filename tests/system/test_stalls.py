@@ -13,8 +13,8 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerLink, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start
-from tests.system.network import Two, View, connector, interior, ports
-from tests.system.router import EVERYTHING, Router, Section, listener, poll
+from tests.system.network import RouterView, TwoRouterNetwork, connector, interior, ports
+from tests.system.router import EVERYTHING, RouterProcess, Section, listener, poll
 from tests.system.tools import run
 
 pytestmark = pytest.mark.adversarial
@@ -53,7 +53,9 @@ def wait_stall(management: Management, link: PeerLink, word: str | None) -> dict
     return found
 
 
-def check_tools_agree(router: Router, address: str, row: dict[str, Any], who: str, *, code: int | None = None) -> None:
+def check_tools_agree(
+    router: RouterProcess, address: str, row: dict[str, Any], who: str, *, code: int | None = None
+) -> None:
     """Check that explain and qdstat show the same reason with the name `who`."""
     assert who in row["stallText"]
     answer = run("explain", router.port, address, "--json")
@@ -86,7 +88,7 @@ def connect_as(connect: Connect, name: str, listener_name: str = "", **fields: A
 
 
 def test_closed_session_window_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     """The consumer grants credit, but its session window of 5 is never opened again."""
     address = fresh()
@@ -106,7 +108,7 @@ def test_closed_session_window_is_the_stall_reason(
 
 
 def test_unread_connection_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     address = fresh()
     receiver = connect_as(connect, "deaf").receiver(address, name=f"{address}.out", credit=1000)
@@ -122,7 +124,7 @@ def test_unread_connection_is_the_stall_reason(
 
 
 def test_missing_credit_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     address = fresh()
     receiver = connect_as(connect, "frugal").receiver(address, name=f"{address}.out", credit=2)
@@ -135,7 +137,7 @@ def test_missing_credit_is_the_stall_reason(
     wait_stall(management, receiver, None)
 
 
-def test_missing_credit_of_broker_is_the_stall_reason(router: Router, management: Management) -> None:
+def test_missing_credit_of_broker_is_the_stall_reason(router: RouterProcess, management: Management) -> None:
     """The sender on a link route waits for credit of the container at the other end."""
     broker = RouteContainer.connected(router.ports["brokers"])
     client = AmqpPeer.opened(router.port, container_id="routed-client")
@@ -152,7 +154,7 @@ def test_missing_credit_of_broker_is_the_stall_reason(router: Router, management
 
 
 def test_broker_as_consumer_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     """The container receives messages as an ordinary consumer, in a session whose window is closed."""
     address = fresh()
@@ -167,7 +169,7 @@ def test_broker_as_consumer_is_the_stall_reason(
 
 
 def test_unsettled_deliveries_are_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     address = fresh()
     receiver = connect_as(connect, "keeps").receiver(address, name=f"{address}.out", credit=1000)
@@ -182,7 +184,7 @@ def test_unsettled_deliveries_are_the_stall_reason(
 
 
 def test_missing_consumer_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     address = fresh()
     sender = connect_as(connect, "alone").sender(address, name=f"{address}.in", credit=False)
@@ -203,7 +205,7 @@ def fill_window(sender: PeerSender, size: int) -> None:
 
 
 def test_memory_bound_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     """The connection holds as many octets as it may, and its sender respects the window.
 
@@ -219,7 +221,7 @@ def test_memory_bound_is_the_stall_reason(
 
 
 def test_quota_reached_is_the_stall_reason(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     address = fresh()
     connect_as(connect, "frugal", hostname="quota").receiver(address, name=f"{address}.out", credit=0)
@@ -228,31 +230,33 @@ def test_quota_reached_is_the_stall_reason(
     check_tools_agree(router, address, wait_stall(management, sender, "quota"), "client 'fills'", code=UNREACHABLE)
 
 
-def test_next_hop_is_the_stall_reason(two: Two) -> None:
+def test_next_hop_is_the_stall_reason(two_routers: TwoRouterNetwork) -> None:
     """The producer is at A; the consumer at B receives deliveries and does not settle them."""
-    address = two.fresh()
-    receiver = two.connect(two.b).receiver(address, name=f"{address}.out", credit=1000)
-    two.at_a.wait_remote(f"M0{address}", "B")
-    sender = two.connect(two.a).sender(address, name=f"{address}.in")
+    address = two_routers.fresh()
+    receiver = two_routers.connect(two_routers.b).receiver(address, name=f"{address}.out", credit=1000)
+    two_routers.at_a.wait_remote(f"M0{address}", "B")
+    sender = two_routers.connect(two_routers.a).sender(address, name=f"{address}.in")
     queue(sender, CAPACITY)
     receiver.receive(CAPACITY)
-    management = Management(two.connect(two.a))
+    management = Management(two_routers.connect(two_routers.a))
     row = wait_stall(management, sender, "hop")
-    check_tools_agree(two.a, address, row, "")
+    check_tools_agree(two_routers.a, address, row, "")
 
 
-def test_stall_beyond_a_hop_is_explained(two: Two) -> None:
+def test_stall_beyond_a_hop_is_explained(two_routers: TwoRouterNetwork) -> None:
     """The consumer at B has a closed session window; explain at A reports that, and exits with UNREACHABLE."""
-    address = two.fresh()
-    receiver = two.connect(two.b).begin(incoming_window=0).receiver(address, name=f"{address}.out", credit=10)
-    two.at_a.wait_remote(f"M0{address}", "B")
-    row = wait_stall(Management(two.connect(two.b)), receiver, "window")
-    done = run("explain", two.a.port, address)
+    address = two_routers.fresh()
+    receiver = (
+        two_routers.connect(two_routers.b).begin(incoming_window=0).receiver(address, name=f"{address}.out", credit=10)
+    )
+    two_routers.at_a.wait_remote(f"M0{address}", "B")
+    row = wait_stall(Management(two_routers.connect(two_routers.b)), receiver, "window")
+    done = run("explain", two_routers.a.port, address)
     assert done.code == UNREACHABLE
     assert row["stallText"][1:] in done.out
 
 
-def connect_to_worker(router: Router, peers: list[AmqpPeer], pid: int, name: str) -> AmqpPeer:
+def connect_to_worker(router: RouterProcess, peers: list[AmqpPeer], pid: int, name: str) -> AmqpPeer:
     """Return a connection of worker `pid`. Each new connection goes to the worker that has the fewest."""
     for _ in range(2 * router.workers):
         one = AmqpPeer.opened(router.port, container_id=name)
@@ -288,10 +292,10 @@ def test_next_hop_that_reads_nothing_is_the_stall_reason(start: Start, workers: 
     """The next hop is stopped and reads nothing. Explain is not called: it may have no path to the hop."""
     (port,) = ports(1)
     a, b = start(interior("A", port), workers), start(interior("B", to=[port]), workers)
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     peers += [AmqpPeer.opened(b.port), AmqpPeer.opened(a.port, container_id="sends"), AmqpPeer.opened(a.port)]
     peers[0].receiver("far", credit=1000)
-    View(a).wait_remote("M0far", "B")
+    RouterView(a).wait_remote("M0far", "B")
     sender = peers[1].sender("far", name="far.in")
     family = b.family()
     for process in family:
@@ -324,10 +328,10 @@ def test_window_of_next_hop_is_explained_at_both_routers(start: Start, workers: 
     (port,) = ports(1)
     a = start(interior("A", port), workers)
     b = start([*interior("B"), connector(port, maxBufferedMegabytes=1)], workers)
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     peers += [AmqpPeer.opened(b.port, container_id="frugal"), AmqpPeer.opened(a.port, container_id="sends")]
     peers[0].receiver("far", credit=0)
-    View(a).wait_remote("M0far", "B")
+    RouterView(a).wait_remote("M0far", "B")
     sender = peers[1].sender("far", name="far.in")
     for _ in range(CAPACITY):
         if not sender.send_some(message.data(bytes(15_000)), BLOCKED_SECONDS):
@@ -346,6 +350,6 @@ def test_window_of_next_hop_is_explained_at_both_routers(start: Start, workers: 
     assert "wait for router 'B'" in row["stallText"]
 
 
-def connect_to_router(peers: list[AmqpPeer], router: Router) -> AmqpPeer:
+def connect_to_router(peers: list[AmqpPeer], router: RouterProcess) -> AmqpPeer:
     peers.append(AmqpPeer.opened(router.port))
     return peers[-1]

@@ -18,8 +18,8 @@ from tests.peer.types import Array, Symbol
 from tests.peer.wire import StreamEnd
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import WEB, get, scrape
-from tests.system.network import View, connector, interior, ports
-from tests.system.router import Router, listener, poll
+from tests.system.network import RouterView, connector, interior, ports
+from tests.system.router import RouterProcess, listener, poll
 
 #: idleTimeoutSeconds and initialHandshakeTimeoutSeconds of these tests, in seconds; the minimum of both.
 IDLE = 1
@@ -38,7 +38,7 @@ def send_all(processes: Iterable[psutil.Process], number: int) -> None:
         os.kill(process.pid, number)
 
 
-def stop(router: Router, peers: list[AmqpPeer], seconds: float) -> None:
+def stop(router: RouterProcess, peers: list[AmqpPeer], seconds: float) -> None:
     """Stop all processes of a router for `seconds`, while the peers keep sending heartbeats."""
     family = router.family()
     send_all(family, signal.SIGSTOP)
@@ -122,12 +122,12 @@ def test_neighbours_survive_a_stopped_router(start: Start) -> None:
     b = start(interior("B", port))
     sections = interior("A", helloMaxAgeSeconds=IDLE + 1)
     a = start([*sections, connector(port, idleTimeoutSeconds=IDLE)])
-    View(a).wait_nodes(B=1)
-    View(b).wait_nodes(A=1)
+    RouterView(a).wait_nodes(B=1)
+    RouterView(b).wait_nodes(A=1)
     lines = len(a.lines)
     stop(a, [], STOPPED)
-    View(a).wait_nodes(B=1)
-    View(b).wait_nodes(A=1)
+    RouterView(a).wait_nodes(B=1)
+    RouterView(b).wait_nodes(A=1)
     new_lines = "\n".join(a.lines[lines:])
     assert "Lost" not in new_lines, new_lines
     assert "is not reachable" not in new_lines, new_lines
@@ -139,15 +139,15 @@ def test_supervisor_stopped_alone_closes_nothing(start: Start, peers: list[AmqpP
     (port,) = ports(1)
     b = start(interior("B", port))
     a = start([*interior("A"), connector(port)], workers=2)
-    View(a).wait_nodes(B=1)
+    RouterView(a).wait_nodes(B=1)
     peers.append(AmqpPeer.opened(a.port))
     lines = len(a.lines)
     pids = a.worker_pids()
     os.kill(a.pid, signal.SIGSTOP)
     time.sleep(4.5)
     os.kill(a.pid, signal.SIGCONT)
-    View(a).wait_nodes(B=1)
-    View(b).wait_nodes(A=1)
+    RouterView(a).wait_nodes(B=1)
+    RouterView(b).wait_nodes(A=1)
     assert a.worker_pids() == pids
     new_lines = "\n".join(a.lines[lines:])
     assert "Lost" not in new_lines, new_lines

@@ -16,7 +16,7 @@ from tests.peer import frames, message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
-from tests.system.router import FILES, SETTINGS, Router, Section, listener, poll
+from tests.system.router import FILES, SETTINGS, RouterProcess, Section, listener, poll
 from tests.system.telemetry import rows, total, wait_total
 
 OUTCOMES = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
@@ -27,7 +27,7 @@ def sections(path: Path, **more: object) -> list[Section]:
     return [listener(), *SETTINGS, ("telemetry", telemetry)]
 
 
-def process_of(router: Router) -> psutil.Process:
+def process_of(router: RouterProcess) -> psutil.Process:
     """Return the telemetry process."""
     found = [each for each in router.family() if "supervisor.telemetry.process" in _words(each)]
     assert len(found) == 1
@@ -41,7 +41,7 @@ def _words(process: psutil.Process) -> list[str]:
         return []
 
 
-def pass_some(router: Router, address: str, count: int, outcome: str = "accepted") -> None:
+def pass_some(router: RouterProcess, address: str, count: int, outcome: str = "accepted") -> None:
     """Send and receive `count` messages over two new connections, then close both."""
     into, out = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
     receiver, sender = out.receiver(address, count), into.sender(address)

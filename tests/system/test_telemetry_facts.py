@@ -9,7 +9,7 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
-from tests.system.network import View, interior
+from tests.system.network import RouterView, interior
 from tests.system.router import SETTINGS, Section, listener, poll
 from tests.system.telemetry import rows, total, wait_total
 
@@ -106,8 +106,8 @@ def test_samples_survive_killed_process_without_loss_or_repetition(start: Start,
 def test_octets_and_round_trips_between_routers_are_recorded(start: Start, tmp_path: Path) -> None:
     first = start([*interior("A"), telemetry(tmp_path)])
     second = start(interior("B", to=[first.ports["net"]]))
-    View(first).wait_nodes(B=1)
-    View(second).wait_nodes(A=1)
+    RouterView(first).wait_nodes(B=1)
+    RouterView(second).wait_nodes(A=1)
     receiver = AmqpPeer.opened(second.port).receiver("far", 100)
     sender = AmqpPeer.opened(first.port).sender("far")
     payloads = [message.message("x" * size) for size in (10, 1000, 100_000)]

@@ -14,7 +14,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.network import CONVERGENCE, connector, interior, ports
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -240,6 +240,6 @@ def test_tenants_at_two_routers_share_the_vhost_space(start: Start, role: str) -
         poll(partial(_unknown, mine, "orders"), "the address is gone")
 
 
-def _unknown(router: Router, address: str) -> bool:
+def _unknown(router: RouterProcess, address: str) -> bool:
     with AmqpPeer.opened(router.port) as own:
         return not any(address in row["key"] for row in Management(own).query("router.address", "key"))

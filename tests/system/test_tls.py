@@ -23,9 +23,9 @@ from tests.peer.management import Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import CLIENT_USER, Issued, Pki, SwappableCertificate, pki
 from tests.peer.wire import PeerError, StreamEnd
-from tests.system.bystanders.site import without_bystanders
+from tests.system.bystanders.harness import without_bystanders
 from tests.system.fixtures import Start, pass_one
-from tests.system.router import FILES, Router, Section, listener
+from tests.system.router import FILES, RouterProcess, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -43,7 +43,7 @@ def tls(authority: Pki, peers: list[AmqpPeer]) -> Tls:
     """Function tls(router, name, context=…, host=…, session=…) that returns an opened peer over TLS."""
 
     def connected(
-        router: Router,
+        router: RouterProcess,
         name: str | int = "",
         context: ssl.SSLContext | None = None,
         host: str = "localhost",
@@ -58,7 +58,7 @@ def tls(authority: Pki, peers: list[AmqpPeer]) -> Tls:
     return connected
 
 
-def _port(router: Router, name: str | int) -> int:
+def _port(router: RouterProcess, name: str | int) -> int:
     return name if isinstance(name, int) else router.ports[name]
 
 

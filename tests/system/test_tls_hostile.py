@@ -23,7 +23,7 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.peer.wire import PeerError
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -54,7 +54,7 @@ def sections(authority: Pki, **attributes: Any) -> list[Section]:
     ]
 
 
-def dial(router: Router, name: str) -> socket.socket:
+def dial(router: RouterProcess, name: str) -> socket.socket:
     return socket.create_connection(("127.0.0.1", router.ports[name]), timeout=10)
 
 
@@ -68,7 +68,7 @@ def greeting() -> bytes:
 
 
 def open_over_tls(
-    router: Router,
+    router: RouterProcess,
     authority: Pki,
     name: str = "tls",
     client: Issued | None = None,
@@ -87,7 +87,7 @@ def open_over_tls(
     return peer
 
 
-def check_serves(router: Router, authority: Pki) -> None:
+def check_serves(router: RouterProcess, authority: Pki) -> None:
     open_over_tls(router, authority).drop()
 
 
@@ -263,7 +263,7 @@ def test_overlong_certificate_chain_is_refused(start: Start, authority: Pki, tmp
     open_over_tls(router, authority, "mutual", authority.client).drop()
 
 
-def https(router: Router, authority: Pki, client: Issued) -> bytes:
+def https(router: RouterProcess, authority: Pki, client: Issued) -> bytes:
     with authority.context(client).wrap_socket(dial(router, "https"), server_hostname="localhost") as asking:
         asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = asking.recv(4096)

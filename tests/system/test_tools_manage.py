@@ -8,27 +8,27 @@ import pytest
 from router.cli.manage import long_type
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
-from tests.system.router import SETTINGS, Router, free_port, listener, render
+from tests.system.router import SETTINGS, RouterProcess, free_port, listener, render
 from tests.system.tools import run, table
 
 LONG = "org.apache.qpid.dispatch."
 
 
-def manage(router: Router, *words: str, stdin: str | None = None) -> Any:
+def manage(router: RouterProcess, *words: str, stdin: str | None = None) -> Any:
     """Return the JSON that a successful call prints."""
     done = run("manage", router.port, *words, stdin=stdin)
     assert (done.code, done.err) == (0, ""), done
     return json.loads(done.out) if done.out else None
 
 
-def manage_refused(router: Router, *words: str) -> str:
+def manage_refused(router: RouterProcess, *words: str) -> str:
     """Return the output of a call that is refused."""
     done = run("manage", router.port, *words)
     assert (done.code, done.err) == (1, "")
     return done.out
 
 
-def test_query_prints_rows_of_a_type(router: Router) -> None:
+def test_query_prints_rows_of_a_type(router: RouterProcess) -> None:
     rows = manage(router, "query", "--type=listener", "host", "port", "httpRootDir", "type")
     assert {"host": "127.0.0.1", "port": "0", "type": LONG + "listener"} in rows
     (own,) = manage(router, "query", "--type=router")
@@ -37,7 +37,7 @@ def test_query_prints_rows_of_a_type(router: Router) -> None:
     assert {"log/DEFAULT", "self", "QDR"} & names
 
 
-def test_introspection_operations_print_the_schema(router: Router) -> None:
+def test_introspection_operations_print_the_schema(router: RouterProcess) -> None:
     types = manage(router, "get-types")
     assert len(types) == 29
     assert types[LONG + "listener"][-1] == LONG + "entity"
@@ -51,7 +51,7 @@ def test_introspection_operations_print_the_schema(router: Router) -> None:
     assert len(manage(router, "get-log", "limit=3")) == 3
 
 
-def test_address_created_by_tool_treats_messages(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_address_created_by_tool_treats_messages(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     """A created address configuration treats messages from then on; a deleted one is removed."""
     name = fresh("made").replace("/", "-")
     words = ["--type=address", f"prefix={name}", "distribution=multicast", "priority=3"]
@@ -73,7 +73,7 @@ def test_address_created_by_tool_treats_messages(router: Router, connect: Connec
     assert manage_refused(router, "read", "--type=address", "--name", name) == "NotFoundStatus: Not Found\n"
 
 
-def test_entities_from_stdin_are_created(router: Router, fresh: Fresh) -> None:
+def test_entities_from_stdin_are_created(router: RouterProcess, fresh: Fresh) -> None:
     names = [fresh("in").replace("/", "-") for _ in range(2)]
     given = [{"name": name, "prefix": name, "distribution": "closest"} for name in names]
     made = manage(router, "create", "--type=address", "--stdin", stdin=json.dumps(given))
@@ -91,14 +91,16 @@ def test_entities_from_stdin_are_created(router: Router, fresh: Fresh) -> None:
         (f"{LONG}router.config.address", {"prefix": "from-stdin"}),
     ],
 )
-def test_short_types_from_stdin_are_created(router: Router, short: str, attributes: dict[str, str]) -> None:
+def test_short_types_from_stdin_are_created(router: RouterProcess, short: str, attributes: dict[str, str]) -> None:
     given = {"type": short, "name": "from-stdin", **attributes}
     made = manage(router, "create", "--stdin", stdin=json.dumps(given))
     assert (made["name"], made["type"]) == ("from-stdin", long_type(short))
     manage(router, "delete", f"--type={short}", "--name=from-stdin")
 
 
-def test_listener_created_by_tool_accepts_connections(router: Router, peers: list[AmqpPeer], fresh: Fresh) -> None:
+def test_listener_created_by_tool_accepts_connections(
+    router: RouterProcess, peers: list[AmqpPeer], fresh: Fresh
+) -> None:
     port = free_port()  # fixed, because the tool does not report a port that the kernel chose
     manage(router, "create", "--type=listener", "name=more", "host=127.0.0.1", f"port={port}", "linkCapacity=7")
     router.wait_log(rf"Listening on 127\.0\.0\.1:{port} \(more\)")
@@ -109,7 +111,7 @@ def test_listener_created_by_tool_accepts_connections(router: Router, peers: lis
     manage(router, "query", "--type=connection")
 
 
-def test_connection_closed_by_tool_gets_an_error(router: Router, connect: Connect) -> None:
+def test_connection_closed_by_tool_gets_an_error(router: RouterProcess, connect: Connect) -> None:
     victim = connect(container_id="victim")
     (identity,) = [row["id"] for row in table(router.port, "-c") if row["container"] == "victim"]
     answer = manage(router, "update", "--type=connection", "--identity", identity, "adminStatus=deleted")
@@ -130,7 +132,7 @@ def test_connection_closed_by_tool_gets_an_error(router: Router, connect: Connec
          "BadRequestStatus: Cannot specify both a 'prefix' and a 'pattern' attribute\n"),
     ],
 )  # fmt: skip
-def test_refusal_prints_status_and_description(router: Router, words: list[str], text: str) -> None:
+def test_refusal_prints_status_and_description(router: RouterProcess, words: list[str], text: str) -> None:
     assert manage_refused(router, *words).startswith(text)
 
 

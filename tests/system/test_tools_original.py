@@ -17,7 +17,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from tests.system.router import ROOT, Router
+from tests.system.router import ROOT, RouterProcess
 
 LONG = "org.apache.qpid.dispatch."
 NODE = {"type": "org.amqp.management", "name": "self"}
@@ -55,7 +55,7 @@ def ask_and_leave() -> None:
 
 
 @pytest.mark.parametrize("address", ["$management", "_local/$management", "_topo/0/QDR/$management"])
-def test_requests_of_qdstat_are_answered(router: Router, address: str) -> None:
+def test_requests_of_qdstat_are_answered(router: RouterProcess, address: str) -> None:
     tool = DispatchToolClient(router.port, address)
     assert re.fullmatch(r"amqp:/_topo/0/QDR/temp\.[\w+]{15}", tool.client.reply_to)
     assert tool.call(operation="GET-MGMT-NODES", **NODE).body == []
@@ -68,7 +68,7 @@ def test_requests_of_qdstat_are_answered(router: Router, address: str) -> None:
     assert len(tool.query("router.address", count=1)) >= 2
 
 
-def test_requests_of_qdmanage_are_answered(router: Router) -> None:
+def test_requests_of_qdmanage_are_answered(router: RouterProcess) -> None:
     tool = DispatchToolClient(router.port)
     created = tool.call(
         {"prefix": "original"}, operation="CREATE", type=LONG + "router.config.address", name="original"
@@ -83,7 +83,7 @@ def test_requests_of_qdmanage_are_answered(router: Router) -> None:
     assert tool.call(operation="READ", **target).properties["statusCode"] == 404
 
 
-def test_tool_exiting_without_close_does_no_harm(router: Router) -> None:
+def test_tool_exiting_without_close_does_no_harm(router: RouterProcess) -> None:
     """A tool's process exits, which ends its connection."""
     program = "from tests.system.test_tools_original import ask_and_leave; ask_and_leave()"
     for _ in range(3):

@@ -16,14 +16,14 @@ from router.cli import client, top
 from router.cli.options import target
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 from tests.system.tools import command, environment, run
 
 #: Exit code of `sluice explain` for an address that accepts no messages.
 UNREACHABLE = 3
 
 
-def test_explain_shows_address_and_links(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_explain_shows_address_and_links(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     address = fresh("closest")
     receiver = connect(container_id="the-consumer").receiver(address, 10)
     sender = connect(container_id="the-producer").sender(address)
@@ -46,7 +46,7 @@ def test_explain_shows_address_and_links(router: Router, connect: Connect, fresh
     assert {consumer["worker"], producer["worker"]} <= set(range(router.workers))
 
 
-def test_explain_names_the_reason_for_no_delivery(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_explain_names_the_reason_for_no_delivery(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     connect().receiver(address, 0)
     done = run("explain", router.port, address)
@@ -58,7 +58,7 @@ def test_explain_names_the_reason_for_no_delivery(router: Router, connect: Conne
     assert "are refused with amqp:not-found" in done.out
 
 
-def test_top_once_prints_workers_and_addresses(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_top_once_prints_workers_and_addresses(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     sender, receiver = pair(connect, address, credit=50)
     for _ in range(20):
@@ -75,7 +75,7 @@ def test_top_once_prints_workers_and_addresses(router: Router, connect: Connect,
     assert row[-2:] == ["20", "20"]
 
 
-def test_interrupt_lost_by_the_library_ends_the_tool(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_lost_by_the_library_ends_the_tool(router: RouterProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interrupt takes effect even if every request is answered."""
     options = top.parser("top").parse_args(["-b", f"127.0.0.1:{router.port}"])
     with client.ManagementClient(target(options)) as asking:
@@ -94,7 +94,7 @@ def _prepare_terminal() -> None:
 class TopTerminal:
     """Process of `sluice top` in a terminal, with its output."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: RouterProcess) -> None:
         self.shown = b""
         self._own_end, tool_end = pty.openpty()
         self.process = subprocess.Popen(
@@ -133,7 +133,7 @@ class TopTerminal:
 
 
 @pytest.fixture
-def terminal(router: Router) -> Iterator[TopTerminal]:
+def terminal(router: RouterProcess) -> Iterator[TopTerminal]:
     opened = TopTerminal(router)
     yield opened
     opened.close()
@@ -153,7 +153,7 @@ ESCAPED = "\\x1b]0;owned\\x07\\x1b[2J\\x7f\\x9b31m\\u202e\\u2066\\r\\n\\t[/x][re
 
 
 @pytest.fixture
-def hostile_address(router: Router, connect: Connect, fresh: Fresh) -> str:
+def hostile_address(router: RouterProcess, connect: Connect, fresh: Fresh) -> str:
     """Two clients all of whose names are hostile, and one that waits; the address."""
     address = fresh() + HOSTILE
     connect(container_id=f"c{HOSTILE}", hostname=f"h{HOSTILE}", properties={"product": HOSTILE}).receiver(
@@ -163,7 +163,7 @@ def hostile_address(router: Router, connect: Connect, fresh: Fresh) -> str:
     return address
 
 
-def test_hostile_client_names_are_printed_escaped(router: Router, hostile_address: str) -> None:
+def test_hostile_client_names_are_printed_escaped(router: RouterProcess, hostile_address: str) -> None:
     """Cover each table and text that shows names of clients."""
     calls: list[tuple[str, ...]] = [("explain", hostile_address)]
     calls += [("stat", *words) for name in ("-c", "-l", "-a", "--log") for words in ([name], [name, "--csv"])]
@@ -175,7 +175,7 @@ def test_hostile_client_names_are_printed_escaped(router: Router, hostile_addres
         assert "\\x1b]0;" in done.out + done.err, (tool, words, done)
 
 
-def test_hostile_client_names_stay_in_their_cells(router: Router, hostile_address: str) -> None:
+def test_hostile_client_names_stay_in_their_cells(router: RouterProcess, hostile_address: str) -> None:
     for words in (["-a"], ["-a", "--csv"]):
         done = run("stat", router.port, *words)
         (line,) = [line for line in done.out.splitlines() if "owned" in line]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 from tests.system.secured import PASSWORD, SCRAM, USER, sections
-from tests.system.tools import TIMEOUT, Done, command, environment
+from tests.system.tools import TIMEOUT, ToolResult, command, environment
 
 
 @pytest.fixture(scope="module")
@@ -21,23 +21,23 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture(scope="module")
-def _router(tmp_path_factory: pytest.TempPathFactory, authority: Pki) -> Iterator[Router]:
+def _router(tmp_path_factory: pytest.TempPathFactory, authority: Pki) -> Iterator[RouterProcess]:
     folder = tmp_path_factory.mktemp("secured")
     (folder / "password").write_text(f"{PASSWORD}\n")
     (folder / "key-password").write_text(f" {KEY_PASSWORD}\n")
-    router = Router(folder, sections(folder, authority), 1)
+    router = RouterProcess(folder, sections(folder, authority), 1)
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture
-def router(_router: Router, request: pytest.FixtureRequest) -> Router:
+def router(_router: RouterProcess, request: pytest.FixtureRequest) -> RouterProcess:
     request.node.routers = [_router]
     return _router
 
 
-def run(tool: str, bus: str, *words: Any, **variables: str) -> Done:
+def run(tool: str, bus: str, *words: Any, **variables: str) -> ToolResult:
     """Run a tool until it exits. `variables` are added to its environment."""
     done = subprocess.run(
         [*command(tool), "-b", bus, "-t", "30", *map(str, words)],
@@ -47,10 +47,10 @@ def run(tool: str, bus: str, *words: Any, **variables: str) -> Done:
         text=True,
         timeout=TIMEOUT,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return ToolResult(done.returncode, done.stdout, done.stderr)
 
 
-def url(router: Router, name: str, user: str = "", scheme: str = "amqps") -> str:
+def url(router: RouterProcess, name: str, user: str = "", scheme: str = "amqps") -> str:
     return f"{scheme}://{user}localhost:{router.ports[name]}"
 
 
@@ -70,7 +70,7 @@ def trust(authority: Pki) -> tuple[Any, ...]:
     return "--ssl-trustfile", authority.trusted
 
 
-def test_password_login_works_with_each_mechanism(router: Router, trust: tuple[Any, ...]) -> None:
+def test_password_login_works_with_each_mechanism(router: RouterProcess, trust: tuple[Any, ...]) -> None:
     people = url(router, "people")
     by_file = ("--sasl-username", USER, "--sasl-password-file", router.directory / "password")
     assert own_connection(people, *trust, *by_file) == (USER, SCRAM[0], True)
@@ -85,14 +85,14 @@ def test_password_login_works_with_each_mechanism(router: Router, trust: tuple[A
     assert own_connection(url(router, "anybody"), *trust) == ("anonymous", "ANONYMOUS", True)
 
 
-def test_qdstat_shows_its_authentication(router: Router, trust: tuple[Any, ...]) -> None:
+def test_qdstat_shows_its_authentication(router: RouterProcess, trust: tuple[Any, ...]) -> None:
     done = run("stat", url(router, "people"), "-c", *trust, *LOGIN)
     assert (done.code, done.err) == (0, "")
     (row,) = done.rows
     assert (row["authentication"], row["security"].partition("(")[0]) == (f"{USER}({SCRAM[0]})", "TLSv1.3")
 
 
-def test_certificate_login_selects_tls(router: Router, authority: Pki, trust: tuple[Any, ...]) -> None:
+def test_certificate_login_selects_tls(router: RouterProcess, authority: Pki, trust: tuple[Any, ...]) -> None:
     """A trust file or a certificate suffices to select TLS."""
     without_scheme = url(router, "certificates").removeprefix("amqps://")
     mine = ("--ssl-certificate", authority.client.certificate, "--ssl-key", authority.client.key)
@@ -102,7 +102,7 @@ def test_certificate_login_selects_tls(router: Router, authority: Pki, trust: tu
         assert own_connection(without_scheme, *trust, *locked, *password) == ("localhost", "EXTERNAL", True)
 
 
-def test_router_certificate_must_be_trusted(router: Router, authority: Pki, trust: tuple[Any, ...]) -> None:
+def test_router_certificate_must_be_trusted(router: RouterProcess, authority: Pki, trust: tuple[Any, ...]) -> None:
     anybody = url(router, "anybody")
     assert own_connection(anybody, SSL_CERT_FILE=str(authority.trusted))[2], "an authority of the system"
     assert own_connection(anybody, "--ssl-disable-peer-name-verify", SSL_CERT_FILE=str(authority.trusted))[2]
@@ -119,7 +119,9 @@ def test_router_certificate_must_be_trusted(router: Router, authority: Pki, trus
         assert "certificate verify failed" in done.out
 
 
-def test_refused_login_prints_reason_without_password(router: Router, authority: Pki, trust: tuple[Any, ...]) -> None:
+def test_refused_login_prints_reason_without_password(
+    router: RouterProcess, authority: Pki, trust: tuple[Any, ...]
+) -> None:
     people, certificates = url(router, "people"), url(router, "certificates")
     wrong = (
         "--ssl-certificate",

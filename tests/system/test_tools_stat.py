@@ -6,8 +6,8 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import RELEASED, modified, rejected
-from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one, table_known
-from tests.system.router import Router, listener, poll
+from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one, wait_address_table
+from tests.system.router import RouterProcess, listener, poll
 from tests.system.tools import Row, one, run, table
 
 SECTIONS = [
@@ -18,11 +18,11 @@ SECTIONS = [
 HEADING = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} UTC\nQDR\n\n"
 
 
-def general(router: Router) -> dict[str, str]:
+def general(router: RouterProcess) -> dict[str, str]:
     return {row["attr"]: row["value"] for row in table(router.port, "-g")}
 
 
-def link_rows_after(router: Router, address: str, count: int) -> tuple[Row, Row]:
+def link_rows_after(router: RouterProcess, address: str, count: int) -> tuple[Row, Row]:
     """Wait until both links count all `count` deliveries; return the rows of the sender's and of the receiver's
     link."""
     columns = ("acc", "rej", "rel", "mod", "presett", "psdrop")
@@ -37,7 +37,7 @@ def link_rows_after(router: Router, address: str, count: int) -> tuple[Row, Row]
     return found
 
 
-def test_general_display_counts_deliveries(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_general_display_counts_deliveries(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     before = general(router)
     sender, receiver = pair(connect, fresh())
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_general_display_counts_deliveries(router: Router, connect: Connect, fre
     ]  # fmt: skip
 
 
-def test_link_display_counts_outcomes(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_link_display_counts_outcomes(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     """Nine deliveries cover all outcomes, one is presettled, and one stays unsettled."""
     address = fresh()
     sender, receiver = pair(connect, address, credit=20)
@@ -106,7 +106,7 @@ def test_link_display_counts_outcomes(router: Router, connect: Connect, fresh: F
     assert one(links, dir="in")["name"] == sender.name
 
 
-def test_link_without_credit_shows_blocked_time(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_link_without_credit_shows_blocked_time(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     connect().receiver(address, 0)
 
@@ -118,7 +118,7 @@ def test_link_without_credit_shows_blocked_time(router: Router, connect: Connect
     poll(blocked, "the link has been without credit for a second")
 
 
-def test_address_display_counts_and_sorts(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_address_display_counts_and_sorts(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     address = fresh("first")
     sender, receiver = pair(connect, address, credit=1500)
     for _ in range(1200):
@@ -132,7 +132,7 @@ def test_address_display_counts_and_sorts(router: Router, connect: Connect, fres
         "in": "1,200", "out": "1,200", "thru": "0", "fallback": "0",
     }  # fmt: skip
     second.detach()
-    table_known(connect, fresh)
+    wait_address_table(connect, fresh)
     row = one(table(router.port, "-a", "-v"), addr=address)
     assert (row["local"], row["in-proc"], row["to-proc"], row["from-proc"]) == ("1", "0", "0", "0")
     shown = [each["addr"] for each in table(router.port, "-a", "--csv")]
@@ -140,7 +140,7 @@ def test_address_display_counts_and_sorts(router: Router, connect: Connect, fres
     assert len(table(router.port, "-a", "--limit", "1")) == 1
 
 
-def test_connection_display_shows_authentication_and_tenant(router: Router, connect: Connect) -> None:
+def test_connection_display_shows_authentication_and_tenant(router: RouterProcess, connect: Connect) -> None:
     connect(container_id="plain", sasl=False)
     connect(container_id="anonymous")
     connect("tenants", container_id="tenant", hostname="acme.com")
@@ -157,7 +157,7 @@ def test_connection_display_shows_authentication_and_tenant(router: Router, conn
     assert identities == sorted(identities)
 
 
-def test_connection_display_shows_last_delivery(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_connection_display_shows_last_delivery(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect(container_id=address).receiver(address, 10)
     pass_one(connect().sender(address), receiver)
@@ -186,13 +186,13 @@ def test_connection_display_shows_last_delivery(router: Router, connect: Connect
         (["-r", "QDR", "-e"], HEADING),
     ],
 )
-def test_displays_without_rows_print_their_heading(router: Router, words: list[str], expected: str) -> None:
+def test_displays_without_rows_print_their_heading(router: RouterProcess, words: list[str], expected: str) -> None:
     done = run("stat", router.port, *words)
     assert (done.code, done.err) == (0, "")
     assert re.fullmatch(expected, done.out), done.out
 
 
-def test_log_display_prints_recent_lines(router: Router) -> None:
+def test_log_display_prints_recent_lines(router: RouterProcess) -> None:
     done = run("stat", router.port, "--log", "--limit", "3")
     assert done.code == 0
     lines = done.out.splitlines()
@@ -201,7 +201,7 @@ def test_log_display_prints_recent_lines(router: Router) -> None:
         assert re.match(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4} [A-Z_]+ \([a-z]+\) .", line)
 
 
-def test_display_of_all_entities_has_all_titles(router: Router) -> None:
+def test_display_of_all_entities_has_all_titles(router: RouterProcess) -> None:
     done = run("stat", router.port, "--all-entities")
     assert (done.code, done.err) == (0, "")
     titles = [line for line in done.out.splitlines() if line and not line.startswith(" ")][2:]
@@ -212,12 +212,12 @@ def test_display_of_all_entities_has_all_titles(router: Router) -> None:
     ]  # fmt: skip
 
 
-def test_unknown_router_is_reported(router: Router) -> None:
+def test_unknown_router_is_reported(router: RouterProcess) -> None:
     done = run("stat", router.port, "-r", "NOPE")
     assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n")
 
 
-def test_refused_link_is_reported(router: Router) -> None:
+def test_refused_link_is_reported(router: RouterProcess) -> None:
     done = run("stat", router.port, "-b", f"127.0.0.1:{router.port}/unavailable/x")
     assert done.code == 1
     assert re.fullmatch(

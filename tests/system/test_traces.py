@@ -11,7 +11,7 @@ from tests.peer import message
 from tests.peer.management import Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start
-from tests.system.router import ROOT, Router, listener, poll
+from tests.system.router import ROOT, RouterProcess, listener, poll
 
 FRAME = r"PROTOCOL \(trace\) \[C%s\]:FRAME: "
 #: Number of TRACE messages searched for the expected line.
@@ -53,7 +53,7 @@ def test_frames_are_logged_at_level_trace(start: Start, workers: int, peers: lis
 
 
 def test_connection_trace_is_switched_by_management(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     peer = connect(container_id="switched")
     identity = number_of(management, "switched")
@@ -72,7 +72,7 @@ def test_connection_trace_is_switched_by_management(
 
 
 def test_log_settings_changed_reach_open_connections(
-    router: Router, connect: Connect, management: Management, fresh: Fresh
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
 ) -> None:
     peer = connect(container_id="open before")
     identity = number_of(management, "open before")
@@ -92,7 +92,7 @@ def test_log_settings_changed_reach_open_connections(
     management.update("log", "log/PROTOCOL", enable="default")
 
 
-def worker_of(router: Router, peer: AmqpPeer) -> int:
+def worker_of(router: RouterProcess, peer: AmqpPeer) -> int:
     """Return the pid of the worker that owns the router's end of a connection."""
     return router.worker_of(int(peer.socket.getsockname()[1]))
 
@@ -199,7 +199,9 @@ def test_trace_request_ends_with_a_killed_worker(start: Start, peers: list[AmqpP
     assert watching.batch() == []
 
 
-def test_trace_command_prints_frames(router: Router, connect: Connect, management: Management, fresh: Fresh) -> None:
+def test_trace_command_prints_frames(
+    router: RouterProcess, connect: Connect, management: Management, fresh: Fresh
+) -> None:
     peer = connect(container_id="commanded")
     identity = number_of(management, "commanded")
     command = [str(ROOT / ".venv/bin/sluice"), "trace", identity, "-b", f"127.0.0.1:{router.port}", "--count", "3"]

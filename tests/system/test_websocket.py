@@ -19,10 +19,10 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.pki import CLIENT_USER, Pki, pki
 from tests.peer.websocket import BINARY, CLOSE, PING, PONG, TEXT, WebSocket, closing, frame, read_head, request
 from tests.peer.wire import TIMEOUT
-from tests.system.bystanders.site import without_bystanders
+from tests.system.bystanders.harness import without_bystanders
 from tests.system.fixtures import Fresh, Start, pass_one
 from tests.system.http import get
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -39,7 +39,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
-def dial(router: Router, name: str = "web") -> socket.socket:
+def dial(router: RouterProcess, name: str = "web") -> socket.socket:
     opened = socket.create_connection(("127.0.0.1", router.ports[name]), TIMEOUT)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
@@ -49,7 +49,9 @@ def dial(router: Router, name: str = "web") -> socket.socket:
 def over(peers: list[AmqpPeer]) -> Over:
     """Function over(router, name, context=…, …) that returns an opened peer over WebSocket."""
 
-    def connected(router: Router, name: str = "web", context: ssl.SSLContext | None = None, **more: Any) -> AmqpPeer:
+    def connected(
+        router: RouterProcess, name: str = "web", context: ssl.SSLContext | None = None, **more: Any
+    ) -> AmqpPeer:
         raw = dial(router, name)
         if context is not None:
             raw = context.wrap_socket(raw, server_hostname="localhost")
@@ -73,7 +75,7 @@ def read_to_end(raw: socket.socket) -> bytes:
 @pytest.mark.parametrize("protocol", ["amqp", "binary"])
 @pytest.mark.parametrize("piece", [1, 7, 1 << 30])
 def test_message_over_websocket_is_delivered(
-    router: Router, over: Over, fresh: Fresh, protocol: str, piece: int
+    router: RouterProcess, over: Over, fresh: Fresh, protocol: str, piece: int
 ) -> None:
     address = fresh()
     receiver = over(router, protocol=protocol, path="/any?x=y").receiver(address, 10)
@@ -109,7 +111,7 @@ def test_websocket_connection_has_an_ordinary_row(start: Start, over: Over) -> N
         pytest.param(request(protocol="mqtt"), b"", id="other sub-protocol"),
     ],
 )
-def test_invalid_upgrade_is_refused(router: Router, octets: bytes, answer: bytes) -> None:
+def test_invalid_upgrade_is_refused(router: RouterProcess, octets: bytes, answer: bytes) -> None:
     with dial(router) as raw:
         raw.sendall(octets)
         found = read_to_end(raw)
@@ -122,7 +124,7 @@ def test_invalid_upgrade_is_refused(router: Router, octets: bytes, answer: bytes
     [("none", "amqp", closing(1011, b"cannot-upgrade")), ("web", None, closing(1002, b"no sub-protocol"))],
 )
 def test_upgrade_without_amqp_is_answered_and_closed(
-    router: Router, name: str, protocol: str | None, last: bytes
+    router: RouterProcess, name: str, protocol: str | None, last: bytes
 ) -> None:
     """brokers-and-edge.md H-5."""
     with dial(router, name) as raw:
@@ -143,7 +145,7 @@ def test_upgrade_without_amqp_is_answered_and_closed(
         pytest.param(b"\x82\xff\x7f" + b"\xff" * 7 + b"mask", 1009, id="2^63 - 1"),
     ],
 )
-def test_invalid_or_closing_frame_is_answered_with_close(router: Router, octets: bytes, code: int) -> None:
+def test_invalid_or_closing_frame_is_answered_with_close(router: RouterProcess, octets: bytes, code: int) -> None:
     """The close is answered even if AMQP octets precede it in the same packet, and the stream ends after it."""
     with dial(router) as raw:
         client = WebSocket.connected(raw)
@@ -155,7 +157,7 @@ def test_invalid_or_closing_frame_is_answered_with_close(router: Router, octets:
         assert client.read_frame() is None
 
 
-def test_ping_between_fragments_is_answered(router: Router, over: Over, fresh: Fresh) -> None:
+def test_ping_between_fragments_is_answered(router: RouterProcess, over: Over, fresh: Fresh) -> None:
     peer = over(router)
     client = peer.socket
     client.send_frame(BINARY, bytes.fromhex("00000008"), final=False)  # half of an empty AMQP frame
@@ -166,7 +168,7 @@ def test_ping_between_fragments_is_answered(router: Router, over: Over, fresh: F
     pass_one(peer.sender("pings"), receiver)
 
 
-def test_ping_flood_does_not_pile_up_pongs(router: Router, over: Over) -> None:
+def test_ping_flood_does_not_pile_up_pongs(router: RouterProcess, over: Over) -> None:
     """Only the last of several pings is answered, so that no pongs pile up."""
     with dial(router) as raw:
         client = WebSocket.connected(raw)
@@ -180,7 +182,7 @@ def test_ping_flood_does_not_pile_up_pongs(router: Router, over: Over) -> None:
         assert len(pongs) < 25_000
 
 
-def test_client_skipping_login_is_closed(router: Router) -> None:
+def test_client_skipping_login_is_closed(router: RouterProcess) -> None:
     """The rules of the listener are those for AMQP (brokers-and-edge.md H-6)."""
     with dial(router, "login") as raw:
         client = WebSocket.connected(raw)
@@ -259,7 +261,7 @@ def test_websocket_listener_changes_at_runtime(start: Start, over: Over, fresh: 
     over(router)
 
 
-def _upgrades(router: Router) -> bool:
+def _upgrades(router: RouterProcess) -> bool:
     with dial(router) as raw:
         raw.sendall(request())
         read_head(raw)
@@ -299,7 +301,7 @@ def test_slow_requests_are_closed_after_timeout(start: Start, authority: Pki) ->
     assert get_secure(router, authority) == b"200"
 
 
-def get_secure(router: Router, authority: Pki) -> bytes:
+def get_secure(router: RouterProcess, authority: Pki) -> bytes:
     with authority.context().wrap_socket(dial(router), server_hostname="localhost") as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return read_to_end(raw).split(b" ")[1]

@@ -13,7 +13,7 @@ from tests.peer.pki import Pki, pki
 from tests.peer.proxy import Proxy
 from tests.peer.websocket import read_head
 from tests.system.fixtures import Start, pass_one
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial
 
@@ -114,7 +114,7 @@ def test_server_refusal_is_logged(start: Start, answer: bytes, reason: str) -> N
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         given = {"name": "c", "host": "127.0.0.1", "port": port, "role": "route-container", "websockets": True}
-        router: Router = start([listener(), ("connector", given)])
+        router: RouterProcess = start([listener(), ("connector", given)])
         raw, _ = server.accept()
         with raw:
             head = read_head(raw)

@@ -15,7 +15,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender, PeerTimeout
 from tests.peer.wire import StreamEnd
 from tests.system.counters import Counters
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 SECTIONS: list[Section] = []
 #: Seconds within which a lost worker must be replaced.
@@ -30,7 +30,7 @@ def local_port(peer: AmqpPeer) -> int:
     return int(peer.socket.getsockname()[1])
 
 
-def by_worker(router: Router, links: list[PeerSender] | list[PeerReceiver]) -> dict[int, list[int]]:
+def by_worker(router: RouterProcess, links: list[PeerSender] | list[PeerReceiver]) -> dict[int, list[int]]:
     """Return the indexes of the links by pid of the worker that serves them."""
     found: dict[int, list[int]] = {}
     for index, link in enumerate(links):
@@ -41,14 +41,14 @@ def by_worker(router: Router, links: list[PeerSender] | list[PeerReceiver]) -> d
 # --- shared router --------------------------------------------------------------------------------------------------
 
 
-def test_connections_are_spread_over_workers(router: Router, connect: Connect) -> None:
+def test_connections_are_spread_over_workers(router: RouterProcess, connect: Connect) -> None:
     peers = [connect() for _ in range(router.workers * 4)]
     pids = [router.worker_of(local_port(peer)) for peer in peers]
     assert len(set(pids)) == router.workers
     assert router.pid not in pids, "the supervisor serves a client"
 
 
-def test_worker_pairs_have_equal_semantics(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_worker_pairs_have_equal_semantics(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     """Semantics are equal for each combination of the sender's and the receiver's worker."""
     address = fresh("closest")
     peers: dict[int, AmqpPeer] = {}
@@ -69,7 +69,7 @@ def test_worker_pairs_have_equal_semantics(router: Router, connect: Connect, fre
         sender.detach()
 
 
-def test_idle_router_does_not_wake_periodically(router: Router, connect: Connect, fresh: Fresh) -> None:
+def test_idle_router_does_not_wake_periodically(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:
     """While connected clients are idle for two seconds, each worker wakes for their heartbeats, not for a periodic
     timer."""
     sender, receiver = pair(connect, fresh())
@@ -94,7 +94,9 @@ def test_idle_router_does_not_wake_periodically(router: Router, connect: Connect
 @pytest.mark.long
 @pytest.mark.timeout(300)  # 35 s alone, on two cores
 @pytest.mark.parametrize("rounds", [2000])
-def test_connects_and_disconnects_leak_nothing(router: Router, connect: Connect, rounds: int, fresh: Fresh) -> None:
+def test_connects_and_disconnects_leak_nothing(
+    router: RouterProcess, connect: Connect, rounds: int, fresh: Fresh
+) -> None:
     """Five threads of `rounds` connections each, most of them with links, leak neither descriptors nor memory."""
     address = fresh()
 
@@ -152,7 +154,7 @@ def test_address_is_removed_with_its_last_link(connect: Connect, management: Man
 # --- loss of a worker -----------------------------------------------------------------------------------------------
 
 
-def attach_pairs(router: Router, peers: list[AmqpPeer]) -> tuple[list[PeerSender], list[PeerReceiver]]:
+def attach_pairs(router: RouterProcess, peers: list[AmqpPeer]) -> tuple[list[PeerSender], list[PeerReceiver]]:
     """Attach a sender and a receiver for each of PAIRS addresses, with a connection each."""
     senders, receivers = [], []
     for number in range(PAIRS):
@@ -305,7 +307,7 @@ def test_workers_killed_repeatedly_are_replaced(start: Start, workers: int, peer
     assert router.alive
 
 
-def _opened(router: Router, peers: list[AmqpPeer]) -> AmqpPeer:
+def _opened(router: RouterProcess, peers: list[AmqpPeer]) -> AmqpPeer:
     peers.append(AmqpPeer.opened(router.port))
     return peers[-1]
 
@@ -339,7 +341,7 @@ def test_descriptors_exhausted_is_survived(start: Start, workers: int, peers: li
     assert set(restore) == {process.pid for process in router.family()}, "a process died"
 
 
-def _serves(router: Router) -> bool:
+def _serves(router: RouterProcess) -> bool:
     try:
         AmqpPeer.opened(router.port).close()
     except (OSError, StreamEnd, PeerTimeout):
@@ -392,7 +394,7 @@ def test_killed_supervisor_leaves_nothing(start: Start, workers: int, peers: lis
 def test_router_killed_while_starting_leaves_nothing(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
     """SIGTERM at several moments of the start ends all processes."""
     for lines in (0, 1, 3):
-        router = Router(tmp_path_factory.mktemp("starting"), [listener()], 3)
+        router = RouterProcess(tmp_path_factory.mktemp("starting"), [listener()], 3)
         router.spawn()
         if lines:
             router.wait(lambda r=router, n=lines: len(r.lines) >= n, "a line of the log")  # type: ignore[misc]

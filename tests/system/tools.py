@@ -23,7 +23,7 @@ Row = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Done:
+class ToolResult:
     """Exit code and output of a tool."""
 
     code: int
@@ -48,7 +48,7 @@ def command(tool: str) -> list[str]:
     return [sys.executable, "-m", "router.cli.main", tool]
 
 
-def run(tool: str, port: int, *words: str, stdin: str | None = None) -> Done:
+def run(tool: str, port: int, *words: str, stdin: str | None = None) -> ToolResult:
     """Run a tool against the listener on `port` until it exits."""
     line = [*command(tool), "-b", f"127.0.0.1:{port}", "-t", "30", *words]
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -61,7 +61,7 @@ def run(tool: str, port: int, *words: str, stdin: str | None = None) -> Done:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
             raise
-        return Done(code, _content(out), _content(err))
+        return ToolResult(code, _content(out), _content(err))
 
 
 def _content(file: IO[bytes]) -> str:

@@ -30,7 +30,7 @@ FINISH_CREDIT = 1000
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentMessage:
     """A message sent. `link` names the sender link, unique in a run; `number` counts messages of the link."""
 
     link: str
@@ -50,7 +50,7 @@ class SendState:
 
 
 @dataclass(frozen=True)
-class Got:
+class ReceivedMessage:
     """A complete message at a receiver. `receiver` names the receiver link."""
 
     link: str
@@ -60,11 +60,11 @@ class Got:
 
 
 @dataclass
-class Record:
+class TrafficRecord:
     """Observations of all connections of a run. Only one thread writes each entry of a list or map."""
 
-    sent: dict[Sent, SendState] = field(default_factory=dict)
-    got: list[Got] = field(default_factory=list)
+    sent: dict[SentMessage, SendState] = field(default_factory=dict)
+    got: list[ReceivedMessage] = field(default_factory=list)
     #: Outcomes that receivers sent for unsettled messages: (link, number) -> names.
     answered: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ def read_content(payload: bytes) -> tuple[str, int]:
 class Actor(threading.Thread):
     """A connection with its own thread. Subclasses define `step`."""
 
-    def __init__(self, name: str, port: int, seed: int, record: Record) -> None:
+    def __init__(self, name: str, port: int, seed: int, record: TrafficRecord) -> None:
         super().__init__(name=name, daemon=True)
         self.port = port
         self.random = random.Random(seed)
@@ -142,17 +142,24 @@ class SenderActor(Actor):
     """
 
     def __init__(
-        self, name: str, port: int, seed: int, record: Record, addresses: list[str | None], names: list[str], calm: bool
+        self,
+        name: str,
+        port: int,
+        seed: int,
+        record: TrafficRecord,
+        addresses: list[str | None],
+        names: list[str],
+        calm: bool,
     ) -> None:
         super().__init__(name, port, seed, record)
         self.addresses = addresses
         self.names = names
         self.calm = calm
-        self.links: list[_Link] = []
+        self.links: list[_SenderLink] = []
         self._attach_all()
 
     def _attach_all(self) -> None:
-        self.links = [_Link(self, number, address) for number, address in enumerate(self.addresses)]
+        self.links = [_SenderLink(self, number, address) for number, address in enumerate(self.addresses)]
 
     @property
     def waiting(self) -> int:
@@ -166,7 +173,7 @@ class SenderActor(Actor):
             return
         if not self.calm and self.random.random() < 0.004:
             for link in self.links:
-                link.orphan()
+                link.mark_orphaned()
             self.reconnect()
             self._attach_all()
             return
@@ -176,10 +183,10 @@ class SenderActor(Actor):
             for _ in range(min(link.sender.credit, self.random.randint(1, 10))):
                 link.send_one()
             if not self.calm and self.random.random() < 0.01:
-                link.again()
+                link.reattach()
 
 
-class _Link:
+class _SenderLink:
     """A sender link and its unsettled messages."""
 
     def __init__(self, actor: SenderActor, number: int, address: str | None) -> None:
@@ -193,7 +200,7 @@ class _Link:
         self.turns += 1
         self.identity = f"{self.actor.name}.{self.actor.lives}.{self.number}.{self.turns}"
         self.count = 0
-        self.open: dict[int, Sent] = {}
+        self.open: dict[int, SentMessage] = {}
         self.sender: PeerSender = self.actor.peer.sender(self.address, credit=False)
 
     def send_one(self) -> None:
@@ -202,7 +209,7 @@ class _Link:
         large = choose.random() * 100 < LARGE_IN_HUNDRED
         size = choose.randint(1, LARGEST if large else SMALL)
         address = self.address or choose.choice(self.actor.names)
-        sent = Sent(self.identity, self.count, address, choose.random() < 0.5)
+        sent = SentMessage(self.identity, self.count, address, choose.random() < 0.5)
         payload = content(self.identity, self.count, size, None if self.address else address)
         state = SendState()
         with self.actor.record.lock:
@@ -228,17 +235,17 @@ class _Link:
                 self.actor.record.faults.append(f"{sent} was settled twice")
             state.settled, state.outcome = True, outcome.name
 
-    def orphan(self) -> None:
+    def mark_orphaned(self) -> None:
         """Mark unsettled messages as orphaned: the link ends, so their outcomes are lost."""
         for sent in self.open.values():
             self.actor.record.sent[sent].orphaned = True
         self.open = {}
 
-    def again(self) -> None:
+    def reattach(self) -> None:
         """Detach and attach again."""
         self.sender.detach()
         self.note_outcomes()
-        self.orphan()
+        self.mark_orphaned()
         self._attach()
 
 
@@ -248,19 +255,21 @@ class ReceiverActor(Actor):
     calm: always grants credit, accepts all messages, and never detaches or drops.
     """
 
-    def __init__(self, name: str, port: int, seed: int, record: Record, addresses: list[str], calm: bool) -> None:
+    def __init__(
+        self, name: str, port: int, seed: int, record: TrafficRecord, addresses: list[str], calm: bool
+    ) -> None:
         super().__init__(name, port, seed, record)
         self.addresses = addresses
         self.calm = calm
-        self.links: list[_Inlet] = []
+        self.links: list[_ReceiverLink] = []
         self._attach_all()
 
     def _attach_all(self) -> None:
-        self.links = [_Inlet(self, number, address) for number, address in enumerate(self.addresses)]
+        self.links = [_ReceiverLink(self, number, address) for number, address in enumerate(self.addresses)]
 
     def step(self) -> None:
         for link in self.links:
-            link.take()
+            link.record_deliveries()
         self.peer.frames.clear()
         self.peer.arrivals.clear()
         self.peer.inbox.clear()
@@ -271,10 +280,10 @@ class ReceiverActor(Actor):
         for link in self.links:
             link.grant()
             if not self.calm and not self.finishing.is_set() and self.random.random() < 0.002:
-                link.again()
+                link.reattach()
 
 
-class _Inlet:
+class _ReceiverLink:
     """A receiver link and its unsettled deliveries."""
 
     def __init__(self, actor: ReceiverActor, number: int, address: str) -> None:
@@ -292,7 +301,7 @@ class _Inlet:
         self.limit = 0
         self.draining = False
 
-    def take(self) -> None:
+    def record_deliveries(self) -> None:
         """Record the deliveries that are complete, and settle some of them."""
         deliveries = self.receiver.deliveries
         while deliveries and deliveries[0].complete:
@@ -301,7 +310,7 @@ class _Inlet:
                 continue
             link, number = read_content(delivery.payload)
             with self.actor.record.lock:
-                self.actor.record.got.append(Got(link, number, self.identity, delivery.settled))
+                self.actor.record.got.append(ReceivedMessage(link, number, self.identity, delivery.settled))
             if not delivery.settled:
                 self.held.append((delivery, (link, number)))
         while self.held and (self.actor.finishing.is_set() or self.actor.calm or self.actor.random.random() < 0.5):
@@ -345,7 +354,7 @@ class _Inlet:
         self.limit = self.receiver.delivery_count + credit
         self.draining = drain
 
-    def again(self) -> None:
+    def reattach(self) -> None:
         """Detach and attach again. The router modifies the unsettled deliveries."""
         self.receiver.detach()
         self._attach()

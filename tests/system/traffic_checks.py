@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.system.traffic import Got, Record, SendState, Sent
+from tests.system.traffic import ReceivedMessage, SendState, SentMessage, TrafficRecord
 
 #: Number of breaches shown of each kind.
 SHOWN = 3
 
 
-def check(record: Record, calm: tuple[str, ...], multicast: str) -> None:
+def check(record: TrafficRecord, calm: tuple[str, ...], multicast: str) -> None:
     """Raise AssertionError naming the breaches of these invariants:
 
     - No thread failed, and no content was changed.
@@ -22,28 +22,28 @@ def check(record: Record, calm: tuple[str, ...], multicast: str) -> None:
 
     Messages to addresses that begin with `multicast` may have several receivers.
     """
-    arrived: dict[tuple[str, int], list[Got]] = defaultdict(list)
+    arrived: dict[tuple[str, int], list[ReceivedMessage]] = defaultdict(list)
     for got in record.got:
         arrived[got.link, got.number].append(got)
     breaches = [*record.faults]
-    breaches += _some("without outcome", _untold(record))
-    breaches += _some("accepted and missing", _missing(record, arrived))
-    breaches += _some("told otherwise than answered", _mistold(record, multicast))
-    breaches += _some("arrived twice", _doubled(record, arrived, multicast))
-    breaches += _some("out of order", _disordered(record))
-    breaches += _some("lost although their consumers grant credit", _lost(record, arrived, calm))
+    breaches += _breach("without outcome", _without_outcome(record))
+    breaches += _breach("accepted and missing", _missing(record, arrived))
+    breaches += _breach("told otherwise than answered", _wrong_outcomes(record, multicast))
+    breaches += _breach("arrived twice", _duplicates(record, arrived, multicast))
+    breaches += _breach("out of order", _out_of_order(record))
+    breaches += _breach("lost although their consumers grant credit", _lost(record, arrived, calm))
     assert not breaches, "\n".join(breaches)
 
 
-def _some(what: str, found: list[str]) -> list[str]:
+def _breach(what: str, found: list[str]) -> list[str]:
     return [f"{len(found)} {what}: " + "; ".join(found[:SHOWN])] if found else []
 
 
-def _untold(record: Record) -> list[str]:
+def _without_outcome(record: TrafficRecord) -> list[str]:
     return [f"{sent}" for sent, state in record.sent.items() if not (sent.settled or state.orphaned or state.settled)]
 
 
-def _missing(record: Record, arrived: dict[tuple[str, int], list[Got]]) -> list[str]:
+def _missing(record: TrafficRecord, arrived: dict[tuple[str, int], list[ReceivedMessage]]) -> list[str]:
     return [
         f"{sent}"
         for sent, state in record.sent.items()
@@ -51,13 +51,13 @@ def _missing(record: Record, arrived: dict[tuple[str, int], list[Got]]) -> list[
     ]
 
 
-def _mistold(record: Record, multicast: str) -> list[str]:
+def _wrong_outcomes(record: TrafficRecord, multicast: str) -> list[str]:
     """Find outcomes that differ from the receiver's.
 
     An anycast outcome is the receiver's; the router's own are released (not sent) and modified (receiver lost).
     """
 
-    def wrong(sent: Sent, state: SendState) -> bool:
+    def wrong(sent: SentMessage, state: SendState) -> bool:
         answers = record.answered.get((sent.link, sent.number), [])
         if not state.settled or sent.address.startswith(multicast):
             return False
@@ -72,7 +72,9 @@ def _mistold(record: Record, multicast: str) -> list[str]:
     ]
 
 
-def _doubled(record: Record, arrived: dict[tuple[str, int], list[Got]], multicast: str) -> list[str]:
+def _duplicates(
+    record: TrafficRecord, arrived: dict[tuple[str, int], list[ReceivedMessage]], multicast: str
+) -> list[str]:
     found = []
     for sent in record.sent:
         places = [got.receiver for got in arrived.get((sent.link, sent.number), [])]
@@ -81,7 +83,7 @@ def _doubled(record: Record, arrived: dict[tuple[str, int], list[Got]], multicas
     return found
 
 
-def _disordered(record: Record) -> list[str]:
+def _out_of_order(record: TrafficRecord) -> list[str]:
     found: list[str] = []
     last: dict[tuple[str, str], int] = {}
     for got in record.got:
@@ -92,7 +94,9 @@ def _disordered(record: Record) -> list[str]:
     return found
 
 
-def _lost(record: Record, arrived: dict[tuple[str, int], list[Got]], calm: tuple[str, ...]) -> list[str]:
+def _lost(
+    record: TrafficRecord, arrived: dict[tuple[str, int], list[ReceivedMessage]], calm: tuple[str, ...]
+) -> list[str]:
     return [
         f"{sent}"
         for sent, state in record.sent.items()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop.dispatch.node import Node
 from tests.interop.dispatch.programs import Manage, Stat
-from tests.system.router import FILES, SETTINGS, Router, Section, listener
+from tests.system.router import FILES, SETTINGS, RouterProcess, Section, listener
 
 #: What Dispatch's tests configure for every router.
 LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
@@ -29,17 +29,17 @@ def _no_certificates() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     """The router of this module."""
     sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, FILES, *getattr(request.module, "SECTIONS", [])]
-    router = Router(tmp_path_factory.mktemp("site"), sections, request.param)
+    router = RouterProcess(tmp_path_factory.mktemp("site"), sections, request.param)
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture
-def node(site: Router) -> Iterator[Node]:
+def node(site: RouterProcess) -> Iterator[Node]:
     """A management client of the shared router."""
     node = Node.connect(site.port)
     yield node
@@ -47,26 +47,26 @@ def node(site: Router) -> Iterator[Node]:
 
 
 @pytest.fixture
-def qdmanage(site: Router) -> Manage:
+def qdmanage(site: RouterProcess) -> Manage:
     """qdmanage for the shared router."""
     return Manage(site.port)
 
 
 @pytest.fixture
-def qdstat(site: Router) -> Stat:
+def qdstat(site: RouterProcess) -> Stat:
     """qdstat for the shared router."""
     return Stat(site.port)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Router]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., RouterProcess]]:
     """Start routers of a test's own: start(sections, workers=1, text=None); stopped, with all checks, after it."""
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
 
-    def begin(sections: list[Section] | None = None, workers: int = 1, text: str | None = None) -> Router:
+    def begin(sections: list[Section] | None = None, workers: int = 1, text: str | None = None) -> RouterProcess:
         directory = tmp_path / f"router{len(routers)}"
         directory.mkdir()
-        router = Router(directory, [listener()] if sections is None else sections, workers, text)
+        router = RouterProcess(directory, [listener()] if sections is None else sections, workers, text)
         routers.append(router)
         router.start()
         return router

@@ -15,9 +15,9 @@ import pytest
 
 from tests.interop.dispatch.node import Node
 from tests.interop.dispatch.programs import program, run
-from tests.system.router import Router, free_port, listener, poll
+from tests.system.router import RouterProcess, free_port, listener, poll
 
-Start = Callable[..., Router]
+Start = Callable[..., RouterProcess]
 
 
 @pytest.mark.parametrize("option", ["-v", "--version", "--vers"])
@@ -229,7 +229,7 @@ def test_later_listener_cannot_open(start: Start) -> None:
     sections = [listener(), ("listener", {"host": "127.0.0.1", "port": holder.port, "name": "taken"})]
     directory = holder.directory.parent / "second"
     directory.mkdir()
-    router = Router(directory, sections)
+    router = RouterProcess(directory, sections)
     router.spawn()
     router.wait_log(rf"SERVER \(error\) Listener error on 127.0.0.1:{holder.port}: ")
     port = int(router.wait_log(r"Listening on \S*?:(\d+)")[1])

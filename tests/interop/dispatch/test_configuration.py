@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.dispatch.node import Node
 from tests.interop.dispatch.programs import Ran, program, run
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 LONG = "org.apache.qpid.dispatch."
 LOADING = "Python: Exception: Cannot load configuration file {path}: "
@@ -211,7 +211,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 # --- files that run -----------------------------------------------------------------------------------------------
 
-Start = Callable[..., Router]
+Start = Callable[..., RouterProcess]
 
 #: Examples in the words of Dispatch's documentation, ports and paths changed to what a test can have.
 EXAMPLES: dict[str, str] = {
@@ -437,7 +437,7 @@ def test_json_file(tmp_path: Path) -> None:
     """A file in JSON with comment lines: values have types."""
     directory = tmp_path / "json"
     directory.mkdir()
-    router = Router(directory, [], text="placeholder")
+    router = RouterProcess(directory, [], text="placeholder")
     router.config = directory / "sluice.json"
     sections = [
         ["router", {"id": "JSON", "mode": "standalone", "worker_threads": 1}],

@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX, Node, refused
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 Fresh = Callable[[str], str]
 ADDRESS = "router.config.address"
@@ -21,7 +21,9 @@ EXCHANGE = "router.config.exchange"
 BINDING = "router.config.binding"
 
 
-def client(site: Router, container_id: str = "a-client", sasl: bool = False, **options: Any) -> BlockingConnection:
+def client(
+    site: RouterProcess, container_id: str = "a-client", sasl: bool = False, **options: Any
+) -> BlockingConnection:
     """A connection of some client."""
     container = Container()
     container.container_id = container_id
@@ -32,7 +34,7 @@ def client(site: Router, container_id: str = "a-client", sasl: bool = False, **o
 # --- address ------------------------------------------------------------------------------------------------------
 
 
-def test_address(node: Node, fresh: Fresh, site: Router) -> None:
+def test_address(node: Node, fresh: Fresh, site: RouterProcess) -> None:
     """Created with all columns in the answer; in force for new addresses; deleted by name or identity."""
     name = fresh("address")
     made = node.create(ADDRESS, name, prefix=f"/{name}.", distribution="multicast")
@@ -217,7 +219,7 @@ def test_refused_bindings(attributes: dict[str, Any], said: str, node: Node, exc
 
 
 @pytest.mark.timeout(60)
-def test_exchange_traffic(node: Node, exchange: Any, site: Router) -> None:
+def test_exchange_traffic(node: Node, exchange: Any, site: RouterProcess) -> None:
     """Counters of an exchange made at run time: received, forwarded, diverted, dropped, matched."""
     node.create(BINDING, f"{exchange.name}-b", exchangeName=exchange.name, bindingKey="a/+", nextHopAddress="ex/hop")
     connection = client(site)
@@ -301,7 +303,7 @@ def identity_of(node: Node, container: str) -> str:
     return str(node.one("connection", container=container)["identity"])
 
 
-def test_close_a_connection(node: Node, site: Router, fresh: Fresh) -> None:
+def test_close_a_connection(node: Node, site: RouterProcess, fresh: Fresh) -> None:
     """adminStatus deleted: closed with amqp:connection:forced; the row goes; the log says who did it."""
     container = fresh("victim")
     connection = client(site, container_id=container)
@@ -318,7 +320,7 @@ def test_close_a_connection(node: Node, site: Router, fresh: Fresh) -> None:
     site.wait_log(rf"\[C{identity}\] Connection force-closed by request from connection \[C\d+\]", after=before)
 
 
-def test_connection_updates_without_effect(node: Node, site: Router, fresh: Fresh) -> None:
+def test_connection_updates_without_effect(node: Node, site: RouterProcess, fresh: Fresh) -> None:
     container = fresh("kept")
     connection = client(site, container_id=container)
     identity = identity_of(node, container)
@@ -335,7 +337,7 @@ def test_connection_updates_without_effect(node: Node, site: Router, fresh: Fres
     connection.close()
 
 
-def test_protocol_trace_of_one_connection(node: Node, site: Router, fresh: Fresh) -> None:
+def test_protocol_trace_of_one_connection(node: Node, site: RouterProcess, fresh: Fresh) -> None:
     """enableProtocolTrace takes effect at once, whatever the level of PROTOCOL."""
     node.update({"enable": "none"}, "log", identity="log/PROTOCOL")
     container = fresh("traced")
@@ -357,7 +359,7 @@ def test_protocol_trace_of_one_connection(node: Node, site: Router, fresh: Fresh
     connection.close()
 
 
-def test_connection_row(node: Node, site: Router, fresh: Fresh) -> None:
+def test_connection_row(node: Node, site: RouterProcess, fresh: Fresh) -> None:
     """What a client said of itself, with and without SASL."""
     container = fresh("plain")
     connection = client(

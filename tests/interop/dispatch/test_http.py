@@ -13,7 +13,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import Node, attempt
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 
 SECTIONS: list[Section] = [
     listener("web", http=True),
@@ -54,14 +54,14 @@ def values(port: int) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
-def test_health(site: Router) -> None:
+def test_health(site: RouterProcess) -> None:
     response, text = get(site.ports["web"], "/healthz")
     assert (response.status, text) == (200, "OK\n")
     assert response.headers["content-type"].startswith("text/plain")
     assert response.headers["server"]
 
 
-def test_metrics(site: Router) -> None:
+def test_metrics(site: RouterProcess) -> None:
     """The series of 1.19, each behind its type, in its order."""
     response, text = get(site.ports["web"], "/metrics")
     assert response.status == 200
@@ -74,7 +74,7 @@ def test_metrics(site: Router) -> None:
     assert places == sorted(places)
 
 
-def test_metrics_count(site: Router, node: Node) -> None:
+def test_metrics_count(site: RouterProcess, node: Node) -> None:
     links = node.one("router")["linkCount"]
     poll(lambda: values(site.ports["web"])["qdr_links_total"] == links, "a page that is not of the moment before")
     before = values(site.ports["web"])
@@ -100,22 +100,22 @@ def test_metrics_count(site: Router, node: Node) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/more", "/%2e%2e/etc/passwd"])
-def test_unknown_paths(path: str, site: Router) -> None:
+def test_unknown_paths(path: str, site: RouterProcess) -> None:
     assert get(site.ports["web"], path)[0].status == 404
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz"])
-def test_parts_can_be_switched_off(path: str, site: Router) -> None:
+def test_parts_can_be_switched_off(path: str, site: RouterProcess) -> None:
     assert get(site.ports["bare"], path)[0].status == 404
 
 
-def test_several_at_once(site: Router) -> None:
+def test_several_at_once(site: RouterProcess) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: get(site.ports["web"], "/metrics"), range(24)))
     assert {response.status for response, _ in answers} == {200}
 
 
-def test_http_listener_by_management(site: Router, node: Node) -> None:
+def test_http_listener_by_management(site: RouterProcess, node: Node) -> None:
     """Created, used, deleted (1.19 may refuse to delete it; then it says so)."""
     port = free_port()
     made = node.create("listener", "web2", host="127.0.0.1", port=str(port), http=True)

@@ -11,7 +11,7 @@ from proton import Message, Timeout
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import Node
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 Fresh = Callable[[str], str]
 
@@ -30,12 +30,12 @@ SECTIONS: list[Section] = [
 ]
 
 
-def client(site: Router, name: str, **options: Any) -> BlockingConnection:
+def client(site: RouterProcess, name: str, **options: Any) -> BlockingConnection:
     """A connection to a listener."""
     return BlockingConnection(f"127.0.0.1:{site.ports[name]}", sasl_enabled=False, timeout=10, **options)
 
 
-def test_tenants(site: Router, node: Node) -> None:
+def test_tenants(site: RouterProcess, node: Node) -> None:
     """Addresses of a tenant show with its name; `$management` is one of its own, `_local/$management` the router's."""
     connection = client(site, "tenants", virtual_host="acme")
     connection.create_receiver("news")
@@ -50,13 +50,13 @@ def test_tenants(site: Router, node: Node) -> None:
     connection.close()
 
 
-def test_role(site: Router, node: Node) -> None:
+def test_role(site: RouterProcess, node: Node) -> None:
     connection = client(site, "broker")
     assert node.one("connection", container=connection.container.container_id)["role"] == "route-container"
     connection.close()
 
 
-def test_open(site: Router, node: Node) -> None:
+def test_open(site: RouterProcess, node: Node) -> None:
     """What the router says of itself, and the credit of a sender."""
     connection = client(site, "open")
     peer: Any = connection.conn
@@ -79,7 +79,7 @@ def test_open(site: Router, node: Node) -> None:
 
 def test_stuck_and_blocked(tmp_path: Path) -> None:
     """With -T the scan runs every 5 s and counts what waits for more than 3; both links of the delivery, once."""
-    router = Router(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
+    router = RouterProcess(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
     router.start()
     node = Node.connect(router.port)
     connection = BlockingConnection(f"127.0.0.1:{router.port}", sasl_enabled=False, timeout=15)
@@ -108,7 +108,7 @@ def test_stuck_and_blocked(tmp_path: Path) -> None:
     router.stop()
 
 
-def test_no_credit_before_a_receiver(site: Router, node: Node) -> None:
+def test_no_credit_before_a_receiver(site: RouterProcess, node: Node) -> None:
     """A sender waits; its link shows no credit and since when."""
     connection = client(site, "open")
     sender = connection.create_sender("nobody", name="waits")

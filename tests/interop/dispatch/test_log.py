@@ -14,23 +14,23 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import Node
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
-Start = Callable[..., Router]
+Start = Callable[..., RouterProcess]
 
 
-def connection(router: Router, port: int | None = None) -> BlockingConnection:
+def connection(router: RouterProcess, port: int | None = None) -> BlockingConnection:
     """A client's connection."""
     return BlockingConnection(f"127.0.0.1:{port or router.port}", sasl_enabled=False, timeout=10)
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def traced(request: pytest.FixtureRequest, start: Start) -> Router:
+def traced(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
     """A router that logs everything."""
     return start([listener(), ("log", {"module": "DEFAULT", "enable": "trace+"})], request.param)
 
 
-def frames(router: Router, after: int, number: str, performative: str) -> list[str]:
+def frames(router: RouterProcess, after: int, number: str, performative: str) -> list[str]:
     """Lines of frames of a connection."""
     wanted = re.compile(rf"PROTOCOL \(trace\) \[C{number}\]:FRAME: .*@{performative}\(")
     return [line for line in router.lines[after:] if wanted.search(line)]
@@ -41,7 +41,7 @@ def number_of(node: Node, container: str) -> str:
     return str(node.one("connection", container=container)["identity"])
 
 
-def test_frames_and_the_default_level(traced: Router) -> None:
+def test_frames_and_the_default_level(traced: RouterProcess) -> None:
     """A receiver and a sender are four attach frames; with DEFAULT at info there are none; then some again."""
     node = Node.connect(traced.port)
 
@@ -126,7 +126,7 @@ def test_files(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def shown(request: pytest.FixtureRequest, start: Start) -> Router:
+def shown(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
     """A router whose listeners show messages: all parts, some, none."""
     sections: list[Section] = [
         listener("all", messageLoggingComponents="all"),
@@ -137,7 +137,7 @@ def shown(request: pytest.FixtureRequest, start: Start) -> Router:
     return start(sections, request.param)
 
 
-def test_messages(shown: Router) -> None:
+def test_messages(shown: RouterProcess) -> None:
     """`Received` where a message comes in, `Sent` where it goes out; the parts that the listener wants."""
     receiver = connection(shown, shown.ports["some"]).create_receiver("shown/a", name="out-link")
     for name in ("all", "some", "none"):
@@ -161,7 +161,7 @@ def test_messages(shown: Router) -> None:
     receiver.connection.close()
 
 
-def test_connection_lines(traced: Router) -> None:
+def test_connection_lines(traced: RouterProcess) -> None:
     """What the log says of a connection's life, in its order."""
     client = connection(traced)
     client.create_receiver("lines/a")

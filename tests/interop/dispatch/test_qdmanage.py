@@ -11,7 +11,7 @@ import pytest
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX
 from tests.interop.dispatch.programs import Manage, run
-from tests.system.router import Router, free_port
+from tests.system.router import RouterProcess, free_port
 
 DUMMY = PREFIX + "dummy"
 
@@ -59,7 +59,7 @@ def test_standard_input(qdmanage: Manage) -> None:
         assert out == "ValueError: stdin is not a JSON map or list\n"
 
 
-def test_query(qdmanage: Manage, site: Router) -> None:
+def test_query(qdmanage: Manage, site: RouterProcess) -> None:
     everything = qdmanage.json("query")
     types = {row["type"] for row in everything}
     assert {PREFIX + kind for kind in ("listener", "log", "router")} <= types
@@ -221,7 +221,7 @@ def test_errors(command: str, out: str | None, qdmanage: Manage) -> None:
         (["query", "--indent", "x"], ""),
     ],
 )
-def test_wrong_usage(arguments: list[str], said: str, site: Router) -> None:
+def test_wrong_usage(arguments: list[str], said: str, site: RouterProcess) -> None:
     done = run("qdmanage", "-b", f"127.0.0.1:{site.port}", *arguments)
     assert done.code == 2
     assert done.out == ""
@@ -236,7 +236,7 @@ def test_help(option: str) -> None:
     assert done.out
 
 
-def test_indent(site: Router) -> None:
+def test_indent(site: RouterProcess) -> None:
     bus = ("-b", f"127.0.0.1:{site.port}")
     assert run("qdmanage", *bus, "query", "--type=listener", "--indent=-1").out.count("\n") == 1
     assert "\n  {" in run("qdmanage", *bus, "query", "--type=listener").out

@@ -12,7 +12,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.programs import Stat, run
-from tests.system.router import Router, Section, free_port, poll
+from tests.system.router import RouterProcess, Section, free_port, poll
 
 SECTIONS: list[Section] = [("router", {"metadata": "m"}), ("address", {"prefix": "urgent", "priority": 7})]
 
@@ -22,7 +22,7 @@ NUMBER = r"\d+"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def traffic(site: Router) -> Iterator[None]:
+def traffic(site: RouterProcess) -> Iterator[None]:
     """Clients that stay: three messages to two consumers, a priority address, a SASL connection."""
     clients = [BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=sasl, timeout=10) for sasl in (True, False)]
     receivers = [client.create_receiver("multicast/show", credit=10) for client in clients]
@@ -195,7 +195,7 @@ def test_priorities_as_dispatchs_own_tests_read_them(qdstat: Stat) -> None:
             assert found == "-" or 0 <= int(found) <= 9
 
 
-def test_thousands_separators_only_where_they_belong(site: Router, qdstat: Stat) -> None:
+def test_thousands_separators_only_where_they_belong(site: RouterProcess, qdstat: Stat) -> None:
     """Commas in the counts of addresses, none in those of links."""
     client = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
     receiver = client.create_receiver("balanced/thousands", credit=2000)
@@ -323,7 +323,7 @@ def test_no_router() -> None:
     assert "Connection refused" in done.out
 
 
-def test_address_forms_of_the_bus(site: Router) -> None:
+def test_address_forms_of_the_bus(site: RouterProcess) -> None:
     for bus in (f"127.0.0.1:{site.port}", f"amqp://127.0.0.1:{site.port}", f"amqp://127.0.0.1:{site.port}/$management"):
         assert run("qdstat", "-b", bus).code == 0
 
@@ -351,7 +351,7 @@ def test_help(option: str) -> None:
     assert done.err == ""
 
 
-def test_connections_end_with_the_program(site: Router, qdstat: Stat) -> None:
+def test_connections_end_with_the_program(site: RouterProcess, qdstat: Stat) -> None:
     before = len(qdstat.table("-c"))
     qdstat("-g")
     poll(lambda: len(qdstat.table("-c")) == before, "the connection of the program is gone")

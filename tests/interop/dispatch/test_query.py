@@ -11,7 +11,7 @@ from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import COMMON, CORE, KINDS, Kind
 from tests.interop.dispatch.node import PREFIX, Node, long, refused
-from tests.system.router import Router, Section
+from tests.system.router import RouterProcess, Section
 
 SECTIONS: list[Section] = [
     ("router", {"metadata": "about this one", "helloIntervalSeconds": 2}),
@@ -33,7 +33,7 @@ MODULES = [
 
 
 @pytest.fixture
-def clients(site: Router) -> Iterator[list[BlockingConnection]]:
+def clients(site: RouterProcess) -> Iterator[list[BlockingConnection]]:
     """A connection with a sender and a receiver, so that there is something to see."""
     made = [BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)]
     made[0].create_receiver("balanced/seen", name="seen")
@@ -129,7 +129,7 @@ def test_stored_router(node: Node) -> None:
     assert entity.nodeCount == 0
 
 
-def test_core_router(node: Node, site: Router) -> None:
+def test_core_router(node: Node, site: RouterProcess) -> None:
     row = node.one("router")
     assert (row["name"], row["id"], row["identity"]) == ("QDR", "QDR", "1")
     assert (row["mode"], row["area"], row["metadata"]) == ("standalone", "0", "about this one")

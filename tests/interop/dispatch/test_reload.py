@@ -12,15 +12,15 @@ import pytest
 from tests.interop.dispatch.load import Load
 from tests.interop.dispatch.node import Node
 from tests.interop.dispatch.programs import Ran, run
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 
-Start = Callable[..., Router]
+Start = Callable[..., RouterProcess]
 
 #: Sizes of the test under load: pairs of clients, addresses whose treatment changes, reloads.
 SIZES = [pytest.param((5, 100, 4), id="few"), pytest.param((15, 100, 10), id="many", marks=pytest.mark.long)]
 
 
-def reload(router: Router, *options: str) -> Ran:
+def reload(router: RouterProcess, *options: str) -> Ran:
     """`sluice reload`."""
     return run("sluice", "reload", "-b", f"127.0.0.1:{next(iter(router.ports.values()))}", *options)
 

@@ -13,7 +13,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import PREFIX, Node
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 GET_TYPES = {"operation": "GET-TYPES", "name": "self", "type": "org.amqp.management"}
 
@@ -21,7 +21,7 @@ GET_TYPES = {"operation": "GET-TYPES", "name": "self", "type": "org.amqp.managem
 class Asker:
     """A bare requester: full control over the message."""
 
-    def __init__(self, site: Router) -> None:
+    def __init__(self, site: RouterProcess) -> None:
         self.connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
         self.replies = self.connection.create_receiver(None, dynamic=True, credit=20)
         self.sender = self.connection.create_sender("$management")
@@ -42,7 +42,7 @@ class Asker:
 
 
 @pytest.fixture
-def asker(site: Router) -> Iterator[Asker]:
+def asker(site: RouterProcess) -> Iterator[Asker]:
     """A bare requester."""
     asker = Asker(site)
     yield asker
@@ -118,7 +118,7 @@ NASTY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_request(name: str, asker: Asker, site: Router) -> None:
+def test_nasty_request(name: str, asker: Asker, site: RouterProcess) -> None:
     """Gets an answer with a status of its kind; the next one is answered as ever."""
     answer = asker.ask(correlation_id=name, **NASTY[name])
     assert answer.correlation_id == name
@@ -137,7 +137,7 @@ def test_no_application_properties_is_a_bad_request(asker: Asker) -> None:
     assert answer.properties["statusDescription"].startswith("No 'operation' property")
 
 
-def test_many_requests_at_once(asker: Asker, site: Router) -> None:
+def test_many_requests_at_once(asker: Asker, site: RouterProcess) -> None:
     """Answers to a hundred requests of three clients, each to the right one."""
     others = [asker, Asker(site), Asker(site)]
     for number in range(34):
@@ -162,7 +162,7 @@ def test_many_requests_at_once(asker: Asker, site: Router) -> None:
         each.connection.close()
 
 
-def test_large_answer(site: Router, node: Node) -> None:
+def test_large_answer(site: RouterProcess, node: Node) -> None:
     """More rows than fit one frame, in one answer and in pages.
 
     Senders and receivers in turn: proton cannot read more than 65,535 values in one message (PROTON-1846), and the
@@ -186,7 +186,7 @@ def test_large_answer(site: Router, node: Node) -> None:
     connection.close()
 
 
-def test_sender_to_an_unknown_router_gets_no_credit(site: Router) -> None:
+def test_sender_to_an_unknown_router_gets_no_credit(site: RouterProcess) -> None:
     connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=1)
     sender = connection.create_sender("_topo/0/NOPE/$management")
     assert sender.link.credit == 0
@@ -195,7 +195,7 @@ def test_sender_to_an_unknown_router_gets_no_credit(site: Router) -> None:
     connection.close()
 
 
-def test_traffic_goes_on(site: Router, node: Node, fresh: Callable[[str], str]) -> None:
+def test_traffic_goes_on(site: RouterProcess, node: Node, fresh: Callable[[str], str]) -> None:
     """Messages pass in order while the management node answers."""
     address = fresh("balanced/traffic")
     connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)

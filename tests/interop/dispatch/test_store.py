@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX, Entity, Node, attempt, long, refused
-from tests.system.router import Router, free_port, poll
+from tests.system.router import RouterProcess, free_port, poll
 
 Fresh = Callable[[str], str]
 LISTENER = PREFIX + "listener"
@@ -32,7 +32,7 @@ def reachable(port: int) -> bool:
 # --- listener -----------------------------------------------------------------------------------------------------
 
 
-def test_listener(node: Node, fresh: Fresh, site: Router) -> None:
+def test_listener(node: Node, fresh: Fresh, site: RouterProcess) -> None:
     """Created: works at once, is read by name and identity. Deleted: nobody connects, who is connected stays."""
     port, name = free_port(), fresh("listener")
     made = node.create(
@@ -73,7 +73,7 @@ def test_listener_without_name(node: Node) -> None:
     made.delete()
 
 
-def test_listener_whose_port_is_taken(node: Node, fresh: Fresh, site: Router) -> None:
+def test_listener_whose_port_is_taken(node: Node, fresh: Fresh, site: RouterProcess) -> None:
     """Is created, says so in the log, and harms nothing; also when repeated."""
     before = len(site.lines)
     made = [node.create("listener", fresh("taken"), host="127.0.0.1", port=site.port) for _ in range(2)]
@@ -180,7 +180,7 @@ def agent_log(node: Node) -> Any:
     node.update({"enable": "default", "outputFile": "stderr"}, identity="log/AGENT")
 
 
-def test_log_update(node: Node, agent_log: Entity, site: Router, tmp_path: Path) -> None:
+def test_log_update(node: Node, agent_log: Entity, site: RouterProcess, tmp_path: Path) -> None:
     """Levels, source, time stamp and file change at once, in proxies and by single attributes."""
     path = tmp_path / "agent.log"
     agent_log.enable = "debug+"
@@ -248,7 +248,7 @@ def test_get_log(node: Node) -> None:
     assert refused(node.log, limit="many")[0] == 500
 
 
-def test_get_log_has_lines_of_the_workers(node: Node, site: Router) -> None:
+def test_get_log_has_lines_of_the_workers(node: Node, site: RouterProcess) -> None:
     """Protocol frames and what the core says of links are among the recent entries."""
     name = "seen-in-the-log"
     connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)

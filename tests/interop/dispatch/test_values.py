@@ -12,7 +12,7 @@ from proton.reactor import AtLeastOnce, AtMostOnce, LinkOption
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import PREFIX, Node
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 Fresh = Callable[[str], str]
 Client = Callable[[], BlockingConnection]
@@ -30,7 +30,7 @@ STATES = {
 
 
 @pytest.fixture
-def client(site: Router) -> Iterator[Client]:
+def client(site: RouterProcess) -> Iterator[Client]:
     """client(): a new connection, so that workers share the traffic; closed after the test."""
     made: list[BlockingConnection] = []
 
@@ -173,7 +173,7 @@ def test_multicast_counts_every_copy(node: Node, client: Client, fresh: Fresh) -
     assert (row["deliveriesIngress"], row["deliveriesEgress"]) == (5, 15)
 
 
-def test_management_addresses(node: Node, site: Router) -> None:
+def test_management_addresses(node: Node, site: RouterProcess) -> None:
     """The management node shows as an in-process receiver; its requests are counted there."""
     keys = {row["key"]: row for row in node.rows("router.address")}
     assert {"M0$management", "L$management"} <= set(keys)
@@ -186,7 +186,7 @@ def test_management_addresses(node: Node, site: Router) -> None:
     assert after["deliveriesToContainer"] - before["deliveriesToContainer"] == 4
 
 
-def test_temporary_address(node: Node, site: Router) -> None:
+def test_temporary_address(node: Node, site: RouterProcess) -> None:
     """A dynamic receiver: its address is `temp.` and 15 characters, topological in form."""
     reply_to = node.client.reply_to
     head = "amqp:/_topo/0/QDR/temp."
@@ -218,7 +218,7 @@ def test_everything_is_counted_down(node: Node, client: Client) -> None:
     poll(lambda: counts() == before, "counts are as before")
 
 
-def test_any_management_address(site: Router, client: Client) -> None:
+def test_any_management_address(site: RouterProcess, client: Client) -> None:
     """All forms reach this router, on a targeted link and on an anonymous one."""
     for address in (
         "$management", "_local/$management", "_topo/0/QDR/$management", "_topo/all/QDR/$management",

@@ -17,7 +17,7 @@ from tests.peer.router19.engine import Router19Timers
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.paths import compute
 from tests.peer.router19.router import Router19
-from tests.system.router import SETTINGS, Router, Section, listener, poll
+from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 #: Seconds for a network to converge: several intervals of HELLO on a busy machine.
 CONVERGE = 20.0
@@ -52,7 +52,7 @@ class Sluice:
         """`to`: (port, cost) of routers to connect to. `attributes`: of the router section."""
         self.name = name
         given = {"mode": "interior", "id": name, "raIntervalFluxSeconds": 1, **attributes}
-        self.router = Router(
+        self.router = RouterProcess(
             folder,
             [
                 ("router", given),

@@ -19,9 +19,9 @@ import traceback
 from tests.peer import secrets
 from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerError, StreamEnd
-from tests.system.bystanders.pair import CREDIT, Pair
+from tests.system.bystanders.pair import CREDIT, BystanderPair
 from tests.system.network import CONVERGENCE
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 #: Name of the listener for bystanders.
 CLIENTS = "bystanders"
@@ -46,23 +46,23 @@ class Bystanders:
     Owner: after the constructor only the thread uses the connections.
     """
 
-    def __init__(self, router: Router, neighbour: Router | None = None) -> None:
+    def __init__(self, router: RouterProcess, neighbour: RouterProcess | None = None) -> None:
         self.router = router
         self._token = randomness.token_hex(8)
         self.secret = f"secret {randomness.token_hex(16)}".encode()
         secrets.keep(self.secret)
         self._lines = 0
         self._peers: list[AmqpPeer] = []
-        self._pairs: list[Pair] = []
+        self._pairs: list[BystanderPair] = []
         self._numbers = 0
         self._changed = threading.Condition()
         #: True while a check is in progress. Written under `_changed`.
         self._asked = False
         self._sending = True
         #: Pair that uses only the neighbour router. Its delays are those of the machine.
-        self._control: Pair | None = None
+        self._control: BystanderPair | None = None
         self._rests = False
-        self._goals: dict[Pair, int] | None = None
+        self._goals: dict[BystanderPair, int] | None = None
         self._fault: str | None = None
         #: Result of the last check: longest delay in s, name of its pair, permitted delay in s.
         self._slowest = 0.0, "", 0.0
@@ -82,7 +82,7 @@ class Bystanders:
 
     # --- connections ------------------------------------------------------------------------------------------------
 
-    def _connect(self, router: Router, hostname: str = PUBLIC) -> AmqpPeer:
+    def _connect(self, router: RouterProcess, hostname: str = PUBLIC) -> AmqpPeer:
         self._numbers += 1
         peer = AmqpPeer.opened(router.ports[CLIENTS], container_id=f"{CONTAINER}{self._numbers}", hostname=hostname)
         self._peers.append(peer)
@@ -106,16 +106,16 @@ class Bystanders:
         counts = {worker: len(found) for worker, found in by_worker.items()}
         raise AssertionError(f"bystanders have not come to all workers, but by process id: {counts}")
 
-    def _pair(self, name: str, sending: AmqpPeer, receiving: AmqpPeer, text: bytes) -> Pair:
+    def _pair(self, name: str, sending: AmqpPeer, receiving: AmqpPeer, text: bytes) -> BystanderPair:
         address = f"{CONTAINER}/{self._token}/{name}"
         receiver = receiving.begin().receiver(address, CREDIT)
         sender = sending.begin().sender(address, credit=False)
         sender.wait_credit(timeout=CONVERGENCE)
-        pair = Pair(name, sender, receiver, text)
+        pair = BystanderPair(name, sender, receiver, text)
         self._pairs.append(pair)
         return pair
 
-    def _attach_pairs(self, neighbour: Router | None) -> None:
+    def _attach_pairs(self, neighbour: RouterProcess | None) -> None:
         text = b"innocent " * 12
         places = self._spread(2)
         for number, place in enumerate(places):

@@ -16,7 +16,7 @@ RENEWED_AFTER = 100
 TURN, LARGE, LARGE_OCTETS = 20, (4, 13), 40_000
 
 
-class Pair:
+class BystanderPair:
     """Numbered messages, presettled or not, of one frame or several.
 
     text: content of each message, repeated in a large one. `fault` is None, or the first fault noticed.

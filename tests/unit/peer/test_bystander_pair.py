@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.bystanders.pair import LARGE, LARGE_OCTETS, Pair
+from tests.system.bystanders.pair import LARGE, LARGE_OCTETS, BystanderPair
 
 ACCEPTED = SimpleNamespace(settled=True, name="accepted")
 
@@ -43,14 +43,14 @@ def links() -> StubLinks:
 
 
 @pytest.fixture
-def pair(links: StubLinks) -> Pair:
-    pair = Pair("pair", links, links, b"text ")  # type: ignore[arg-type]
+def pair(links: StubLinks) -> BystanderPair:
+    pair = BystanderPair("pair", links, links, b"text ")  # type: ignore[arg-type]
     for _ in range(4):
         pair.send(0.0)
     return pair
 
 
-def test_pair_without_faults_reports_none(links: StubLinks, pair: Pair) -> None:
+def test_pair_without_faults_reports_none(links: StubLinks, pair: BystanderPair) -> None:
     for number in range(4):
         links.arrive(number)
     pair.take(0.5)
@@ -63,7 +63,7 @@ def test_pair_without_faults_reports_none(links: StubLinks, pair: Pair) -> None:
     )
 
 
-def test_pair_sends_long_messages_too(links: StubLinks, pair: Pair) -> None:
+def test_pair_sends_long_messages_too(links: StubLinks, pair: BystanderPair) -> None:
     pair.send(0.0)
     assert [len(payload) > LARGE_OCTETS // 2 for payload, _ in links.sent] == [number in LARGE for number in range(5)]
     assert {settled for _, settled in links.sent} == {True, False}
@@ -77,7 +77,7 @@ def test_pair_sends_long_messages_too(links: StubLinks, pair: Pair) -> None:
     ],
 )
 def test_missing_or_repeated_message_is_reported(
-    links: StubLinks, pair: Pair, arrivals: tuple[int, ...], fault: str
+    links: StubLinks, pair: BystanderPair, arrivals: tuple[int, ...], fault: str
 ) -> None:
     for number in arrivals:
         links.arrive(number)
@@ -85,27 +85,27 @@ def test_missing_or_repeated_message_is_reported(
     assert pair.fault == fault
 
 
-def test_changed_message_is_reported(links: StubLinks, pair: Pair) -> None:
+def test_changed_message_is_reported(links: StubLinks, pair: BystanderPair) -> None:
     links.arrive(0, links.sent[0][0] + b"more")
     pair.take(0.5)
     assert "were not sent" in str(pair.fault)
 
 
-def test_unexpected_outcome_is_reported(links: StubLinks, pair: Pair) -> None:
+def test_unexpected_outcome_is_reported(links: StubLinks, pair: BystanderPair) -> None:
     links.arrive(0)
     links.outcomes[0] = SimpleNamespace(settled=True, name="released")
     pair.take(0.5)
     assert pair.fault == "pair: message 0 was released"
 
 
-def test_oldest_late_message_is_reported(links: StubLinks, pair: Pair) -> None:
+def test_oldest_late_message_is_reported(links: StubLinks, pair: BystanderPair) -> None:
     assert pair.oldest() == (0.0, "message 0 has no outcome")
     links.arrive(0)
     pair.take(0.5)
     assert pair.oldest() == (0.0, "message 1 has not arrived")
 
 
-def test_missing_credit_or_window_is_timed_from_first_attempt(links: StubLinks, pair: Pair) -> None:
+def test_missing_credit_or_window_is_timed_from_first_attempt(links: StubLinks, pair: BystanderPair) -> None:
     for number in range(4):
         links.arrive(number)
     links.credit = 0

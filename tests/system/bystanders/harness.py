@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.bystanders.bystanders import CLIENTS, CONTAINER, PUBLIC, TENANT, Bystanders
-from tests.system.router import SETTINGS, Router, Section, listener
+from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
 #: Prefix of the name of the listener for the neighbour router (its role follows), and the id of that router.
 NEIGHBOURS, NEIGHBOUR = "neighbour-", "bystander-neighbour"
@@ -64,7 +64,7 @@ def peak_memory(pid: int) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
-class BystanderSite:
+class BystanderHarness:
     """The bystanders of a running router that was configured by `with_bystanders`.
 
     directory: place for the files of the neighbour router, which is started if the router has a listener for it.
@@ -73,28 +73,28 @@ class BystanderSite:
     """
 
     def __init__(
-        self, router: Router, directory: Path, memory_most: int = MEMORY_MOST, other: Router | None = None
+        self, router: RouterProcess, directory: Path, memory_most: int = MEMORY_MOST, other: RouterProcess | None = None
     ) -> None:
         self._memory_most = memory_most
         self.router = router
         self._directory = directory
         self._other = other
-        self._neighbour: Router | None = None
+        self._neighbour: RouterProcess | None = None
         self._bystanders: Bystanders | None = None
-        self.begin()
+        self.start()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start bystanders unless they are running."""
         if self._bystanders is not None:
             return
         for role in MODES:
             if (port := self.router.ports.get(NEIGHBOURS + role)) is not None:
-                self._neighbour = Router(self._directory, neighbour_sections(role, port))
+                self._neighbour = RouterProcess(self._directory, neighbour_sections(role, port))
                 self._neighbour.start()
         self._bystanders = Bystanders(self.router, self._neighbour or self._other)
 
     @property
-    def neighbour(self) -> Router:
+    def neighbour(self) -> RouterProcess:
         """The neighbour router. It has a listener for other clients as well."""
         assert self._neighbour is not None
         return self._neighbour
@@ -108,7 +108,7 @@ class BystanderSite:
     def check(self) -> None:
         """Raise AssertionError if a bystander was disturbed or a worker has used too much memory.
 
-        After a failure the bystanders are stopped; `begin` starts new ones.
+        After a failure the bystanders are stopped; `start` starts new ones.
         """
         assert self._bystanders is not None
         try:

@@ -9,24 +9,26 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Start
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 #: Seconds for a change to reach the whole network.
 CONVERGED = 20.0
 
 
-class Network:
+class BrokerNetwork:
     """Routers by their ids. Every router but the first is started with connectors to earlier routers."""
 
     def __init__(self, start: Start, workers: int, peers: list[AmqpPeer]) -> None:
-        self.routers: dict[str, Router] = {}
+        self.routers: dict[str, RouterProcess] = {}
         self.workers = workers
         self.peers = peers
         self._start = start
         self._sections: dict[str, list[Section]] = {}
         self._management: dict[str, Management] = {}
 
-    def add(self, name: str, neighbours: Iterable[str] = (), sections: Iterable[Section] = (), **router: Any) -> Router:
+    def add(
+        self, name: str, neighbours: Iterable[str] = (), sections: Iterable[Section] = (), **router: Any
+    ) -> RouterProcess:
         """Start another router. neighbours: ids of routers to connect to; an id given twice makes two connections."""
         own: list[Section] = [
             ("router", {"id": name, "mode": "interior", **router}),
@@ -42,19 +44,19 @@ class Network:
         started = self.routers[name] = self._start(self._sections[name], self.workers)
         return started
 
-    def chain(self, names: str, sections: Mapping[str, Sequence[Section]] | None = None) -> None:
+    def start_chain(self, names: str, sections: Mapping[str, Sequence[Section]] | None = None) -> None:
         """Start routers in a row, and wait until each reaches all others."""
         for number, name in enumerate(names):
             self.add(name, names[number - 1 : number], (sections or {}).get(name, ()))
-        self.converged()
+        self.wait_converged()
 
-    def converged(self, *names: str) -> None:
+    def wait_converged(self, *names: str) -> None:
         """Wait until each of the routers has a path to all others."""
         wanted = set(names or self.routers)
         for name in wanted:
-            poll(lambda name=name: self.reached(name) >= wanted, f"{name} reaches {wanted}", CONVERGED)  # type: ignore[misc]
+            poll(lambda name=name: self.reachable_from(name) >= wanted, f"{name} reaches {wanted}", CONVERGED)  # type: ignore[misc]
 
-    def reached(self, name: str) -> set[str]:
+    def reachable_from(self, name: str) -> set[str]:
         """Return the ids of the routers that router `name` has a path to, itself included."""
         rows = self.management(name).query("router.node")
         return {row["id"] for row in rows if row["id"] == name or row["cost"] is not None}
@@ -91,7 +93,7 @@ class Network:
         self._add(broker)
         return broker
 
-    def leave(self) -> None:
+    def drop_peers(self) -> None:
         """Drop all clients and containers."""
         for peer in self.peers:
             peer.drop()
