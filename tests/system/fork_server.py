@@ -60,16 +60,16 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Return the exit status, None while the process runs."""
-        return self._look(0)
+        return self._poll_status(0)
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and return the exit status; raise subprocess.TimeoutExpired after `timeout` seconds."""
-        code = self._look(None if timeout is None else timeout * 1000)
+        code = self._poll_status(None if timeout is None else timeout * 1000)
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         return code
 
-    def _look(self, milliseconds: float | None) -> int | None:
+    def _poll_status(self, milliseconds: float | None) -> int | None:
         if self.returncode is None:
             poller = select.poll()
             poller.register(self._status, select.POLLIN)
@@ -97,7 +97,7 @@ class ForkServer:
         stderr: int,
     ) -> ForkedProcess:
         """Fork a process that runs the command line `words` (the program first). The descriptors stay open here."""
-        channel = self._channel or self._begin(environment)
+        channel = self._channel or self._start_server(environment)
         reading, writing = os.pipe()
         try:
             request = msgspec.json.encode(CommandRequest(list(words), dict(environment), str(directory)))
@@ -109,7 +109,7 @@ class ForkServer:
             raise RuntimeError(f"the fork server of {self.command} has ended")
         return ForkedProcess(int(answer), reading)
 
-    def _begin(self, environment: Mapping[str, str]) -> socket.socket:
+    def _start_server(self, environment: Mapping[str, str]) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REQUEST)
@@ -169,7 +169,7 @@ def serve(command: str, channel: socket.socket) -> int:
                     os.close(other)
                     os.close(pipe)
                 os.close(status)
-                _become(msgspec.json.decode(data, type=CommandRequest), standard)
+                _set_up_process(msgspec.json.decode(data, type=CommandRequest), standard)
                 return entry()
             for one in standard:
                 os.close(one)
@@ -189,7 +189,7 @@ def _report(descriptor: int, pid: int, status: int) -> None:
     os.close(status)
 
 
-def _become(request: CommandRequest, standard: list[int]) -> None:
+def _set_up_process(request: CommandRequest, standard: list[int]) -> None:
     """Set up session, standard streams, directory, environment and arguments in the forked process."""
     os.setsid()
     for place, descriptor in enumerate(standard):

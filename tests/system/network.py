@@ -128,11 +128,11 @@ class MessageFlow:
         self._stop = threading.Event()
         self._over = threading.Event()  # set after the last message
         self._error: BaseException | None = None
-        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._send, self._receive)]
+        self._threads = [threading.Thread(target=self._run, args=(work,)) for work in (self._send, self._receive)]
         for thread in self._threads:
             thread.start()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - raised again where the test waits

@@ -63,25 +63,25 @@ class CuttableRelay:
     def _accept(self) -> None:
         while True:
             try:
-                near, _ = self._listening.accept()
+                client, _ = self._listening.accept()
             except OSError:
                 return  # the listening socket was closed at the end of the test
             try:
-                far = socket.create_connection(("127.0.0.1", self._to))
+                server = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
-                near.close()  # behave as a port without a listener
+                client.close()  # behave as a port without a listener
                 continue
-            self._all += [near, far]
+            self._all += [client, server]
             with self._lock:
-                self._open += [near, far]
-            for one, other in ((near, far), (far, near)):
-                thread = threading.Thread(target=self._pass_on, args=(one, other))
+                self._open += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                thread = threading.Thread(target=self._copy_octets, args=(source, sink))
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _copy_octets(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):  # either end was closed: shut down the other
-            while octets := one.recv(1 << 16):
-                other.sendall(octets)
+            while octets := source.recv(1 << 16):
+                sink.sendall(octets)
         with contextlib.suppress(OSError):
-            other.shutdown(socket.SHUT_RDWR)
+            sink.shutdown(socket.SHUT_RDWR)

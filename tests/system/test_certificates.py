@@ -43,7 +43,7 @@ def mutual(**attributes: Any) -> Section:
     return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
 
 
-def opened(router: RouterProcess, made: Pki, client: Issued) -> AmqpPeer:
+def open_client(router: RouterProcess, made: Pki, client: Issued) -> Peer:
     """Open a client connection that logs in by its certificate."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
     peer = AmqpPeer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
@@ -70,7 +70,7 @@ def test_uid_format_with_alternative_names_gives_user(start: Start, made: Pki, l
     names = f"IP:127.0.0.1,DNS:shop.example,DNS:other.example,URI:{SPIFFE},URI:spiffe://x,email:shop@example.org"
     client = made.issue("shop", "/", names=names)
     router = start([profile(made, uidFormat=letters), mutual(), listener()])
-    with opened(router, made, client):
+    with open_client(router, made, client):
         assert users(router) == [user]
 
 
@@ -79,7 +79,7 @@ def test_uid_format_without_matching_name_refuses_client(start: Start, made: Pki
     """A name with a blank is not a URI: it could be taken for two names."""
     client = made.issue("nameless", "/", names=names)
     router = start([profile(made, uidFormat="i"), mutual(), listener()])
-    with opened(router, made, client) as peer:
+    with open_client(router, made, client) as peer:
         assert peer.expect_close() == ("amqp:unauthorized-access", "the certificate names no user")
 
 
@@ -132,14 +132,12 @@ def test_untimely_certificate_does_not_replace_valid_one(
     router = start([profile(made, swapped.issued), mutual(), listener()])
     bad = made.issue("validity_fault", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
     swapped.put(bad.certificate.read_bytes(), bad.key.read_bytes())
-    router.wait_log(
-        rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use"
-    )
-    opened(router, made, made.client).drop()
+    router.wait_log(rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use")
+    open_client(router, made, made.client).drop()
     good = made.issue("timely", "/CN=localhost", names="DNS:localhost")
     swapped.put(good.certificate.read_bytes(), good.key.read_bytes())
     router.wait_log("sslProfile 'p': new credentials are in use")
-    opened(router, made, made.client).drop()
+    open_client(router, made, made.client).drop()
 
 
 def test_outdated_revocation_list_is_named(start: Start, made: Pki, tmp_path: Path) -> None:
@@ -151,14 +149,14 @@ def test_outdated_revocation_list_is_named(start: Start, made: Pki, tmp_path: Pa
     text = r"the revocation list of /CN=authority has expired: certificates below that authority are refused"
     router.wait_log(rf"CONN_MGR \(error\) sslProfile 'p': {text}")
     with pytest.raises(REFUSED) as refusal:
-        opened(router, made, made.client)
+        open_client(router, made, made.client)
     assert "EXPIRED" not in str(refusal.value).upper()
     assert "certificate unknown" in str(refusal.value)
     router.wait_log("certificate verify failed: the revocation list of an authority is out of date")
     trusted.with_name("new").write_bytes(made.trusted.read_bytes() + made.revocations())
     os.replace(trusted.with_name("new"), trusted)
     router.wait_log("sslProfile 'p': new credentials are in use")
-    opened(router, made, made.client).drop()
+    open_client(router, made, made.client).drop()
 
 
 @contextmanager
@@ -209,7 +207,7 @@ def test_connection_with_revoked_certificate_follows_setting(
 
     trust()
     router = start([profile(made, caCertFile=trusted, revokedConnections=what), mutual(), listener()], 3)
-    peers = [opened(router, made, each) for each in (own, Issued(chain, below.client.key), other)]
+    peers = [open_client(router, made, each) for each in (own, Issued(chain, below.client.key), other)]
     trust(own, below.authority)
     router.wait_log("sslProfile 'p': new credentials are in use")
     for peer in peers[:2] if what == "close" else ():
@@ -225,7 +223,7 @@ def test_revoked_connection_closes_after_setting_changes(start: Start, made: Pki
     trusted.write_bytes(made.trusted.read_bytes() + made.revocations())
     router = start([profile(made, caCertFile=trusted), mutual(), listener()])
     client = made.issue("late", "/CN=late")
-    with opened(router, made, client) as peer, AmqpPeer.opened(router.port) as own:
+    with open_client(router, made, client) as peer, Peer.opened(router.port) as own:
         trusted.with_name("new").write_bytes(made.trusted.read_bytes() + made.revocations(client))
         os.replace(trusted.with_name("new"), trusted)
         router.wait_log("sslProfile 'p': new credentials are in use")
@@ -294,21 +292,21 @@ def test_revocation_list_from_url_is_required_and_renewed(
     router = start([own, mutual(), https, listener()], 3)
     router.wait_log(r"sslProfile 'p': revocation list \S+: HTTP status 503; connections are refused")
     with pytest.raises(REFUSED):
-        opened(router, made, other)
+        open_client(router, made, other)
     with pytest.raises(REFUSED):
         get(router, made, other)
     list_server.octets = made.revocations(until=soon)
     router.wait_log(r"sslProfile 'p': revocation list \S+ is valid until ", 15.0)
     router.wait_log("sslProfile 'p': new revocation lists are in use")
-    peers = [opened(router, made, each) for each in (revoked, other)]
+    peers = [open_client(router, made, each) for each in (revoked, other)]
     list_server.octets, asked = None, list_server.asked
     router.wait_log(r"HTTP status 503; the previous list is used until it expires", 20.0)
     assert list_server.asked > asked
-    opened(router, made, other).drop()
+    open_client(router, made, other).drop()
     list_server.octets = made.revocations(revoked)
     assert peers[0].expect_close(timeout=20.0) == REVOKED
     with pytest.raises(REFUSED):
-        opened(router, made, revoked)
+        open_client(router, made, revoked)
     with pytest.raises(REFUSED):
         get(router, made, revoked)
     assert get(router, made, other).startswith(b"HTTP/1.1 200 ")

@@ -57,7 +57,7 @@ def server(start: Start, made: Pki, tmp_path: Path) -> RouterProcess:
     )
 
 
-def secured(
+def connect_tls(
     server: RouterProcess, made: Pki, name: str, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, options: int = 0
 ) -> AmqpPeer:
     context = made.context()
@@ -67,23 +67,23 @@ def secured(
     return AmqpPeer(context.wrap_socket(dialled, server_hostname="localhost"))
 
 
-def offered(peer: AmqpPeer) -> list[str]:
+def offered_mechanisms(peer: Peer) -> list[str]:
     assert peer.header(SASL_HEADER) == SASL_HEADER
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
 
 def test_binding_mechanisms_are_offered_over_tls_only(server: RouterProcess, made: Pki) -> None:
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        with secured(server, made, "all", version) as peer:
-            assert offered(peer) == [*BOUND, *SCRAM, "PLAIN"]
-    with AmqpPeer(server.ports["all"]) as peer:
-        assert offered(peer) == [*SCRAM, "PLAIN"]
-    with secured(server, made, "all", ssl.TLSVersion.TLSv1_2, NO_EXTENDED_MASTER_SECRET) as peer:
-        assert offered(peer) == [*SCRAM, "PLAIN"]
-    with secured(server, made, "bound") as peer:
-        assert offered(peer) == BOUND
-    with secured(server, made, "unbound") as peer:
-        assert offered(peer) == SCRAM
+        with connect_tls(server, made, "all", version) as peer:
+            assert offered_mechanisms(peer) == [*BOUND, *SCRAM, "PLAIN"]
+    with Peer(server.ports["all"]) as peer:
+        assert offered_mechanisms(peer) == [*SCRAM, "PLAIN"]
+    with connect_tls(server, made, "all", ssl.TLSVersion.TLSv1_2, NO_EXTENDED_MASTER_SECRET) as peer:
+        assert offered_mechanisms(peer) == [*SCRAM, "PLAIN"]
+    with connect_tls(server, made, "bound") as peer:
+        assert offered_mechanisms(peer) == BOUND
+    with connect_tls(server, made, "unbound") as peer:
+        assert offered_mechanisms(peer) == SCRAM
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_client_with_wrong_binding_flag_is_refused(
     server: RouterProcess, made: Pki, mechanism: str, change: tuple[bytes, bytes], reason: str
 ) -> None:
     first = ScramClient("SCRAM-SHA-256", "guest", "secret").response.replace(*change, 1)
-    with secured(server, made, "all") as peer:
-        offered(peer)
+    with connect_tls(server, made, "all") as peer:
+        offered_mechanisms(peer)
         peer.frame("sasl-init", mechanism=mechanism, initial_response=first)
         assert peer.expect("sasl-outcome").code == 1
     server.wait_log(reason)

@@ -37,7 +37,7 @@ def sections(path: Path, **attributes: str) -> list[Section]:
     ]
 
 
-def logged_in(router: RouterProcess, name: str, client: str = "people") -> AmqpPeer:
+def open_logged_in(router: RouterProcess, name: str, client: str = "people") -> Peer:
     """Open a client connection that logs in by password."""
     peer = AmqpPeer(router.ports[client])
     assert peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0
@@ -52,8 +52,8 @@ def test_deleted_user_connections_are_closed(start: Start, tmp_path: Path, attri
     path = tmp_path / "users"
     write(path, "alice", "bob")
     router = start(sections(path, **attributes), 3)
-    deleted = [logged_in(router, "alice", name) for name in ("people", "open", "people")]
-    others = [logged_in(router, "bob"), AmqpPeer.opened(router.ports["open"])]
+    deleted = [open_logged_in(router, "alice", name) for name in ("people", "open", "people")]
+    others = [open_logged_in(router, "bob"), Peer.opened(router.ports["open"])]
     write(path, "bob")
     for peer in deleted:
         assert peer.expect_close() == DELETED
@@ -70,7 +70,7 @@ def test_deleted_user_connections_are_kept_with_keep_setting(start: Start, tmp_p
     path = tmp_path / "users"
     write(path, "alice", "bob")
     router = start(sections(path, onChange="keep"))
-    with logged_in(router, "alice") as kept, AmqpPeer.opened(router.port) as own:
+    with open_logged_in(router, "alice") as kept, Peer.opened(router.port) as own:
         write(path, "bob")
         router.wait_log(r"saslUsers file: read \S+ again")
         kept.barrier()
@@ -83,7 +83,7 @@ def test_broken_file_and_lost_process_close_nothing(start: Start, tmp_path: Path
     path = tmp_path / "users"
     write(path, "alice")
     router = start(sections(path))
-    with logged_in(router, "alice") as peer:
+    with open_logged_in(router, "alice") as peer:
         path.write_text("alice\n")
         router.wait_log("the user has no verifier; the values read before stay in force")
         peer.barrier()

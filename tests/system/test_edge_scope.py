@@ -49,7 +49,7 @@ def scoped(_scoped: EdgeNetwork, request: pytest.FixtureRequest) -> Iterator[Edg
     _scoped.drop()
 
 
-def announced(scoped: EdgeNetwork, address: str) -> bool:
+def is_announced(scoped: EdgeNetwork, address: str) -> bool:
     """Return whether the interior knows an address, after all announcements so far."""
     known = scoped.fresh("balanced/")
     peer = scoped.connect("E")
@@ -65,7 +65,7 @@ def test_scoped_address_is_not_announced(scoped: EdgeNetwork, prefix: str) -> No
     client = scoped.connect("E")
     receiver = client.receiver(address, 10)
     sender = client.sender(address)
-    assert not announced(scoped, address)
+    assert not is_announced(scoped, address)
     number = sender.send(message.message("x"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
@@ -87,7 +87,7 @@ def test_scoped_messages_stay_at_edge(scoped: EdgeNetwork, prefix: str, known: b
     targeted = client.sender(address, credit=False)
     client.barrier()
     assert bool(targeted.credit) is known
-    assert not announced(scoped, address) or scoped.view("A").consumers(f"M0{address}") == 1
+    assert not is_announced(scoped, address) or scoped.view("A").consumers(f"M0{address}") == 1
     above.session.peer.barrier()
     assert not above.deliveries
 

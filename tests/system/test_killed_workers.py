@@ -98,7 +98,7 @@ class LoadedPair(threading.Thread):
         sender = self.sender
         try:
             sender.peer.read_available()
-            self._note()
+            self._record_outcomes()
             for _ in range(min(5, sender.credit, MAX_OPEN - len(self.open))):
                 settled = self.sent % 3 == 0
                 delivery = sender.send(message.message(self.sent), settled=settled)
@@ -108,7 +108,7 @@ class LoadedPair(threading.Thread):
         except (StreamEnd, OSError):
             self.lost.add("sender")
 
-    def _note(self) -> None:
+    def _record_outcomes(self) -> None:
         outcomes = self.sender.session.outcomes
         for delivery in [one for one in self.open if one in outcomes and outcomes[one].settled]:
             self.outcomes[self.open.pop(delivery)] = outcomes.pop(delivery).name
@@ -120,10 +120,10 @@ class LoadedPair(threading.Thread):
             while self.open and not self.lost and time.monotonic() < deadline:
                 self._receive()
                 self.sender.peer.read_available()
-                self._note()
+                self._record_outcomes()
             while self.open and "sender" not in self.lost:
                 self.sender.peer.read_frame(max(0.0, deadline - time.monotonic()), "an outcome")
-                self._note()
+                self._record_outcomes()
         except (StreamEnd, OSError):
             # The thread may have ended before it noticed that the last kill had closed this connection.
             self.lost.add("sender")

@@ -57,18 +57,18 @@ class Bystanders:
         self._numbers = 0
         self._changed = threading.Condition()
         #: True while a check is in progress. Written under `_changed`.
-        self._asked = False
+        self._check_requested = False
         self._sending = True
         #: Pair that uses only the neighbour router. Its delays are those of the machine.
         self._control: BystanderPair | None = None
-        self._rests = False
+        self._rest_requested = False
         self._goals: dict[BystanderPair, int] | None = None
         self._fault: str | None = None
         #: Result of the last check: longest delay in s, name of its pair, permitted delay in s.
         self._slowest = 0.0, "", 0.0
         self._stopping = False
         #: Longest time in s between a write of the thread and its read of the same octet.
-        self._held_up = 0.0
+        self._machine_delay = 0.0
         self._sent_at = 0.0
         self._echo_out, self._echo_in = socket.socketpair()
         self._bell_out, self._bell_in = socket.socketpair()
@@ -77,7 +77,7 @@ class Bystanders:
         except BaseException:
             self._drop()
             raise
-        self._thread = threading.Thread(target=self._guarded, name="bystanders", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="bystanders", daemon=True)
         self._thread.start()
 
     # --- connections ------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Bystanders:
         self._peers.append(peer)
         return peer
 
-    def _spread(self, each: int, hostname: str = PUBLIC) -> list[list[AmqpPeer]]:
+    def _connect_to_workers(self, each: int, hostname: str = PUBLIC) -> list[list[Peer]]:
         """Open connections until each worker has `each` of them, and return them by worker.
 
         A new connection goes to the worker with the fewest.
@@ -117,13 +117,13 @@ class Bystanders:
 
     def _attach_pairs(self, neighbour: RouterProcess | None) -> None:
         text = b"innocent " * 12
-        places = self._spread(2)
+        places = self._connect_to_workers(2)
         for number, place in enumerate(places):
             self._pair(f"on worker {number}", place[0], place[1], text)
         if len(places) > 1:
             for number, place in enumerate(places):
                 self._pair(f"from worker {number} to the next", place[0], places[(number + 1) % len(places)][1], text)
-        tenants = self._spread(1, TENANT)
+        tenants = self._connect_to_workers(1, TENANT)
         tenant_sends, tenant_receives = tenants[0][0], tenants[-1][0]
         if tenant_sends is tenant_receives:
             tenant_receives = self._connect(self.router, TENANT)
@@ -148,7 +148,7 @@ class Bystanders:
 
     # --- thread -----------------------------------------------------------------------------------------------------
 
-    def _guarded(self) -> None:
+    def _run(self) -> None:
         try:
             self._serve()
         except BaseException:
@@ -173,13 +173,13 @@ class Bystanders:
                 self._bell_in.recv(64)
             if any(key.fileobj is self._echo_in for key in found):  # last: the delay includes other work
                 self._echo_in.recv(64)
-                self._held_up = max(self._held_up, time.monotonic() - self._sent_at)
-            asked = self._asked and self._goals is None
+                self._machine_delay = max(self._machine_delay, time.monotonic() - self._sent_at)
+            asked = self._check_requested and self._goals is None
             if asked or time.monotonic() >= due:
                 due = time.monotonic() + PERIOD
                 if self._sending and self._fault is None:  # after a fault, new bystanders are checked
                     self._send()
-            self._notice()
+            self._check_delays()
         selector.close()
 
     def _read(self, peer: AmqpPeer) -> bool:
@@ -207,35 +207,35 @@ class Bystanders:
                 self._fail(f"{pair.name}: cannot send: {error!r}")
         self._sent_at = time.monotonic()
         self._echo_out.send(b"x")
-        if self._asked and self._goals is None:
+        if self._check_requested and self._goals is None:
             with self._changed:
                 self._goals = {pair: pair.due for pair in self._pairs}
-                self._sending = not self._rests
+                self._sending = not self._rest_requested
 
-    def _allowed(self, now: float) -> float:
+    def _permitted_delay(self, now: float) -> float:
         """Return the permitted delay in s. Delays of this thread and of the control pair count as the machine's."""
         if self._control is None:
-            return LATE_ALONE + TIMES * self._held_up
+            return LATE_ALONE + TIMES * self._machine_delay
         oldest = self._control.oldest()
         waits = now - oldest[0] if oldest else 0.0
-        return LATE_BESIDE + TIMES * max(self._held_up, self._control.worst, waits)
+        return LATE_BESIDE + TIMES * max(self._machine_delay, self._control.worst, waits)
 
-    def _notice(self) -> None:
+    def _check_delays(self) -> None:
         """Report faults of pairs and late messages, and complete a check whose messages have been settled."""
         now = time.monotonic()
         for pair in self._pairs:
             oldest = pair.oldest()
-            if pair.fault is None and oldest is not None and now - oldest[0] > self._allowed(now):
+            if pair.fault is None and oldest is not None and now - oldest[0] > self._permitted_delay(now):
                 pair.report(f"{oldest[1]} after {now - oldest[0]:.1f} s")
             if pair.fault is not None:
                 self._fail(pair.fault)
         if self._goals is not None and all(pair.settled_up_to(goal) for pair, goal in self._goals.items()):
-            allowed = self._allowed(now)
+            allowed = self._permitted_delay(now)
             slowest = max((pair.take_worst(), pair.name) for pair in self._pairs)
             with self._changed:
                 self._slowest = *slowest, allowed
-                self._held_up = 0.0
-                self._asked, self._goals = False, None
+                self._machine_delay = 0.0
+                self._check_requested, self._goals = False, None
                 self._changed.notify_all()
 
     def _fail(self, fault: str) -> None:
@@ -252,10 +252,10 @@ class Bystanders:
         rest: send no further messages until `go_on`.
         """
         with self._changed:
-            self._asked = self._sending = True
-            self._rests = rest
+            self._check_requested = self._sending = True
+            self._rest_requested = rest
             self._bell_out.send(b"x")
-            done = self._changed.wait_for(lambda: self._fault is not None or not self._asked, PATIENCE)
+            done = self._changed.wait_for(lambda: self._fault is not None or not self._check_requested, PATIENCE)
             fault = self._fault if done else f"the thread of the bystanders has not answered for {PATIENCE} s"
         worst, name, allowed = self._slowest
         if fault is None and worst > allowed:
