@@ -172,7 +172,7 @@ def test_affinity_without_memory_is_off(start: Start) -> None:
 
 
 def test_reconnecting_pairs_keep_workers_balanced(start: Start) -> None:
-    """Most pairs of many that reconnect at once, in two orders, meet, and the workers stay balanced."""
+    """Most of many pairs that reconnect at once, in two orders, share a worker, and the workers stay balanced."""
     pairs, workers = 40, 4
     clients = AffinityClients(start([listener(), *SETTINGS], workers))
     for turn in range(2):

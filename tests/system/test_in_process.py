@@ -131,7 +131,7 @@ def test_source_refuses_senders(connect: Connect, name: str, settled: bool) -> N
 
 @pytest.mark.parametrize("address", [ECHO, "$management", "_local/$management"])
 def test_reply_to_router_address_ends_there(connect: Connect, address: str) -> None:
-    """The router precedes a consumer of the address (routing-semantics.md A-9), and ignores its own replies."""
+    """The router takes precedence over consumers (routing-semantics.md A-9), and ignores its own replies."""
     deaf = connect().receiver(address, 10)
     replies = reply_link(connect)
     sender = connect().sender(ECHO)

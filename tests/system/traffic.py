@@ -19,7 +19,7 @@ from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
 TICK = 0.005
 #: Seconds between heartbeats. The router closes connections that are silent for 16 s.
 HEARTBEAT = 4.0
-#: Size of the largest message in octets, messages of a hundred with a random size up to it, and limit of all others.
+#: Maximum size of a message in octets; how many messages in a hundred may reach it; maximum size of all others.
 LARGEST = 400_000
 LARGE_IN_HUNDRED = 4
 SMALL = 2000
