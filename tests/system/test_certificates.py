@@ -43,7 +43,7 @@ def mutual(**attributes: Any) -> Section:
     return listener("mutual", sslProfile="p", saslMechanisms="EXTERNAL", authenticatePeer=True, **attributes)
 
 
-def open_client(router: RouterProcess, made: Pki, client: Issued) -> Peer:
+def open_client(router: RouterProcess, made: Pki, client: Issued) -> AmqpPeer:
     """Open a client connection that logs in by its certificate."""
     dialled = socket.create_connection(("127.0.0.1", router.ports["mutual"]), timeout=10)
     peer = AmqpPeer(made.context(client).wrap_socket(dialled, server_hostname="localhost"))
@@ -132,7 +132,9 @@ def test_untimely_certificate_does_not_replace_valid_one(
     router = start([profile(made, swapped.issued), mutual(), listener()])
     bad = made.issue("validity_fault", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
     swapped.put(bad.certificate.read_bytes(), bad.key.read_bytes())
-    router.wait_log(rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use")
+    router.wait_log(
+        rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use"
+    )
     open_client(router, made, made.client).drop()
     good = made.issue("timely", "/CN=localhost", names="DNS:localhost")
     swapped.put(good.certificate.read_bytes(), good.key.read_bytes())
@@ -223,7 +225,7 @@ def test_revoked_connection_closes_after_setting_changes(start: Start, made: Pki
     trusted.write_bytes(made.trusted.read_bytes() + made.revocations())
     router = start([profile(made, caCertFile=trusted), mutual(), listener()])
     client = made.issue("late", "/CN=late")
-    with open_client(router, made, client) as peer, Peer.opened(router.port) as own:
+    with open_client(router, made, client) as peer, AmqpPeer.opened(router.port) as own:
         trusted.with_name("new").write_bytes(made.trusted.read_bytes() + made.revocations(client))
         os.replace(trusted.with_name("new"), trusted)
         router.wait_log("sslProfile 'p': new credentials are in use")

@@ -67,7 +67,7 @@ def connect_tls(
     return AmqpPeer(context.wrap_socket(dialled, server_hostname="localhost"))
 
 
-def offered_mechanisms(peer: Peer) -> list[str]:
+def offered_mechanisms(peer: AmqpPeer) -> list[str]:
     assert peer.header(SASL_HEADER) == SASL_HEADER
     return [str(name) for name in peer.expect("sasl-mechanisms").sasl_server_mechanisms]
 
@@ -76,7 +76,7 @@ def test_binding_mechanisms_are_offered_over_tls_only(server: RouterProcess, mad
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         with connect_tls(server, made, "all", version) as peer:
             assert offered_mechanisms(peer) == [*BOUND, *SCRAM, "PLAIN"]
-    with Peer(server.ports["all"]) as peer:
+    with AmqpPeer(server.ports["all"]) as peer:
         assert offered_mechanisms(peer) == [*SCRAM, "PLAIN"]
     with connect_tls(server, made, "all", ssl.TLSVersion.TLSv1_2, NO_EXTENDED_MASTER_SECRET) as peer:
         assert offered_mechanisms(peer) == [*SCRAM, "PLAIN"]

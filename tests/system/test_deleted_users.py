@@ -37,7 +37,7 @@ def sections(path: Path, **attributes: str) -> list[Section]:
     ]
 
 
-def open_logged_in(router: RouterProcess, name: str, client: str = "people") -> Peer:
+def open_logged_in(router: RouterProcess, name: str, client: str = "people") -> AmqpPeer:
     """Open a client connection that logs in by password."""
     peer = AmqpPeer(router.ports[client])
     assert peer.sasl("PLAIN", f"\0{name}\0{name}".encode()).code == 0
@@ -53,7 +53,7 @@ def test_deleted_user_connections_are_closed(start: Start, tmp_path: Path, attri
     write(path, "alice", "bob")
     router = start(sections(path, **attributes), 3)
     deleted = [open_logged_in(router, "alice", name) for name in ("people", "open", "people")]
-    others = [open_logged_in(router, "bob"), Peer.opened(router.ports["open"])]
+    others = [open_logged_in(router, "bob"), AmqpPeer.opened(router.ports["open"])]
     write(path, "bob")
     for peer in deleted:
         assert peer.expect_close() == DELETED
@@ -70,7 +70,7 @@ def test_deleted_user_connections_are_kept_with_keep_setting(start: Start, tmp_p
     path = tmp_path / "users"
     write(path, "alice", "bob")
     router = start(sections(path, onChange="keep"))
-    with open_logged_in(router, "alice") as kept, Peer.opened(router.port) as own:
+    with open_logged_in(router, "alice") as kept, AmqpPeer.opened(router.port) as own:
         write(path, "bob")
         router.wait_log(r"saslUsers file: read \S+ again")
         kept.barrier()

@@ -88,7 +88,7 @@ class Bystanders:
         self._peers.append(peer)
         return peer
 
-    def _connect_to_workers(self, each: int, hostname: str = PUBLIC) -> list[list[Peer]]:
+    def _connect_to_workers(self, each: int, hostname: str = PUBLIC) -> list[list[AmqpPeer]]:
         """Open connections until each worker has `each` of them, and return them by worker.
 
         A new connection goes to the worker with the fewest.
