@@ -1,4 +1,7 @@
-"""Spark looks for modules named pyspark_* and registers their DefaultSource: `format("amqp")` works without a word."""
+"""Spark entry point: Spark imports modules named pyspark_* and registers their DefaultSource.
+
+With the package installed, `format("amqp")` therefore works without an explicit registration.
+"""
 
 from pipeline.source import Amqp
 

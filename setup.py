@@ -1,10 +1,10 @@
-"""Compiles every .pyx below router/, workers/ and pipeline/. All other metadata is in pyproject.toml.
+"""Build script: compiles every .pyx below router/, workers/ and pipeline/. All other metadata is in pyproject.toml.
 
 Environment:
-    SLUICE_FLAVOUR     release (default), debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md),
-                       or fuzz: debug, compiled by clang with coverage for libFuzzer (docs/decisions/0048-libfuzzer.md)
-    SLUICE_EXTENSIONS  0 leaves the extension modules out (an editable install whose modules `make` builds in place)
-    SLUICE_TESTING     1 builds what only tests need, too: modules and packages with the name `testing`
+    SLUICE_FLAVOUR     release (default); debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md);
+                       fuzz: debug, compiled by clang with coverage for libFuzzer (docs/decisions/0048-libfuzzer.md)
+    SLUICE_EXTENSIONS  0: no extension modules (an editable install whose modules `make` builds in place)
+    SLUICE_TESTING     1: also modules and packages named `testing`, which only tests need
 """
 
 import os
@@ -18,7 +18,7 @@ from setuptools.command.build_py import build_py
 
 COMPILED_PACKAGES = ("router", "workers", "pipeline")
 
-# Directives with a meaning in the language are the same in both flavours; only checks differ.
+# Directives that change the meaning of code are equal in all flavours. Flavours differ in checks only.
 DIRECTIVES = {
     "language_level": 3,
     "cdivision": True,
@@ -28,42 +28,42 @@ DIRECTIVES = {
 RELEASE_DIRECTIVES = {**DIRECTIVES, "boundscheck": False, "initializedcheck": False}
 DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True, "nonecheck": True}
 
-# The engine reads C structures out of byte buffers, so aliasing by type must not be assumed. -g1 keeps line numbers for
-# perf at little cost. No -march: a wheel must run on any machine of its architecture.
+# The engine reads C structures out of byte buffers, so the compiler must not assume type-based aliasing. -g1 keeps
+# line numbers for perf at little cost. No -march: a wheel must run on every machine of its architecture.
 RELEASE_CFLAGS = ["-O3", "-fno-strict-aliasing", "-g1"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DEBUG_CFLAGS = ["-O1", "-g", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
-# Counters of edges and comparisons, reported to libFuzzer. Its runtime is loaded before the interpreter.
+# Edge and comparison counters for libFuzzer. The libFuzzer runtime is loaded before the interpreter.
 COVERAGE = ["-fsanitize=fuzzer-no-link"]
 
 
 def cores() -> int:
-    """Processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def flavour() -> str:
-    """The flavour to build, from the environment."""
+    """Return the flavour to build, from the environment."""
     name = os.environ.get("SLUICE_FLAVOUR", "release")
     if name not in ("release", "debug", "fuzz"):
         sys.exit(f"setup.py: SLUICE_FLAVOUR is {name!r}; it must be 'release', 'debug' or 'fuzz'")
     if name == "fuzz":
-        os.environ.setdefault("CC", "clang")  # gcc knows nothing of libFuzzer
+        os.environ.setdefault("CC", "clang")  # only clang supports libFuzzer
     return name
 
 
 def is_built(source: Path) -> bool:
-    """Whether a source is built: what only tests need is in no installed router."""
+    """Return True if `source` is to be built. An installed router has no modules that only tests need."""
     return os.environ.get("SLUICE_TESTING") == "1" or "testing" not in source.with_suffix("").parts
 
 
 def needs_openssl(source: Path) -> bool:
-    """Whether a source calls OpenSSL: it cimports `openssl`."""
+    """Return True if `source` calls OpenSSL, that is, cimports `openssl`."""
     return "openssl cimport" in source.read_text()
 
 
 def extensions() -> list[Extension]:
-    """One extension for each .pyx, named by its path."""
+    """Return one extension for each .pyx, named by its path."""
     name = flavour()
     checked = SANITIZERS + (COVERAGE if name == "fuzz" else [])
     sources = sorted(path for package in COMPILED_PACKAGES for path in Path(package).rglob("*.pyx") if is_built(path))
@@ -83,7 +83,7 @@ def extensions() -> list[Extension]:
 
 
 class BuildPython(build_py):
-    """Leaves out the packages that only tests need; builds the console where `make` has not."""
+    """build_py that omits packages only tests need, and builds the console if `make` has not."""
 
     def run(self) -> None:
         if not self.editable_mode and not Path("supervisor", "web", "console", "index.html").exists():
@@ -96,17 +96,17 @@ class BuildPython(build_py):
 
 
 class BuildExtensions(build_ext):
-    """Translates with Cython, then compiles, both on all cores; removes modules whose source is gone."""
+    """build_ext that runs Cython and the C compiler on all cores, and removes modules without a source."""
 
     def finalize_options(self) -> None:
-        # Not at the top: commands that build nothing need no Cython.
+        # Imported here: commands that build nothing need no Cython.
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError
 
-        # The flavours debug and fuzz compile the same C.
+        # The flavours debug and fuzz compile the same C files.
         name = "release" if flavour() == "release" else "debug"
         c_folder = Path("build", "cython", name)
-        # Cython compares the times of sources only; new directives in this file must count as well.
+        # Cython compares the modification times of sources only. Changed directives in this file must count as well.
         stamp = c_folder / "translated"
         stale = not stamp.exists() or stamp.stat().st_mtime < Path(__file__).stat().st_mtime
         try:
@@ -117,7 +117,7 @@ class BuildExtensions(build_ext):
                 compiler_directives=DEBUG_DIRECTIVES if name == "debug" else RELEASE_DIRECTIVES,
                 force=stale,
             )
-        except CompileError as error:  # Cython has printed what and where
+        except CompileError as error:  # Cython has printed the error and its place
             sys.exit(f"setup.py: Cython cannot translate {error}")
         c_folder.mkdir(parents=True, exist_ok=True)
         stamp.touch()
