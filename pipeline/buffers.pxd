@@ -1,4 +1,4 @@
-"""Columns as buffers in the layout of Arrow: text or octets, and bitmaps."""
+"""Column buffers in the layout of Arrow: text or octets, and bitmaps."""
 from libc.stdint cimport int32_t, uint8_t
 
 
@@ -9,12 +9,12 @@ cdef class Text:
     cdef int32_t* ends
     cdef size_t count
     cdef size_t ends_room
-    # Octets of the value that is not ended yet.
+    # Append octets to the current value.
     cdef int add(self, const uint8_t* p, size_t size) except -1
-    # As UTF-8, whatever the octets are: what is none becomes U+FFFD.
+    # Append octets as UTF-8. Invalid sequences become U+FFFD.
     cdef int add_text(self, const uint8_t* p, size_t size) except -1
     cdef int add_bytes(self, bytes octets) except -1
-    # The value ends here.
+    # End the current value.
     cdef int finish(self) except -1
     cdef tuple buffers(self)
 

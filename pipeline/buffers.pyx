@@ -1,4 +1,4 @@
-"""Columns as buffers in the layout of Arrow: text or octets, and bitmaps. Needs no pyarrow."""
+"""Column buffers in the layout of Arrow: text or octets, and bitmaps. Needs no pyarrow."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.limits cimport INT_MAX
@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 
 
 cdef class Text:
-    """Octets of a column, and where each value ends."""
+    """Octets of a column and the end offset of each value."""
     def __cinit__(self, size_t rows):
         self.ends_room = rows + 1
         self.ends = <int32_t*>PyMem_Malloc(self.ends_room * sizeof(int32_t))
@@ -22,7 +22,7 @@ cdef class Text:
         PyMem_Free(self.ends)
 
     cdef int add(self, const uint8_t* p, size_t size) except -1:
-        """Octets of the value that is not ended yet."""
+        """Append octets to the current value. Raises OverflowError if the column exceeds 2 GiB."""
         cdef size_t room
         cdef void* grown
         if size > <size_t>INT_MAX or self.size + size > <size_t>INT_MAX:
@@ -40,7 +40,7 @@ cdef class Text:
         return 0
 
     cdef int finish(self) except -1:
-        """The value ends here."""
+        """End the current value."""
         cdef void* grown
         self.count += 1
         if self.count >= self.ends_room:
@@ -53,7 +53,7 @@ cdef class Text:
         return 0
 
     cdef int add_text(self, const uint8_t* p, size_t size) except -1:
-        """As UTF-8, whatever the octets are: what is none becomes U+FFFD."""
+        """Append octets as UTF-8. Invalid sequences become U+FFFD."""
         cdef size_t at = 0
         cdef bytes clean
         while at < size and p[at] < 0x80:
@@ -72,7 +72,7 @@ cdef class Text:
 
 
 cdef class Bits:
-    """A bitmap; all zero at first."""
+    """Bitmap of one bit for each row, initially all zero."""
     def __cinit__(self, size_t rows):
         self.octets = PyBytes_FromStringAndSize(NULL, (rows + 7) // 8)
         self.data = <uint8_t*>self.octets

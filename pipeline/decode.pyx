@@ -1,8 +1,8 @@
-"""Messages to columns: the sections of many messages as buffers in the layout of Arrow. Needs no pyarrow.
+"""Decoder from messages to columns: sections of many messages as buffers in the layout of Arrow. Needs no pyarrow.
 
-Only the columns that are asked for are made. What a column says where a message is odd: docs/user/pipeline.md. In
-short: a message that is no sequence of whole sections has body_kind "malformed", its octets as body, and no other
-value; a field of another type than part 3 names is given as text, or null in a column that is no text.
+Only requested columns are built. docs/user/pipeline.md defines the values for odd messages. In short: a message that
+is no sequence of whole sections has body_kind "malformed", its octets as body, and no other value. A field of another
+type than part 3 specifies is given as text, or as null in a column that is no text.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -33,14 +33,14 @@ cdef enum:
 cdef enum:
     HEADER_FIELDS = 5
     PROPERTY_FIELDS = 13
-    FEW_KEYS = 16              # of a map are compared with each other; of more, a set is made
-    NUMBER_ROOM = 48           # octets of a number, or uuid, as text
+    FEW_KEYS = 16              # maps of up to so many keys are searched linearly, larger ones through a set
+    NUMBER_ROOM = 48           # octets of a number or uuid as text
 
-# Of a column
+# Kind of a column's values.
 cdef enum Kind:
     TEXT, OCTETS, IDENTITY, FLAG, NUMBER, TIME, MAP, BODY, BODY_KIND
 
-# Where it comes from
+# Section of a column's values.
 cdef enum Origin:
     OF_HEADER, OF_PROPERTIES, OF_ANNOTATIONS, OF_APPLICATION, OF_BODY
 
@@ -73,40 +73,40 @@ COLUMNS = {
     "message_annotations": (MAP, OF_ANNOTATIONS, 0),
 }
 
-# Of timestamps: the years 1 to 9999, as far as Python and Spark go.
+# Range of timestamps in ms: the years 1 to 9999, the range of Python and Spark.
 cdef int64_t TIME_LEAST = -62135596800000
 cdef int64_t TIME_MOST = 253402300799999
 
 
-# Where the sections of one message are. Slices point into its octets; data NULL: absent.
+# Sections of one message. Slices borrow the octets of the message; data NULL: absent.
 cdef struct Parts:
     Slice[HEADER_FIELDS] header
     Slice[PROPERTY_FIELDS] properties
     Slice annotations          # map value
     Slice application          # map value
     const uint8_t* body        # first body section
-    const uint8_t* end         # of the message
+    const uint8_t* end         # end of the message
     uint64_t body_code
     BodyKind body_kind
-    Slice simple               # the body, where it is one run of octets
+    Slice simple               # body that is one run of octets
 
 
 cdef class Column:
-    """Grows by one row with each message."""
+    """Builder of a column. Each message appends one row."""
     cdef Kind kind
     cdef Origin origin
     cdef int field
     cdef size_t row
     cdef size_t nulls
     cdef Bits valid
-    cdef Bits flags            # of a FLAG
-    cdef bytes words           # of a NUMBER or TIME
+    cdef Bits flags            # values of a FLAG
+    cdef bytes words           # values of a NUMBER or TIME
     cdef int64_t* numbers
-    cdef Text text             # of all others; keys of a MAP
-    cdef Text values           # of a MAP
+    cdef Text text             # values of all other kinds; keys of a MAP
+    cdef Text values           # values of a MAP
     cdef Bits values_valid
-    cdef list map_nulls        # positions of values that are null
-    cdef bytes entries         # of a MAP: where each row ends
+    cdef list map_nulls        # positions of null values of a MAP
+    cdef bytes entries         # end offset of each row of a MAP
     cdef int32_t* entries_end
 
     def __cinit__(self, Kind kind, Origin origin, int field, size_t rows):
@@ -130,7 +130,7 @@ cdef class Column:
             self.text = Text(rows)
 
     cdef int add(self, const Parts* parts, const uint8_t* message, bytes body) except -1:
-        """The value of this message."""
+        """Append the value of this message."""
         cdef bint there = False
         cdef const Slice* value = NULL
         if self.kind == BODY_KIND:
@@ -164,7 +164,7 @@ cdef class Column:
         return 0
 
     cdef bint add_value(self, const Slice* value) except -1:
-        """False: it has none of the column's type."""
+        """Append a value. Return False if it is not of the column's type."""
         cdef const uint8_t* p = value.data
         cdef const uint8_t* end = p + value.size
         cdef uint64_t number = 0
@@ -227,7 +227,7 @@ cdef class Column:
         return True
 
     cdef bint add_map(self, const Slice* value) except -1:
-        """Of two equal keys the first one counts: Spark's maps have each key once."""
+        """Append the entries of a map. Of equal keys the first one counts, because Spark's maps have unique keys."""
         cdef uint32_t count = 0
         cdef uint32_t _i
         cdef const uint8_t* stop = NULL
@@ -261,7 +261,7 @@ cdef class Column:
         return True
 
     cdef bint has_key(self, size_t first, size_t before, set seen) except -1:
-        """Whether the key that ends the text is one of this row's."""
+        """Return True if the key at the end of the text is already in this row."""
         cdef size_t size = self.text.size - before
         cdef size_t i
         cdef int32_t start
@@ -298,7 +298,7 @@ cdef class Column:
 
 
 cdef inline Slice content(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """Text or octets of a string, symbol or binary that is known to be whole; else none."""
+    """Return the octets of a string, symbol or binary that is known to be whole; empty for other types."""
     cdef Slice out
     out.data = p
     out.size = 0
@@ -319,7 +319,7 @@ cdef inline bint is_unsigned(uint8_t code) noexcept nogil:
 
 
 cdef int add_scalar(Text out, const Slice* value) except -1:
-    """Any value as text. The frequent types here, all others in pipeline/values.py."""
+    """Append any value as text. Frequent types are converted here, all others in pipeline/values.py."""
     cdef const uint8_t* p = value.data
     cdef uint8_t code = p[0]
     cdef Slice octets
@@ -363,8 +363,10 @@ cdef inline bint begins(const Slice* text, const char* prefix, size_t size) noex
 
 
 cdef int add_identity(Text out, const Slice* value) except -1:
-    """A message-id or correlation-id, such that ids of different types are different texts: those that are no strings
-    have the prefix of their type, and a string that begins like one of those has "str:"."""
+    """Append a message-id or correlation-id, such that ids of different types are different texts.
+
+    An id that is no string has the prefix of its type. A string that begins like such a prefix gets "str:".
+    """
     cdef const uint8_t* p = value.data
     cdef uint8_t code = p[0]
     cdef Slice octets
@@ -393,7 +395,7 @@ cdef int add_identity(Text out, const Slice* value) except -1:
 
 
 cdef bint read_list(const uint8_t* p, const uint8_t* end, Slice* fields, uint32_t most) noexcept:
-    """The items of a list; more than `most` are left out. False: it is none."""
+    """Find the items of a list; items beyond `most` are skipped. False: not a valid list."""
     cdef uint32_t count = 0
     cdef uint32_t i
     cdef const uint8_t* stop = NULL
@@ -415,7 +417,7 @@ cdef bint read_list(const uint8_t* p, const uint8_t* end, Slice* fields, uint32_
 
 
 cdef bint check_map(const uint8_t* p, const uint8_t* end, Slice* out) noexcept:
-    """A map whose items are whole. False: it is none."""
+    """Check a map whose items must be whole. False: not a valid map."""
     cdef uint32_t count = 0
     cdef uint32_t _i
     cdef const uint8_t* stop = NULL
@@ -434,7 +436,7 @@ cdef bint check_map(const uint8_t* p, const uint8_t* end, Slice* out) noexcept:
 
 
 cdef bint survey(const uint8_t* p, const uint8_t* end, Parts* out) noexcept:
-    """Find the sections of a message. False: it is malformed."""
+    """Find the sections of a message. False: malformed."""
     cdef const uint8_t* value
     cdef const uint8_t* after
     cdef uint64_t code = 0
@@ -479,7 +481,7 @@ cdef bint survey_body(const uint8_t* section, const uint8_t* value, const uint8_
         if not is_binary(value[0]) or open_variable(value, after, &out.simple) is NULL:
             return False
         if not first:
-            out.simple.data = NULL             # several of them
+            out.simple.data = NULL             # several data sections
         out.body_kind = BODY_DATA
     elif code == S_SEQUENCE:
         out.body_kind = BODY_SEQUENCE
@@ -502,10 +504,12 @@ cdef bint survey_body(const uint8_t* section, const uint8_t* value, const uint8_
 
 def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None, Py_ssize_t first, Py_ssize_t count,
            names not None):
-    """Columns of `count` messages as {name: buffers}: message i is octets[ends[first + i] : ends[first + i + 1]].
-    buffers: (nulls, validity or None, …) and then ends and octets, or values; of a map the ends of the rows, the
-    number of entries, keys, nulls and validity of the values, values. Raises KeyError for another name than those of
-    COLUMNS, OverflowError when a column has more than 2 GiB."""
+    """Return the columns of `count` messages as {name: buffers}.
+
+    Message i is octets[ends[first + i] : ends[first + i + 1]]. buffers: (nulls, validity or None, …), followed by ends
+    and octets, or by values. For a map follow the ends of the rows, the number of entries, keys, nulls and validity of
+    the values, values. Raises KeyError for a name not in COLUMNS, OverflowError if a column has more than 2 GiB.
+    """
     cdef Py_ssize_t i
     cdef int32_t start, stop
     cdef Parts parts

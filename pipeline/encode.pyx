@@ -1,5 +1,8 @@
-"""Rows to messages: columns of Arrow as the octets of messages, ready to be sent. No Python object is made for a value,
-except for those ids that are no strings. Needs no pyarrow: it reads the buffers of arrays."""
+"""Encoder from rows to messages: columns of Arrow as the octets of messages, ready to be sent.
+
+No Python object is created for a value, except for ids that are no strings. Needs no pyarrow: it reads the buffers of
+arrays.
+"""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
@@ -24,15 +27,15 @@ cdef enum:
     PROPERTY_FIELDS = 13
     ORDINAL_ROOM = 24          # octets of "/" and a number
 
-# Of a field.
+# AMQP type of a field.
 cdef enum Kind:
     IDENTITY, STRING, SYMBOL, BINARY, TIME, UINT, FLAG, OCTET
 
-# Of what a column of Arrow has.
+# Storage of a column in Arrow.
 cdef enum Stored:
     OCTETS, NUMBERS, FLOATS, FLAGS
 
-# Fields of the header and of the properties, in their order.
+# Fields of the header and of the properties, in the order of AMQP 1.0.
 HEADER = (("durable", FLAG), ("priority", OCTET), ("ttl_ms", UINT))
 PROPERTIES = (
     ("message_id", IDENTITY), ("user_id", BINARY), ("to", STRING), ("subject", STRING), ("reply_to", STRING),
@@ -48,17 +51,17 @@ cdef const uint8_t* pointer(const uint8_t[::1] view) noexcept:
 
 
 cdef class Column:
-    """Values of one column, of the types in STORED. Owner of its buffers."""
+    """Values of one column, of the types in STORED. The column owns its buffers."""
     cdef str name
     cdef Kind kind
     cdef Stored stored
-    cdef Py_ssize_t field      # of its section
-    cdef Py_ssize_t offset     # of the first row
+    cdef Py_ssize_t field      # index in its section
+    cdef Py_ssize_t offset     # index of the first row
     cdef const uint8_t[::1] valid_view
     cdef const uint8_t[::1] first_view
     cdef const uint8_t[::1] second_view
-    cdef const uint8_t* valid  # bits; NULL: no value is null
-    cdef const uint8_t* first  # ends of octets, numbers, bits
+    cdef const uint8_t* valid  # bitmap; NULL: no value is null
+    cdef const uint8_t* first  # ends of octets, numbers, or bits
     cdef const uint8_t* second  # octets
 
     def __init__(self, str name, array, Kind kind=STRING, Py_ssize_t field=0):
@@ -76,7 +79,7 @@ cdef class Column:
         self.second = pointer(self.second_view)
 
     cdef bint given(self, Py_ssize_t row) noexcept:
-        """It is not null."""
+        """Return True if the value is not null."""
         row += self.offset
         return self.valid is NULL or self.valid[row >> 3] >> (row & 7) & 1
 
@@ -89,7 +92,7 @@ cdef class Column:
         return (<const int64_t*>self.first)[self.offset + row]
 
     cdef uint64_t bits(self, Py_ssize_t row) noexcept:
-        """Of a double."""
+        """Return the bits of a double."""
         return (<const uint64_t*>self.first)[self.offset + row]
 
     cdef bint flag(self, Py_ssize_t row) noexcept:
@@ -103,7 +106,7 @@ cdef class Column:
 
 
 cdef class Pairs:
-    """A column of maps with text as keys."""
+    """Column of maps whose keys are text."""
     cdef str name
     cdef Py_ssize_t offset
     cdef const uint8_t[::1] valid_view
@@ -125,7 +128,7 @@ cdef class Pairs:
         self.values = Column(name, array.items)
 
     cdef bint given(self, Py_ssize_t row) noexcept:
-        """It is neither null nor empty."""
+        """Return True if the map is neither null nor empty."""
         row += self.offset
         if self.valid is not NULL and not self.valid[row >> 3] >> (row & 7) & 1:
             return False
@@ -190,8 +193,8 @@ cdef int put_uint(MessageBatch out, int64_t value) except -1:
     return 0
 
 
-cdef int put_integer(MessageBatch out, int64_t value) except -1:
-    """As codec.encode_value does: an int, or a long."""
+cdef int put_integer(Messages out, int64_t value) except -1:
+    """Append an int, or a long if it does not fit, as codec.encode_value does."""
     cdef uint8_t* p
     if -128 <= value < 128:
         p = out.more(2)
@@ -218,8 +221,8 @@ cdef bint begins_with(const uint8_t* data, size_t size, const char* prefix, size
     return size >= length and memcmp(data, prefix, length) == 0
 
 
-cdef int put_identity(MessageBatch out, const uint8_t* data, size_t size) except -1:
-    """The opposite of decode.add_identity; what has a prefix but no such value behind it is a string."""
+cdef int put_identity(Messages out, const uint8_t* data, size_t size) except -1:
+    """Append an id: the inverse of decode.add_identity. A prefix without a matching value makes a string."""
     cdef str rest
     if begins_with(data, size, b"str:", 4):
         return put_variable(out, T_STR8, T_STR32, data + 4, size - 4)
@@ -233,7 +236,7 @@ cdef int put_identity(MessageBatch out, const uint8_t* data, size_t size) except
         elif begins_with(data, size, b"bin:", 4):
             return put_encoded(out, codec.encode_binary(bytes.fromhex(data[4:size].decode())))
     except ValueError:
-        pass                               # it is a string
+        pass                               # the value is a string
     return put_variable(out, T_STR8, T_STR32, data, size)
 
 
@@ -255,7 +258,7 @@ cdef int put_field(MessageBatch out, Column column, Py_ssize_t row) except -1:
         return put_byte(out, T_TRUE if column.flag(row) else T_FALSE)
     value = column.number(row)
     if column.kind == TIME:
-        # ms from µs, the earlier one.
+        # Rounded down from µs to ms.
         return put_word(out, T_TIMESTAMP, <uint64_t>((value - (value % 1000 + 1000) % 1000) // 1000))
     if column.kind == OCTET:
         if not 0 <= value <= 255:
@@ -267,9 +270,11 @@ cdef int put_field(MessageBatch out, Column column, Py_ssize_t row) except -1:
     return put_uint(out, value)
 
 
-cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
-    """A section that is a list; none when all fields are null. columns: in the order of their fields. A message-id
-    that is null is `prefix` and a number."""
+cdef int put_list(Messages out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
+    """Append a list section, or nothing if all fields are null.
+
+    columns: in the order of their fields. A null message-id becomes `prefix` and a number.
+    """
     cdef Py_ssize_t last = -1
     cdef Py_ssize_t at = 0
     cdef size_t head
@@ -327,8 +332,8 @@ cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal) except -1:
     return 0
 
 
-cdef int put_value(MessageBatch out, Column column, Py_ssize_t row) except -1:
-    """Of a map."""
+cdef int put_value(Messages out, Column column, Py_ssize_t row) except -1:
+    """Append a value of a map."""
     cdef const uint8_t* data
     cdef size_t size
     if not column.given(row):
@@ -343,8 +348,8 @@ cdef int put_value(MessageBatch out, Column column, Py_ssize_t row) except -1:
     return put_integer(out, column.number(row))
 
 
-cdef int put_map(MessageBatch out, uint8_t code, Pairs pairs, Py_ssize_t row, bint symbols) except -1:
-    """A section that is a map; none when it has no pairs."""
+cdef int put_map(Messages out, uint8_t code, Pairs pairs, Py_ssize_t row, bint symbols) except -1:
+    """Append a map section, or nothing if the map is null or empty."""
     cdef size_t head, size
     cdef int32_t i, first, end
     cdef const uint8_t* data
@@ -378,12 +383,15 @@ cdef list fields_of(tuple known, dict columns):
 
 
 def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first):
-    """Messages, one for each of `count` rows. columns: {name: array}; those of HEADER and PROPERTIES (times in µs, ids
-    as decode.pyx writes them), application_properties and message_annotations, and body: binary is a data section, a
-    string an amqp-value, null a null. Arrays have the types of STORED, or maps of string to those. A message_id that
-    is null becomes prefix/NUMBER, counted by rows from `first`. Raises ValueError for a value that its field cannot
-    have, with the name of the column."""
-    cdef MessageBatch out = MessageBatch()
+    """Encode one message for each of `count` rows.
+
+    columns: {name: array}, with names of HEADER and PROPERTIES (times in µs, ids as decode.pyx writes them),
+    application_properties, message_annotations, and body: a binary is a data section, a string an amqp-value, null an
+    amqp-value of null. Arrays have the types of STORED, or are maps of string to those. A null message_id becomes
+    prefix/NUMBER, counted by rows from `first`. Raises ValueError, with the column's name, for a value that its field
+    cannot have.
+    """
+    cdef Messages out = Messages()
     cdef list header = fields_of(HEADER, columns)
     cdef list properties = fields_of(PROPERTIES, columns)
     cdef Column body = Column("body", columns["body"]) if "body" in columns else None
@@ -426,8 +434,8 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
 
 
 def whole(array, Py_ssize_t count):
-    """Messages that are encoded already: a binary array without nulls."""
-    cdef MessageBatch out = MessageBatch()
+    """Return messages that are encoded already. array: binary, without nulls."""
+    cdef Messages out = Messages()
     cdef Column column = Column("message", array)
     cdef const uint8_t* data
     cdef size_t size
