@@ -1,5 +1,5 @@
-"""The verbs of `sluice pipeline`: each module is one, found by its name.
+"""Verbs of `sluice pipeline`: one module for each, found by its name.
 
-A module has HELP (one line), `add_arguments(parser)` and `run(options) -> int`, the exit code. It imports what the
-extra brings when it runs, never before, so that it can say what is missing.
+A module has HELP (one line), `add_arguments(parser)` and `run(options) -> int`, which returns the exit code. A module
+imports packages of the extra inside `run` only, so that it can report missing ones.
 """

@@ -1,4 +1,4 @@
-"""`sluice pipeline apply`: make the placements of a plan in a router, or take them back."""
+"""`sluice pipeline apply`: create the placements of a plan in a router, or remove them."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_plan(path: str, now: datetime) -> dict[str, Any]:
-    """Raises PipelineError for what is no plan, is of another version, was changed, or is too old."""
+    """Read a plan. Raises PipelineError if it is no plan, has another version, was edited, or has expired."""
     try:
         plan = json.loads(Path(path).read_text("utf-8"))
         version, expires = plan["version"], datetime.fromisoformat(plan["expires_at"])
@@ -75,9 +75,9 @@ def _apply(plan: dict[str, Any], options: argparse.Namespace) -> int:
         return _change(client, gone, made, present)
 
 
-def _change(client: ManagementClient, gone: list[str], made: dict[str, Any], present: dict[str, Any]) -> int:
-    """All of it, or what was done is undone."""
-    undo: list[tuple[str, dict[str, Any] | None]] = []  # name, and what it was
+def _change(client: Client, gone: list[str], made: dict[str, Any], present: dict[str, Any]) -> int:
+    """Apply all changes, or undo those made before an error. Return the exit code."""
+    undo: list[tuple[str, dict[str, Any] | None]] = []  # name, and the attributes before the change
     try:
         for name in gone:
             _delete(client, name)

@@ -1,4 +1,4 @@
-"""`sluice pipeline bench`: what landing and reading cost on this machine and this disk, without a router."""
+"""`sluice pipeline bench`: cost of landing and reading on this machine and disk, without a router."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ from pipeline.writer import SegmentWriter
 
 HELP = "measure what landing and reading cost on this machine"
 LOG = Log("bench", "bench")
-DATA = b"\x00\x53\x75\xb0"  # a data section, its size in 4 octets follows
+DATA = b"\x00\x53\x75\xb0"  # head of a data section; its size in four octets follows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     batch = deliveries(options.rows, options.size)
     written = []
     try:
-        writer.encode(batch)  # the first one loads what it needs
+        writer.encode(batch)  # the first call loads modules
         encoding = timed(options.segments, lambda: writer.encode(batch))
         landed = timed(options.segments, lambda: written.append(writer.write(batch)))
         octets = sum(segment.octets for segment in written)
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def deliveries(rows: int, size: int) -> Any:
-    """As a receiver hands them over."""
+    """Return a batch as a receiver delivers it."""
     message = len(DATA) + 4 + size
     octets = b"".join(DATA + struct.pack(">I", size) + os.urandom(size) for _ in range(rows))
     return SimpleNamespace(
@@ -63,7 +63,7 @@ def deliveries(rows: int, size: int) -> Any:
 
 
 def timed(times: int, work: Callable[[], Any]) -> list[float]:
-    """Seconds of each time."""
+    """Run `work` a number of times. Return the seconds of each run."""
     taken = []
     for _ in range(times):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`sluice pipeline compact`: small files to few large ones."""
+"""`sluice pipeline compact`: merge small files into large ones."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`sluice pipeline doctor`: what is here of what the pipeline needs, and what is wrong with a folder or a router."""
+"""`sluice pipeline doctor`: check prerequisites, a landing folder and a router."""
 
 import argparse
 import importlib.metadata
@@ -14,7 +14,7 @@ from router.client.errors import ClientError
 
 HELP = "check Java, the extra, a landing folder, a router"
 CONNECT_PATIENCE = 10.0  # seconds
-PROBE = "_doctor"  # a file that is written and deleted
+PROBE = "_doctor"  # test file, written and deleted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +85,7 @@ def _log(log: Log, listing: Listing, read: int) -> str:
 
 
 def _hole(listing: Listing, read: int) -> str:
-    """What readers will not get past; "" for nothing. What they have read may be gone."""
+    """Describe the hole at which readers stop; "" if there is none. Segments that all have read may be missing."""
     left = [segment for segment in listing.segments if segment.number >= read]
     numbers = {segment.number for segment in left}
     missing = sorted(set(range(left[0].number, listing.end)) - numbers) if left else []

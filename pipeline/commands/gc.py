@@ -1,4 +1,4 @@
-"""`sluice pipeline gc`: delete what all groups of readers have read."""
+"""`sluice pipeline gc`: delete segments that all groups of readers have read."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`sluice pipeline land`: messages of addresses into a landing folder."""
+"""`sluice pipeline land`: write messages of addresses to a landing folder."""
 
 import argparse
 import asyncio
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def client_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Of the connection, beside its URL."""
+    """Return the options of the connection beside its URL."""
     if (options.user is None) != (options.password_file is None):
         raise PipelineError("--user and --password-file need each other")
     found: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def client_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def first_line(path: Path) -> str:
-    """Of a file with a secret. Raises PipelineError."""
+    """Return the first line of a file with a secret. Raises PipelineError."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""`sluice pipeline publish`: a table, or what is added to one, as messages to an address."""
+"""`sluice pipeline publish`: send the rows of a table, and optionally rows added later, to an address."""
 
 import argparse
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`sluice pipeline query`: a landing folder into a table, as a stream of Spark."""
+"""`sluice pipeline query`: write a landing folder to a table, as a stream of Spark."""
 
 import argparse
 import sys
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 HELP = "write what has landed into a Parquet table, exactly once, or show it"
-SHOWN = 20  # rows of --show
-LOOK = 0.5  # seconds between looks at a query
+SHOWN = 20  # rows of --show by default
+LOOK = 0.5  # seconds between checks of a running query
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def pairs(words: list[str], name: str) -> dict[str, str]:
-    """Raises PipelineError."""
+    """Parse NAME=VALUE arguments. Raises PipelineError."""
     found = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -91,14 +91,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def when(writer: Any, options: argparse.Namespace) -> Any:
-    """With the trigger that was asked for."""
+    """Set the trigger that the options request."""
     if options.once:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=f"{int(options.trigger * 1000)} milliseconds")
 
 
 def readable(frame: "DataFrame") -> "DataFrame":
-    """Bodies that are text are shown as such."""
+    """Return the frame with text bodies as strings."""
     if "body" not in frame.columns:
         return frame
     from pyspark.sql import functions
@@ -107,8 +107,10 @@ def readable(frame: "DataFrame") -> "DataFrame":
 
 
 def distinct(frame: "DataFrame", seconds: int | None) -> "DataFrame":
-    """Each (address, message_id) once in so many seconds. A message without an id is never a repetition: its place in
-    the landing folder is its key."""
+    """Drop repetitions of (address, message_id) within so many seconds.
+
+    A message without an id is never a repetition: its place in the landing folder is its key.
+    """
     if seconds is None:
         return frame
     from pyspark.sql import functions as f
@@ -123,7 +125,7 @@ def distinct(frame: "DataFrame", seconds: int | None) -> "DataFrame":
 
 
 def follow(writer: Any, out: str | None) -> int:
-    """Start a query, and say what it does until it ends. Raises PipelineError when it fails."""
+    """Start a query and print its progress until it ends. Raises PipelineError if it fails."""
     from pipeline.env import failures
 
     shown = -1

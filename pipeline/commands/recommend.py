@@ -1,4 +1,4 @@
-"""`sluice pipeline recommend`: a plan of what to change, from telemetry."""
+"""`sluice pipeline recommend`: make a plan of changes from telemetry."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`sluice pipeline report`: a page about a period."""
+"""`sluice pipeline report`: write an HTML page about a period."""
 
 import argparse
 from datetime import datetime

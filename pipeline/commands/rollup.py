@@ -1,4 +1,4 @@
-"""`sluice pipeline rollup`: hourly roll-ups of telemetry."""
+"""`sluice pipeline rollup`: write hourly roll-ups of telemetry."""
 
 import argparse
 from datetime import timedelta
@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = opened(options, "rollup")
     midnight = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
-    # Tables replace those of the same date, so a date is in them as a whole.
+    # Written tables replace those of the same date, so each date must be complete.
     last = (found.end - timedelta(microseconds=1)).replace(**midnight) + timedelta(days=1)  # type: ignore[arg-type]
     whole = Telemetry(found.spark, options.telemetry, found.start.replace(**midnight), last)  # type: ignore[arg-type]
     out = options.out or options.telemetry
