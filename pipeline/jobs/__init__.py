@@ -1,1 +1,1 @@
-"""What is computed from telemetry: each module one question, answered with Spark."""
+"""Analyses of telemetry with Spark. Each module answers one question."""

@@ -1,4 +1,4 @@
-"""The figures of a period turned into advice: what `recommend` writes and the report shows."""
+"""Advice from the figures of a period: shown by the report and written by `recommend`."""
 
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -8,11 +8,11 @@ from pipeline.jobs import capacity, demand, imbalance, latency, population, star
 from pipeline.jobs.rollup import Rollups
 from pipeline.telemetry.reader import Telemetry
 
-LEAST_WITHOUT: Final = 60.0  # seconds without credit that are worth a word
+LEAST_WITHOUT: Final = 60.0  # seconds without credit; less is not reported
 
 
 def rules(rollups: Rollups) -> list[dict[str, Any]]:
-    """Placements for all routers."""
+    """Return placements for all routers."""
     from pyspark.sql import functions as f
 
     workers: dict[str, int] = dict(rollups.workers.groupBy("router").agg(f.max("worker") + 1).collect())
@@ -32,7 +32,7 @@ def rules(rollups: Rollups) -> list[dict[str, Any]]:
 
 
 class Figures(NamedTuple):
-    """What advice and the report both look at: each is several jobs of Spark."""
+    """Figures shared by advice and report. Each is the result of several Spark jobs."""
 
     addresses: list[latency.AddressFigures]
     imbalances: list[imbalance.Imbalance]
@@ -45,7 +45,7 @@ class Figures(NamedTuple):
 
 
 def advice(rollups: Rollups, figures: Figures | None = None) -> list[dict[str, Any]]:
-    """What a person may do, the most urgent first. figures: when they are there already."""
+    """Return advice for people, the most urgent first. figures: the result of Figures.of, if already computed."""
     figures = figures or Figures.of(rollups)
     found = _consumers(rollups)
     for address in figures.addresses:
@@ -68,7 +68,7 @@ def advice(rollups: Rollups, figures: Figures | None = None) -> list[dict[str, A
 
 
 def _consumers(rollups: Rollups) -> list[dict[str, Any]]:
-    """Who withholds credit, and how many consumers there would have to be."""
+    """Advise on consumers that withhold credit, with the number of consumers needed."""
     found = []
     demands = demand.by_address(rollups)
     for one in starvation.starved(rollups, most=5, least=LEAST_WITHOUT):
@@ -99,7 +99,7 @@ def _consumers(rollups: Rollups) -> list[dict[str, Any]]:
 
 
 def _capacities(rollups: Rollups) -> list[dict[str, Any]]:
-    """Links of producers whose capacity held them back, by Little's law."""
+    """Advise on links of producers whose capacity held them back, by Little's law."""
     found = []
     for one in demand.producers(rollups, LEAST_WITHOUT):
         wanted = recommend.capacity_advice(one.rate, one.settle_us, one.capacity)
@@ -126,7 +126,9 @@ def _capacities(rollups: Rollups) -> list[dict[str, Any]]:
 
 
 def policy_limits(telemetry: Telemetry) -> list[dict[str, Any]]:
-    """Limits of connections for each user, by vhost: one client that runs away is to stop before others feel it."""
+    """Advise on connection limits for each user, by vhost, so that a runaway client is stopped before it affects
+    others.
+    """
     present = population.limits(telemetry)
     found = []
     seen = set()

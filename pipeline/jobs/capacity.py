@@ -1,4 +1,4 @@
-"""How much a router has left: the cost of a delivery, how busy workers are, and when they will be too busy."""
+"""Remaining capacity of a router: cost of a delivery, load of workers, and a forecast of overload."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,24 +7,24 @@ from typing import Final
 from pipeline.jobs.rollup import Rollups
 from pipeline.telemetry.reader import utc
 
-FULL: Final = 0.7  # of a core; beyond it, latency grows
-LEAST_HOURS: Final = 48  # for a forecast
-_FAR: Final = 3650.0  # days; later is never
+FULL: Final = 0.7  # share of a core; beyond it, latency grows
+LEAST_HOURS: Final = 48  # needed for a forecast
+_FAR: Final = 3650.0  # days; a later date counts as never
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """One router."""
+    """Capacity figures of one router."""
 
     router: str
     cpu_us_a_delivery: float
     hourly: list[tuple[datetime, float, float]]  # hour, deliveries a second, busiest worker's share of a core
-    busiest: float  # the share of a core that a worker used in its busiest interval
-    full_on: datetime | None  # when the busiest worker uses FULL of a core, if it goes on so
+    busiest: float  # share of a core that a worker used in its busiest interval
+    full_on: datetime | None  # date at which the busiest worker uses FULL of a core, by extrapolation
 
 
 def by_router(rollups: Rollups) -> list[Capacity]:
-    """All routers, by name."""
+    """Return the figures of all routers, by name."""
     from pyspark.sql import functions as f
 
     rows = (
@@ -57,10 +57,10 @@ def by_router(rollups: Rollups) -> list[Capacity]:
 
 
 def full_on(hourly: list[tuple[datetime, float]]) -> datetime | None:
-    """When the busiest hour of the day reaches FULL, if load goes on to grow as it did from day to day.
+    """Return the date at which the busiest hour of the day reaches FULL, if load keeps growing as from day to day.
 
-    An hour is compared with the same hour of other days, so that the course of a day is not taken for growth. None: not
-    in ten years, or there are too few hours.
+    An hour is compared with the same hour of other days, so that the daily course is not mistaken for growth. None:
+    not within ten years, or too few hours.
     """
     if len(hourly) < LEAST_HOURS:
         return None

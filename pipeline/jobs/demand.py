@@ -1,4 +1,4 @@
-"""What producers would send, what consumers take, and the credit that both have."""
+"""Demand: rates that producers would send and consumers take, and the credit of both."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,20 +13,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Producer:
-    """Links of one client to one address that had no credit at times."""
+    """Links of one client to one address that lacked credit at times."""
 
     router: str
     client: str
     address: str
-    rate: float  # deliveries a second of one link, at most
+    rate: float  # peak rate of one link, in deliveries a second
     settle_us: float  # p99 of the address
     capacity: int
-    without_seconds: float  # time without credit, of all its links
+    without_seconds: float  # time without credit, summed over its links
 
 
 def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
-    """By router and address, where consumers had no credit at times: the hour in which producers were held back most,
-    of equal ones the one with the most deliveries."""
+    """Return the demand by router and address, where consumers lacked credit at times.
+
+    Each figure is from the hour in which producers were held back most; of equal hours, the one with most deliveries.
+    """
     from pyspark.sql import functions as f
 
     def of(direction: str, value: str) -> "Column":
@@ -51,7 +53,7 @@ def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
 
 
 def producers(rollups: Rollups, least: float, most: int = 100) -> list[Producer]:
-    """Producers without credit for at least so many seconds, those that waited longest first."""
+    """Return producers without credit for at least `least` seconds, the longest first."""
     from pyspark.sql import functions as f
 
     rows = (

@@ -1,4 +1,4 @@
-"""How evenly workers share the load, and who makes the difference."""
+"""Balance of load between workers, and the clients behind an imbalance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,32 +8,32 @@ from pipeline.jobs.rollup import Rollups
 
 @dataclass(frozen=True)
 class Imbalance:
-    """One router over the period."""
+    """Balance of one router over the period."""
 
     router: str
     cpu_seconds: dict[int, float]  # by worker
-    deliveries: dict[int, int]  # that came in, by worker
-    clients: list[tuple[str, int]]  # the busiest ones of the busiest worker, and their deliveries
+    deliveries: dict[int, int]  # incoming deliveries, by worker
+    clients: list[tuple[str, int]]  # the busiest clients of the busiest worker, and their deliveries
 
     @property
     def skew(self) -> float:
-        """The load of the busiest worker, in those of the average; 1.0: even."""
+        """Load of the busiest worker relative to the average; 1.0 is even."""
         return skew(list(self.cpu_seconds.values()))
 
     @property
     def gini(self) -> float:
-        """0.0: even, towards 1.0: one worker does all."""
+        """Gini coefficient: 0.0 is even; towards 1.0, one worker does all."""
         return gini(list(self.cpu_seconds.values()))
 
 
 def skew(loads: Sequence[float]) -> float:
-    """Maximum by mean."""
+    """Return the maximum divided by the mean."""
     whole = sum(loads)
     return max(loads) * len(loads) / whole if whole else 1.0
 
 
 def gini(loads: Sequence[float]) -> float:
-    """The coefficient of Gini."""
+    """Return the Gini coefficient."""
     whole, count = sum(loads), len(loads)
     if not whole:
         return 0.0
@@ -42,7 +42,7 @@ def gini(loads: Sequence[float]) -> float:
 
 
 def by_router(rollups: Rollups, most: int = 5) -> list[Imbalance]:
-    """All routers, by name."""
+    """Return the figures of all routers, by name."""
     from pyspark.sql import functions as f
 
     cpu: dict[str, dict[int, float]] = {}

@@ -1,4 +1,4 @@
-"""How long deliveries took, and how they ended, by address."""
+"""Latency and outcomes of deliveries, by address."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,21 +10,21 @@ from pipeline.telemetry.names import OUTCOMES
 
 @dataclass(frozen=True)
 class AddressFigures:
-    """One address over the period."""
+    """Figures of one address over the period."""
 
     address: str
     deliveries: int
-    outcomes: dict[str, int]  # of producers
-    settle_us: dict[int, float | None]  # by percent: from the first octet at the router to the settlement
+    outcomes: dict[str, int]  # outcomes of producers' deliveries
+    settle_us: dict[int, float | None]  # by percent: time from the first octet at the router to the settlement
     hourly: list[float] = field(default_factory=list)  # deliveries a second, by hour
 
     def rate(self, percent: float) -> float:
-        """This percentile of its hourly rates."""
+        """Return a percentile of the hourly rates."""
         return of_rates(self.hourly, percent)
 
 
 def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
-    """The addresses that producers sent most to."""
+    """Return the addresses with the most deliveries from producers."""
     from pyspark.sql import functions as f
 
     sums = [f.sum(name) for name in OUTCOMES]

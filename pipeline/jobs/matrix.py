@@ -1,4 +1,4 @@
-"""Traffic matrices: who sends how much to whom."""
+"""Traffic matrices between workers, routers and clients."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from pipeline.jobs.rollup import Rollups
 
 OTHERS: Final = "(others)"
-SEVERAL: Final = "(several)"  # producers of one address on one worker: the counters do not tell them apart
+SEVERAL: Final = "(several)"  # producers of one address on one worker, which the counters do not distinguish
 
 
 @dataclass(frozen=True)
@@ -15,11 +15,11 @@ class Matrix:
 
     title: str
     cells: dict[tuple[str, str], int] = field(default_factory=dict)
-    ordered: bool = False  # by name, not by deliveries
+    ordered: bool = False  # names sorted alphabetically, not by deliveries
 
     @property
     def names(self) -> list[str]:
-        """All names, those with the most deliveries first."""
+        """Names of the matrix, those with the most deliveries first unless `ordered`."""
         sums: dict[str, int] = {}
         for (source, target), count in self.cells.items():
             for name in {source, target}:
@@ -30,12 +30,12 @@ class Matrix:
 
     @property
     def total(self) -> int:
-        """All deliveries."""
+        """Number of all deliveries."""
         return sum(self.cells.values())
 
 
 def worker_matrices(rollups: Rollups) -> dict[str, Matrix]:
-    """By router: deliveries from the worker of their producer to that of their consumer."""
+    """Return, by router, deliveries from the producer's worker to the consumer's."""
     found: dict[str, Matrix] = {}
     rows = rollups.flows.groupBy("router", "worker_in", "worker_out").sum("deliveries").collect()
     for router, source, target, count in rows:
@@ -49,13 +49,13 @@ def _worker(index: int) -> str:
 
 
 def crossing(matrix: Matrix) -> float:
-    """The share of deliveries that went from one worker to another."""
+    """Return the share of deliveries that went from one worker to another."""
     across = sum(count for (source, target), count in matrix.cells.items() if source != target)
     return across / matrix.total if matrix.total else 0.0
 
 
 def router_matrix(rollups: Rollups) -> Matrix:
-    """Deliveries from one router to a neighbour, as the sender counted them; those that stay are in the diagonal."""
+    """Return deliveries from router to neighbour, as the sender counted them. The diagonal has those that stay."""
     from pyspark.sql import functions as f
 
     matrix = Matrix("Routers")
@@ -71,9 +71,9 @@ def router_matrix(rollups: Rollups) -> Matrix:
 
 
 def client_matrix(rollups: Rollups, most: int = 20) -> Matrix:
-    """Deliveries between clients: those of the `most` busiest pairs, and all others together.
+    """Return deliveries between clients: the `most` busiest pairs, and all others together.
 
-    Where several producers of one worker sent to an address, their part is not known: `SEVERAL`.
+    If several producers of one worker sent to an address, the share of each is unknown: `SEVERAL`.
     """
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""Percentiles from histograms by powers of two."""
+"""Percentiles from histograms whose buckets are powers of two."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -7,7 +7,7 @@ PERCENTS: Final = (50, 95, 99)
 
 
 def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
-    """The time in microseconds within which this share was settled, interpolated in its bucket; None for nothing.
+    """Return the time in µs within which `percent` were settled, interpolated in its bucket. None: empty histogram.
 
     Bucket 0 is below 1 µs, bucket b from 2**(b-1) µs to 2**b µs.
     """
@@ -25,7 +25,7 @@ def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
 
 
 def merged(parts: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """A histogram of pairs of bucket and count."""
+    """Return the histogram of pairs of bucket and count."""
     found: dict[int, int] = {}
     for bucket, count in parts:
         found[bucket] = found.get(bucket, 0) + count
@@ -33,7 +33,7 @@ def merged(parts: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def of_rates(values: Sequence[float], percent: float) -> float:
-    """The percentile of values, by the nearest rank; 0.0 for none."""
+    """Return the percentile of values by the nearest rank; 0.0 if there are none."""
     if not values:
         return 0.0
     ordered = sorted(values)

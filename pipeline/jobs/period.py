@@ -1,4 +1,4 @@
-"""Arguments that name telemetry: its folder, and the period."""
+"""Command-line arguments for a telemetry folder and a period."""
 
 import argparse
 from contextlib import suppress
@@ -11,16 +11,16 @@ from pipeline.errors import PipelineError
 from pipeline.telemetry.reader import Telemetry, root_of
 from router.telemetry.schema import VERSION
 
-#: Few rows are left after the first step of each job; roll-ups of a date replace those of that date only.
+#: Few rows remain after the first step of each job. Roll-ups of a date replace those of that date only.
 CONF: Final = {"spark.sql.shuffle.partitions": "4", "spark.sql.sources.partitionOverwriteMode": "dynamic"}
-#: Arrow sums up what is in Parquet, so Java has few rows, and plans that run once each: to optimise them costs more
-#: than it wins, half of its CPU time. Lines of JSON it reads itself.
+#: Arrow sums up Parquet files, so Java sees few rows and plans that run once each. Optimising their machine code costs
+#: more than it saves: half of Java's CPU time. Java itself reads JSON lines.
 FEW_ROWS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-FEW: Final = 64 << 20  # octets of files
+FEW: Final = 64 << 20  # octets of JSON files; from this size on, full optimisation pays
 
 
 def moment(text: str) -> datetime:
-    """A date, or a date and a time, of UTC unless it says another zone."""
+    """Parse a date, or a date and a time, in UTC unless the text names another zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -29,7 +29,7 @@ def moment(text: str) -> datetime:
 
 
 def add_period(parser: argparse.ArgumentParser) -> None:
-    """--telemetry, --from, --to, --memory, --master."""
+    """Add --telemetry, --from, --to, --memory and --master."""
     parser.add_argument("--telemetry", required=True, metavar="DIR", help="the path of the telemetry section")
     parser.add_argument("--from", dest="start", type=moment, metavar="TIME", help="default: a day before the end")
     parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="default: now")
@@ -38,24 +38,24 @@ def add_period(parser: argparse.ArgumentParser) -> None:
 
 
 def opened(options: argparse.Namespace, name: str) -> Telemetry:
-    """The telemetry that the arguments name, in a session of Spark. Raises PipelineError."""
+    """Return the telemetry that the arguments name, with a new Spark session. Raises PipelineError."""
     end = options.end or datetime.now(UTC)
     start = options.start or end - timedelta(days=1)
     if start >= end:
         raise PipelineError(f"--from {start.isoformat()} is not before --to {end.isoformat()}")
-    root_of(options.telemetry)  # before Spark starts, which takes seconds
+    root_of(options.telemetry)  # checked before Spark starts, which takes seconds
     conf = {**CONF, **FEW_ROWS} if is_little(Path(options.telemetry), start, end) else CONF
     spark = session(f"sluice pipeline {name}", master=options.master, memory=options.memory, conf=conf)
     return Telemetry(spark, options.telemetry, start, end)
 
 
 def is_little(path: Path, start: datetime, end: datetime) -> bool:
-    """Whether the facts of the dates of a period have fewer than FEW octets of JSON."""
+    """Return True if the facts of a period's dates have fewer than FEW octets of JSON."""
     octets = 0
     date, last = start.astimezone(UTC).date(), end.astimezone(UTC).date()
     while date <= last:
         for file in path.glob(f"v{VERSION}/fact_*/router=*/date={date}/hour=*/*.jsonl"):
-            with suppress(FileNotFoundError):  # it was deleted
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 octets += file.stat().st_size
             if octets >= FEW:
                 return False

@@ -1,4 +1,4 @@
-"""How many connections users have open at once."""
+"""Number of connections that users have open at once."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ _NORMAL = "normal"
 
 @dataclass(frozen=True)
 class Peak:
-    """One user of a vhost at a router."""
+    """Peak of one user of a vhost at a router."""
 
     router: str
     vhost: str
     user: str
-    connections: int  # the most that were open at once in the period
+    connections: int  # most that were open at once in the period
 
 
 def peaks(telemetry: Telemetry) -> list[Peak]:
-    """Users who log in, those with the most connections first."""
+    """Return the peaks of authenticated users, the highest first."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -35,7 +35,7 @@ def peaks(telemetry: Telemetry) -> list[Peak]:
         .select("router", "boot_id", f.col("subject").cast("long").alias("connection_id"), f.col("ts").alias("at"))
         .join(opened.drop("at"), list(connection))
     )
-    # What was before the period is there when it begins.
+    # Connections opened before the period count from its beginning.
     at = f.greatest("at", f.lit(telemetry.start)).alias("at")
     user = ("router", "boot_id", "vhost", "user")
     changes = opened.select(*user, at, f.lit(1).alias("change")).unionByName(
@@ -54,7 +54,7 @@ def peaks(telemetry: Telemetry) -> list[Peak]:
 
 
 def limits(telemetry: Telemetry) -> dict[tuple[str, str], int]:
-    """`maxConnectionsPerUser` as it is set, by router and vhost; the latest."""
+    """Return the latest `maxConnectionsPerUser`, by router and vhost."""
     from pyspark.sql import functions as f
 
     limit = f.col("limits")["maxConnectionsPerUser"].cast("int")

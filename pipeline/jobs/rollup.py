@@ -1,4 +1,4 @@
-"""Hourly roll-ups: what a day has left of its rows, for questions about months."""
+"""Hourly roll-ups: sums of a day's telemetry, for questions about months."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-VERSION: Final = 1  # of the layout: the folder below rollup/
-_FILE: Final = "rollup.parquet"  # few rows: one for each day
+VERSION: Final = 1  # version of the layout, in the path below rollup/
+_FILE: Final = "rollup.parquet"  # a file for each day, because rows are few
 HOUR: Final = 3600.0  # seconds
 _MOST_TASKS: Final = 64
 
@@ -21,7 +21,7 @@ _MOST_TASKS: Final = 64
 def _by_date(
     telemetry: Telemetry, make: "Callable[[str, date, pa.Table], pa.RecordBatch]", columns: str
 ) -> "DataFrame":
-    """What `make` gives for the name, the date and the rows of each table; those of a date in one task."""
+    """Apply `make` to the name, date and rows of each table, with the tables of a date in one task."""
     import pyarrow as pa
 
     from pipeline.jobs.sums import TABLES
@@ -43,7 +43,7 @@ def _by_date(
 
 
 def write(telemetry: Telemetry, path: str) -> dict[str, int]:
-    """Write all roll-ups of the period, which replace those of the same dates; gives the rows of each."""
+    """Write all roll-ups of the period over those of the same dates. Return the number of rows of each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -58,7 +58,7 @@ def write(telemetry: Telemetry, path: str) -> dict[str, int]:
         store.make_folder(folder)
         store.publish(f"{folder}/{_FILE}", sink.getvalue())
         for other, _ in list(store.files(folder)):
-            if other.endswith(".parquet") and other != _FILE:  # an earlier version gave them other names
+            if other.endswith(".parquet") and other != _FILE:  # file of an earlier version
                 store.delete(f"{folder}/{other}")
         return pa.record_batch([pa.array([name]), pa.array([rows.num_rows])], names=["name", "rows"])
 
@@ -69,7 +69,7 @@ def write(telemetry: Telemetry, path: str) -> dict[str, int]:
 
 
 class Rollups(NamedTuple):
-    """The roll-ups of a period, each computed once."""
+    """Roll-ups of a period, each computed once."""
 
     telemetry: Telemetry
     flows: "DataFrame"
@@ -79,7 +79,7 @@ class Rollups(NamedTuple):
 
     @classmethod
     def of(cls, telemetry: Telemetry) -> "Rollups":
-        """Those of the telemetry, kept in memory as far as they fit; few rows, so one partition for what follows."""
+        """Return the roll-ups of the telemetry, kept in memory as far as they fit. One partition: rows are few."""
         from pipeline.jobs.sums import TABLES
         from pipeline.telemetry.hourly import PACKED
 
@@ -92,8 +92,7 @@ class Rollups(NamedTuple):
         return cls(telemetry, *map(table, TABLES))
 
     def covered(self) -> dict[tuple[str, datetime], float]:
-        """Seconds of each hour, by router, of which there is telemetry: fewer than 3600 where a router was started or
-        stopped."""
+        """Return the seconds with telemetry by router and hour: under 3600 if a router was started or stopped."""
         from pyspark.sql import functions as f
 
         most = self.workers.groupBy("router", "hour").agg(f.max("interval_ms"))

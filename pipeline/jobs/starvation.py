@@ -1,4 +1,4 @@
-"""Consumers that withhold credit, and what got stuck at them."""
+"""Consumers that withhold credit, and the deliveries stuck at them."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,20 @@ from pipeline.jobs.rollup import Rollups
 
 @dataclass(frozen=True)
 class Starved:
-    """Links of one client to one address."""
+    """Links of one client to one address that withheld credit."""
 
     router: str
     client: str
     address: str
-    without_seconds: float  # time without credit, of all its links; what fits between two looks is not in it
-    share: float  # of the time that they were seen
-    undelivered: int  # the most that waited
+    without_seconds: float  # time without credit, summed over its links; gaps between two samples are not seen
+    share: float  # fraction of the time in which the links were attached
+    undelivered: int  # most deliveries that waited
     stuck: int
     capacity: int
 
 
 def starved(rollups: Rollups, most: int = 20, least: float = 1.0) -> list[Starved]:
-    """Who withheld credit longest, at least so many seconds."""
+    """Return the links that withheld credit longest, at least `least` seconds."""
     from pyspark.sql import functions as f
 
     rows = (

@@ -1,4 +1,4 @@
-"""What the hourly roll-ups are, and what they need of each table, summed by Arrow (telemetry/hourly.py)."""
+"""Definitions of the hourly roll-ups, and the sums they need of each table (telemetry/hourly.py)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -80,11 +80,11 @@ WORKERS: Final = Hourly(
 
 @dataclass(frozen=True)
 class RollUp:
-    """A table: sums by hour, router and these keys, with clients in the place of connections."""
+    """Roll-up table: sums by hour, router and keys, with clients in place of connections."""
 
     sums: Hourly
     keys: Mapping[str, str]
-    clients: Mapping[str, str] = field(default_factory=dict)  # columns of connections, and suffixes of their clients
+    clients: Mapping[str, str] = field(default_factory=dict)  # connection columns, with suffixes of clients' columns
 
     @property
     def columns(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class RollUp:
         return {"hour": TIME, "router": TEXT, **self.keys, **known, **sums}
 
     def of(self, sums: pa.Table, clients: pa.Table) -> pa.Table:
-        """The rows of sums in which one key may be several times."""
+        """Return the rows from sums in which a key may occur several times."""
         for column, suffix in self.clients.items():
             sums = with_clients(sums, clients, column, suffix)
         return self.sums.grouped(sums, self.columns)
@@ -106,9 +106,9 @@ TABLES: Final[Mapping[str, RollUp]] = {
         {"worker_in": INT, "worker_out": INT, "address": TEXT},
         {"connection_in": "_in", "connection_out": "_out"},
     ),
-    # Deliveries, octets, outcomes and credit by address, direction, client. link_ms: the time that its links were
-    # there. full_ms, full_deliveries: of intervals in which a link had no credit at some time, so that it got as much
-    # as it takes. rate_peak: deliveries a second of one link.
+    # Deliveries, octets, outcomes and credit by address, direction and client. link_ms: time for which its links were
+    # attached. full_ms, full_deliveries: intervals in which a link lacked credit at some time, so that it received as
+    # much as it takes. rate_peak: deliveries a second of one link.
     "links": RollUp(LINKS, {"address": TEXT, "dir": TEXT}, {"connection_id": ""}),
     # Settled deliveries by address and bucket of their time in the router.
     "settles": RollUp(SETTLES, {"address": TEXT, "bucket": INT}),

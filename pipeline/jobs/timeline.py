@@ -1,4 +1,4 @@
-"""What happened: the network, workers, changes of the configuration, refusals by the policy."""
+"""Timeline of events: network, workers, configuration changes, policy denials."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ _INTER_ROUTER: Final = "inter-router"
 
 @dataclass(frozen=True)
 class Happening:
-    """One event, or equal ones of an hour."""
+    """Event, or equal events of an hour."""
 
     when: datetime
     router: str
@@ -22,7 +22,7 @@ class Happening:
 
 
 def topology(rollups: Rollups, most: int = 200) -> list[Happening]:
-    """Connections between routers that came and went, workers that were lost, changes of the configuration."""
+    """Return inter-router connections opened and closed, workers lost, and configuration changes."""
     from pyspark.sql import functions as f
 
     between = f.col("kind").isin("connection open", "connection close") & (f.col("detail")["role"] == _INTER_ROUTER)
@@ -37,7 +37,7 @@ def topology(rollups: Rollups, most: int = 200) -> list[Happening]:
 
 
 def refusals(rollups: Rollups, most: int = 100) -> list[Happening]:
-    """Refusals by the policy, by hour, vhost, group and reason."""
+    """Return policy denials by hour, vhost, group and reason."""
     from pyspark.sql import functions as f
 
     rows = rollups.telemetry.table("event").where("kind = 'policy denial'")
@@ -60,7 +60,7 @@ def refusals(rollups: Rollups, most: int = 100) -> list[Happening]:
 
 
 def churn(rollups: Rollups) -> dict[str, tuple[int, int]]:
-    """By router: connections opened and closed."""
+    """Return connections opened and closed, by router."""
     rows = rollups.telemetry.table("event").where("kind in ('connection open', 'connection close')")
     found: dict[str, tuple[int, int]] = {}
     for router, kind, count in rows.groupBy("router", "kind").count().collect():

@@ -1,1 +1,1 @@
-"""The telemetry of routers, as frames of Spark."""
+"""Telemetry of routers as Spark frames."""

@@ -1,4 +1,4 @@
-"""Clients: what is the same of a connection when it comes again. By Arrow, as in hourly.py."""
+"""Clients: the attributes that a connection keeps when its client reconnects. Computed with Arrow, as in hourly.py."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,14 +13,14 @@ from router.telemetry.schema import LONG, TEXT
 TABLE: Final = "dim_connection"
 READS: Final = ("boot_id", "connection_id", "container", "user", "peer", "listener")
 CONNECTION: Final = ("router", "boot_id", "connection_id")
-#: What is known of a client, by its connection.
+#: Attributes of a client, by its connection.
 KNOWN: Final = ("client", "host", "listener")
 COLUMNS: Final[Mapping[str, str]] = {
     "router": TEXT, "boot_id": TEXT, "connection_id": LONG, **dict.fromkeys(KNOWN, TEXT)
 }  # fmt: skip
 _ANONYMOUS: Final = "anonymous"
-# Digits and hexadecimal numbers in a container id differ with each start of a client; one of 8 to 11 digits is a word
-# of its own, and has a decimal digit.
+# Digits and hexadecimal numbers in a container id differ with each start of a client. A hexadecimal number of 8 to 11
+# digits counts only as a word of its own that has a decimal digit.
 _VOLATILE: Final = re.compile(
     r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}"
     r"|(?<![0-9a-zA-Z])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,11}(?![0-9a-zA-Z])|[0-9]+"
@@ -28,17 +28,17 @@ _VOLATILE: Final = re.compile(
 
 
 def pattern(container: str | None) -> str:
-    """A container id with `*` for what differs when its client starts again."""
+    """Return a container id with `*` for the parts that differ with each start of its client."""
     return _VOLATILE.sub("*", container or "")
 
 
 def named(rows: pa.Table) -> pa.Table:
-    """Rows of the table that were read (`READS` and the router), as COLUMNS."""
+    """Convert rows read from the table (`READS` and the router) to COLUMNS."""
     containers = _texts(rows, "container")
     distinct = containers.unique()
     patterns = pa.array(map(pattern, distinct.to_pylist()), pa.string()).take(pc.index_in(containers, distinct))
     user = _texts(rows, "user")
-    # A user is said only where somebody logged in; null where there is none.
+    # The client's name includes the user only after a login; a null user counts as none.
     login = pc.fill_null(pc.not_equal(user, _ANONYMOUS), False)
     found = {name: _texts(rows, name) for name in ("router", "boot_id", "listener")}
     found["connection_id"] = rows.column("connection_id").combine_chunks()
@@ -48,19 +48,19 @@ def named(rows: pa.Table) -> pa.Table:
 
 
 def of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same of rows that Spark has read."""
+    """Convert rows that Spark has read to COLUMNS."""
     for batch in batches:
         yield from named(pa.Table.from_batches([batch])).to_batches()
 
 
 def distinct(rows: pa.Table) -> pa.Table:
-    """One row for each connection."""
+    """Return one row for each connection."""
     found = rows.group_by(list(CONNECTION), use_threads=False).aggregate([(name, "first") for name in KNOWN])
     return found.rename_columns([*CONNECTION, *KNOWN]) if rows.num_rows else rows
 
 
 def with_clients(rows: pa.Table, clients: pa.Table, column: str, suffix: str) -> pa.Table:
-    """Rows with the client of the connection in `column`: KNOWN, each with the suffix; null where it is not known."""
+    """Add the client of the connection in `column`: KNOWN, each with the suffix; null if unknown."""
     renamed = clients.rename_columns(["router", "boot_id", column, *(name + suffix for name in KNOWN)])
     return rows.join(renamed, ["router", "boot_id", column], join_type="left outer", use_threads=False)
 

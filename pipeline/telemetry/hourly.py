@@ -1,7 +1,7 @@
-"""Sums of an hour, which Arrow makes of the files of telemetry in the tasks of Spark.
+"""Hourly sums that Arrow computes from telemetry files in Spark's tasks.
 
-Spark only moves these sums, a few of a thousand rows: of its own it needs about ten times as long for each row. Nothing
-here imports Spark, so that a task starts soon.
+Spark only moves these sums, a few out of a thousand rows: Spark itself needs about ten times as long for each row.
+Nothing here imports Spark, so that a task starts soon.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     HISTOGRAM: pa.map_(pa.int32(), pa.int64()),
 }
 _STARTS: Final = "interval_start"
-#: Tables of Arrow as rows of Spark: the name of what they are, the date of their hours, their octets.
+#: Arrow tables as rows of Spark: name of the sums, date of their hours, serialized octets.
 PACKED: Final[Mapping[str, str]] = {"name": TEXT, "date": "date", "data": "binary"}
 
 
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Period(NamedTuple):
-    """Microseconds since the epoch; the end is not in it."""
+    """Period in microseconds since the epoch, without its end."""
 
     start: int
     end: int
@@ -47,24 +47,24 @@ class Period(NamedTuple):
 
 @dataclass(frozen=True)
 class Hourly:
-    """What is summed: rows of one table, to a row for each hour, router and value of the keys."""
+    """Definition of hourly sums: rows of one table, grouped by hour, router and keys."""
 
     table: str
     reads: tuple[str, ...]  # columns, beside the time
     keys: Mapping[str, str]  # and their types
     sums: tuple[str, ...]
-    peaks: Mapping[str, str] = field(default_factory=dict)  # whose largest values are kept
-    #: Makes the above of what was read, where they are no columns of the table.
+    peaks: Mapping[str, str] = field(default_factory=dict)  # columns whose largest values are kept
+    #: Computes keys, sums or peaks that are no columns of the table from the columns read.
     derive: Callable[[pa.Table], pa.Table] | None = None
 
     @property
     def columns(self) -> dict[str, str]:
-        """Of the result."""
+        """Columns of the result."""
         keys = {"hour": TIME, "router": TEXT, **self.keys}
         return {**keys, **dict.fromkeys(self.sums, LONG), **self.peaks}
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Sums of rows that were read."""
+        """Return the sums of rows that were read."""
         rows = rows.select([_STARTS, "router", *self.reads])
         starts = rows.column(_STARTS).cast(pa.int64())
         rows = rows.append_column("hour", pc.multiply(pc.divide(starts, _HOUR), _HOUR).cast(_TYPES[TIME]))
@@ -73,9 +73,12 @@ class Hourly:
         return self.grouped(rows, self.columns)
 
     def grouped(self, rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
-        """The sums and peaks of rows that are alike in all other columns; `columns` says which there are, and types."""
+        """Return the sums and peaks of rows that are equal in all other columns.
+
+        columns: names and types of the columns of the result.
+        """
         taken = {name: rows.column(name) for name in columns}
-        # Numbers are grouped several times as fast as texts.
+        # Arrow groups numbers several times as fast as texts.
         texts = {name: _encoded(taken[name]) for name, kind in columns.items() if kind == TEXT}
         taken.update((name, column.indices) for name, column in texts.items())
         wanted = [(name, "sum") for name in self.sums] + [(name, "max") for name in self.peaks]
@@ -90,21 +93,21 @@ class Hourly:
 
 
 def schema(columns: Mapping[str, str]) -> pa.Schema:
-    """Of columns of these types of Spark."""
+    """Return the Arrow schema of columns with these Spark types."""
     return pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
 
 
 def columns_read(wanted: Iterable[Hourly]) -> list[str]:
-    """Of their one table, beside the time and the router."""
+    """Return the columns that are read of the one table, beside the time and the router."""
     return list(dict.fromkeys(name for each in wanted for name in each.reads))
 
 
 def sums_of_files(
     wanted: Mapping[str, Hourly], parts: Iterable[Part], period: Period
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Sums of the rows of files of one table that begin in the period, by the names that they are wanted under.
+    """Yield sums of the rows that begin in the period, from files of one table, with their names in `wanted`.
 
-    Each file is read once for all of them. One key may come more than once. Raises FileError.
+    Each file is read once for all sums. A key may occur more than once. Raises FileError.
     """
     (table,) = {each.table for each in wanted.values()}
     names = columns_read(wanted.values())
@@ -122,7 +125,7 @@ def sums_of_files(
 
 
 def sums_of_rows(wanted: Mapping[str, Hourly], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-    """The same of rows that Spark has read: the time, the router, and what is read."""
+    """Yield sums of rows that Spark has read, with their names in `wanted`. Rows: time, router, columns read."""
     for batch in batches:
         yield from _sums(wanted, [pa.Table.from_batches([batch])])
 
@@ -134,7 +137,7 @@ def _sums(wanted: Mapping[str, Hourly], tables: list[pa.Table]) -> Iterator[tupl
 
 
 def packed(name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Rows with an `hour` as PACKED, one for each date."""
+    """Yield rows that have an `hour` as PACKED, one record batch for each date."""
     days = rows.column("hour").cast(pa.date32())
     for day in days.unique():
         octets = pa.array([serialized(rows.filter(pc.equal(days, day)))], pa.binary())
@@ -142,7 +145,7 @@ def packed(name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def serialized(rows: pa.Table) -> bytes:
-    """For `unpacked`."""
+    """Serialize rows for `unpacked`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows)
@@ -155,7 +158,10 @@ def unpacked(octets: bytes) -> pa.Table:
 
 
 def read(table: str, names: Sequence[str], part: Part) -> Iterator[pa.Table]:
-    """The rows of files: the time, these columns, `router`; texts are dictionaries. Raises FileError."""
+    """Yield the rows of files: the time, the columns `names`, and `router`.
+
+    Texts are dictionaries. Raises FileError.
+    """
     kinds = {name: TABLES[table][name] for name in (time_column(table), *names)}
     texts = [name for name, kind in kinds.items() if kind == TEXT]
     router = pa.array([part.router])
@@ -183,7 +189,7 @@ def _zeros(rows: int) -> pa.Array:
 
 
 def _column(batch: pa.RecordBatch, name: str | None, kind: str) -> pa.Array:
-    """As it is now; files of other versions may lack it: None."""
+    """Return a column in its present type; null values if a file of another version lacks it."""
     if name is None:
         return pa.nulls(batch.num_rows, pa.dictionary(pa.int32(), pa.string()) if kind == TEXT else _TYPES[kind])
     column = batch.column(name)
@@ -196,7 +202,7 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def within(rows: pa.Table, time: str, period: Period) -> pa.Table:
-    """The rows whose time is in the period."""
+    """Return the rows whose time is in the period."""
     starts = rows.column(time).cast(pa.int64())
     least, most = pc.min_max(starts).values()
     if not starts.null_count and least.is_valid and period.start <= least.as_py() and most.as_py() < period.end:
@@ -205,7 +211,7 @@ def within(rows: pa.Table, time: str, period: Period) -> pa.Table:
 
 
 def exploded(table: pa.Table, column: str, names: tuple[str, str]) -> pa.Table:
-    """A row for each entry of a map, with its key and value under these names; nothing for null and empty maps."""
+    """Return a row for each entry of a map, with its key and value in columns `names`; none for null and empty maps."""
     maps: Any = table.column(column).combine_chunks()
     offsets = maps.offsets
     first, last = (offsets[0].as_py(), offsets[-1].as_py()) if len(maps) else (0, 0)
@@ -218,7 +224,7 @@ def exploded(table: pa.Table, column: str, names: tuple[str, str]) -> pa.Table:
 
 
 def _repeated(sizes: pa.Array) -> pa.Array:
-    """0 so many times as the first one says, and so on."""
+    """Return each index i repeated sizes[i] times."""
     import numpy as np
 
     counts = sizes.to_numpy(zero_copy_only=False)

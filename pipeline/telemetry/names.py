@@ -1,4 +1,4 @@
-"""Names of columns that jobs sum up, or keep the largest value of."""
+"""Names of columns that jobs add up, or of which they keep the largest value."""
 
 from typing import Final
 

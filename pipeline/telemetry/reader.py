@@ -1,4 +1,4 @@
-"""The tables of telemetry in a folder, from a time to another."""
+"""Reader of the telemetry tables in a folder, for one period."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
     from pipeline.telemetry.hourly import Hourly, Part, Period
 
-# Files bear the hour in which their first row begins; one may hold what began up to this much earlier or later.
+# A file's folder is the hour of its first row. A file may have rows that begin up to this much earlier or later.
 _SLACK: Final = timedelta(hours=1)
-_FORMS: Final = {"parquet": "parquet", "json": "jsonl"}  # of files, by their suffixes
+_FORMS: Final = {"parquet": "parquet", "json": "jsonl"}  # formats of files, with their suffixes
 _HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TASKS_A_CORE: Final = 4  # so that all end at about the same time
-_FILE: Final = 1 << 16  # octets that take as long to read as a file to open
+_TASKS_A_CORE: Final = 4  # several, so that all cores end at about the same time
+_FILE: Final = 1 << 16  # octets that take as long to read as opening a file
 
 
 def utc(collected: datetime) -> datetime:
-    """A time that Spark has collected: it comes in the zone of this process, without saying so."""
+    """Convert a time that Spark has collected. It is in the local zone of this process, without zone information."""
     return collected.astimezone(UTC)
 
 
 class TelemetryError(PipelineError):
-    """A folder of telemetry cannot be read."""
+    """Raised if a folder of telemetry cannot be read."""
 
 
 def root_of(path: str) -> Path:
-    """The folder of the tables. Raises TelemetryError when there is none."""
+    """Return the folder of the tables. Raises TelemetryError if there is none."""
     root = Path(path) / f"v{VERSION}"
     if not (root / "fact_worker").is_dir():
         raise TelemetryError(
@@ -46,12 +46,12 @@ def root_of(path: str) -> Path:
 
 
 class Telemetry:
-    """The tables of all routers in a folder, of one period. Frames are made when they are asked for."""
+    """Tables of all routers in a folder, for one period. Frames are created on request."""
 
     def __init__(self, spark: "SparkSession", path: str, start: datetime, end: datetime) -> None:
-        """path: of the telemetry section. start, end: with a time zone; `end` is not in it.
+        """Open the telemetry. path: as in the telemetry section. start, end: with a time zone; the end is exclusive.
 
-        Raises TelemetryError when there is no telemetry.
+        Raises TelemetryError if there is no telemetry.
         """
         self.spark: Final = spark
         self.start: Final = start
@@ -64,9 +64,9 @@ class Telemetry:
         return (self.end - self.start).total_seconds()
 
     def table(self, name: str, earlier: bool = False) -> "DataFrame":
-        """The rows of a table that hold in the period, with their `router`. Dimensions: those known before its end.
+        """Return the rows of a table in the period, with their `router`. Dimensions: rows known before its end.
 
-        earlier: also rows from before it.
+        earlier: include rows from before the period.
         """
         earlier = earlier or name.startswith("dim_")
         frames = [frame for form in _FORMS if (frame := self._rows(name, form, earlier)) is not None]
@@ -75,7 +75,7 @@ class Telemetry:
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
     def _rows(self, name: str, form: str, earlier: bool = False) -> "DataFrame | None":
-        """Of a table's files of one form; None: there are none."""
+        """Return the rows of a table's files of one format. None: there are no such files."""
         from pyspark.sql import functions as f
 
         folder = self._root / name
@@ -84,7 +84,7 @@ class Telemetry:
             return None
         columns = TABLES[name]
         schema = ddl({**columns, "router": "string", "date": "date", "hour": "int"})
-        # In JSON the keys of a map are strings, and Spark reads them as nothing else.
+        # JSON has string keys only, and Spark reads them as nothing else.
         written = schema.replace("map<int,", "map<string,") if form == "json" else schema
         reader = self.spark.read.schema(written).option("pathGlobFilter", f"*.{suffix}")
         found = reader.format(form).load(str(folder))
@@ -92,7 +92,7 @@ class Telemetry:
         if casts and form == "json":
             found = found.withColumns(casts)
         time, start, end = f.col(time_column(name)), f.lit(self.start), f.lit(self.end)
-        # By folders first: to open files costs more than to read them.
+        # Folders are filtered first: opening files costs more than reading them.
         first, last = self._slack()
         date, hour = f.col("date"), f.col("hour")
         until = (date < f.lit(last.date())) | ((date == f.lit(last.date())) & (hour <= last.hour))
@@ -103,16 +103,16 @@ class Telemetry:
         return found.drop("date", "hour")
 
     def _slack(self) -> tuple[datetime, datetime]:
-        """The first and the last hour whose folders may have rows of the period."""
+        """Return the first and the last hour whose folders may have rows of the period."""
         return (self.start - _SLACK).astimezone(UTC), (self.end + _SLACK).astimezone(UTC)
 
     def _nothing(self, columns: Mapping[str, str]) -> "DataFrame":
         return self.spark.createDataFrame([], ddl(columns))
 
     def sums(self, wanted: "Mapping[str, Hourly]") -> "DataFrame":
-        """Sums of the tables by hour, of the files of each hour, by the names that they are wanted under.
+        """Return hourly sums of the tables, by their names in `wanted`.
 
-        Columns PACKED: the name, the date of the hours, a table of Arrow. One key may be in several of them.
+        Columns PACKED: name, date of the hours, Arrow table. A key may occur in several of them.
         """
         from pipeline.telemetry.hourly import PACKED, columns_read, packed, sums_of_files, sums_of_rows
 
@@ -144,7 +144,7 @@ class Telemetry:
 
     @cached_property
     def clients(self) -> "Table":
-        """The connections that were known before the end, as clients.COLUMNS."""
+        """Connections that were known before the end of the period, as clients.COLUMNS."""
         from pipeline.telemetry import clients
         from pipeline.telemetry.hourly import Period, read, within
 
@@ -174,7 +174,7 @@ class Telemetry:
         of_parts: "Callable[[str, list[Part]], Iterator[RecordBatch]]",
         columns: str,
     ) -> "DataFrame":
-        """What `of_parts` makes of the files of tables, in tasks that take about equally long."""
+        """Apply `of_parts` to the files of tables, in tasks of about equal length."""
         if not any(files.values()):
             return self.spark.createDataFrame([], columns)
         tasks = _tasks(files, _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism)
@@ -188,7 +188,7 @@ class Telemetry:
         return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(of_numbers, columns)
 
     def _files(self, table: str, first: datetime | None, last: datetime) -> "list[Files]":
-        """The Parquet files from one hour to another, by hour. None: from the first one that there is."""
+        """Return the Parquet files from one hour to another, by hour. first: None for the earliest that exists."""
         from pipeline.telemetry.hourly import Part
 
         found = []
@@ -197,7 +197,7 @@ class Telemetry:
             try:
                 began = datetime.fromisoformat(date).replace(hour=int(hour), tzinfo=UTC)
             except ValueError:
-                continue  # not of telemetry
+                continue  # not a telemetry folder
             if began <= last and (first is None or began > first - _HOUR):
                 files = sorted(each for each in path.glob("*.parquet") if each.name[0] not in "._")
                 weight = sum(each.stat().st_size + _FILE for each in files)
@@ -207,14 +207,14 @@ class Telemetry:
 
 
 class Files(NamedTuple):
-    """Those of one hour of a table."""
+    """Files of one table and hour."""
 
-    weight: int  # octets, and what it costs to open them
+    weight: int  # octets, plus the cost of opening the files
     part: "Part"
 
 
 def _tasks(files: "dict[str, list[Files]]", most: int) -> "list[dict[str, list[Part]]]":
-    """Parts of tables by task, about equal weights for each."""
+    """Divide parts of tables into tasks of about equal weight."""
     every = sorted(((each.weight, table, each.part) for table, of in files.items() for each in of), reverse=True)
     tasks: list[dict[str, list[Part]]] = [{} for _ in range(min(len(every), most))]
     loads = [(0, index) for index in range(len(tasks))]
@@ -226,5 +226,5 @@ def _tasks(files: "dict[str, list[Files]]", most: int) -> "list[dict[str, list[P
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Of a schema, for Spark."""
+    """Return a schema in Spark's DDL."""
     return ", ".join(f"{column} {kind}" for column, kind in columns.items())
