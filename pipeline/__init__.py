@@ -1,5 +1,5 @@
-"""The data pipeline: messages of addresses to tables of Spark and back.
+"""Data pipeline between AMQP addresses and Spark tables, in both directions.
 
-Optional: `pip install 'sluice-router[pipeline]'`. The router never imports it; it imports of the router what
-a client needs.
+Optional: `pip install 'sluice-router[pipeline]'`. The router never imports the pipeline. The pipeline imports the
+client modules of the router.
 """

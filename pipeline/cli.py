@@ -1,4 +1,4 @@
-"""`sluice pipeline VERB`: each verb is a module of pipeline/commands."""
+"""Command line `sluice pipeline VERB`. Each verb is a module of pipeline/commands."""
 
 import argparse
 import importlib
@@ -21,12 +21,12 @@ def load(verb: str) -> ModuleType:
 
 
 def main(words: Sequence[str], program: str) -> int:
-    """Run one verb; return the exit code: 0, 1 for what failed, 2 for a wrong command line."""
+    """Run one verb. Return the exit code: 0, 1 after a failure, 2 for a wrong command line."""
     parser = argparse.ArgumentParser(
         prog=program, description="The data pipeline: messages to tables of Spark, and back.", allow_abbrev=False
     )
     choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    # Of the others only the names are needed when one is asked for.
+    # A named verb needs only its own module. Importing the others would slow down the start.
     known = verbs()
     wanted = [words[0]] if words and words[0] in known else known
     for verb in wanted:

@@ -1,7 +1,7 @@
-"""The columns of the source: what a row says about a message, as types of Arrow and of Spark.
+"""Columns of the Spark source: fields of a landed message, with their Arrow and Spark types.
 
-A row is a landed message. Where it lies (lander, segment, ordinal …) comes from its segment; the rest is decoded from
-the octets of the message, and only the columns that are asked for.
+A row is a landed message. Its place (lander, segment, ordinal …) comes from the segment. All other columns are decoded
+from the octets of the message, and only if they are requested.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipeline import decode
 from pipeline.errors import OptionError
 
-#: Types as DDL of Spark says them, and Arrow's.
+#: Arrow types by Spark's DDL names.
 TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -22,7 +22,7 @@ TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
-#: Columns of a segment's file.
+#: Columns stored in a segment's file.
 LANDED: dict[str, str] = {
     "address": "string",
     "link": "string",
@@ -30,7 +30,7 @@ LANDED: dict[str, str] = {
     "arrived": "timestamp",
     "ordinal": "int",
 }
-#: What a segment's folder and name say.
+#: Columns from the folder and the name of a segment.
 PLACE: dict[str, str] = {"lander": "string", "segment": "bigint", "landed_time": "timestamp"}
 MESSAGE: dict[str, str] = {"message": "binary"}
 BODY: dict[str, str] = {"body": "binary", "body_kind": "string"}
@@ -60,12 +60,12 @@ HEADERS: dict[str, str] = {
 DECODED = {**BODY, **FIELDS, **HEADERS}
 ALL = {**MESSAGE, **LANDED, **PLACE, **DECODED}
 
-#: Octets of messages that are decoded at once: no column of them comes near Arrow's 2 GiB.
+#: Upper bound in octets for messages decoded at once. It keeps every column well below Arrow's limit of 2 GiB.
 MOST = 64 << 20
 
 
 def of_mode(mode: str, headers: bool) -> list[str]:
-    """Names of the columns of `decode=MODE`."""
+    """Return the names of the columns of `decode=MODE`."""
     columns = {
         "raw": {**MESSAGE, **LANDED, **PLACE},
         "body": {**LANDED, **PLACE, **BODY},
@@ -79,7 +79,7 @@ def ddl(names: Iterable[str]) -> str:
 
 
 def check(fields: Iterable[tuple[str, str]]) -> list[str]:
-    """Names of the columns of a schema that somebody has given, as (name, type in DDL). Raises OptionError."""
+    """Check a user's schema, given as (name, type in DDL), and return its column names. Raises OptionError."""
     names = []
     for name, kind in fields:
         if name not in ALL:
@@ -95,8 +95,10 @@ def schema(names: Iterable[str]) -> pa.Schema:
 
 
 def decoded(messages: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
-    """Columns of DECODED, by name, of messages (binary, no nulls). Raises OverflowError for a message that is too
-    large for a column."""
+    """Decode columns of DECODED from `messages` (binary, no nulls), by name.
+
+    Raises OverflowError if a message is too large for a column.
+    """
     if not names:
         return {}
     if messages.null_count:

@@ -1,7 +1,7 @@
-"""Small files become few large ones: segments that everybody has read, and the telemetry of hours that are over.
+"""Compaction: merge segments that all groups have read, and the telemetry files of past hours, into large files.
 
-Each step may be interrupted anywhere and is done again the next time: what a large file has is written in its name or
-its metadata, and deleted from the small ones after it is there.
+Every step may be interrupted anywhere and is repeated by the next run. A large file lists the small ones it contains,
+in its name or its metadata. The small ones are deleted after the large one has been published.
 """
 
 import json
@@ -13,16 +13,18 @@ from typing import Any
 from pipeline.segments import Landing, Log, Segment, check_metadata, consumed, now
 from pipeline.stores import Store, open_store
 
-MOST = 256 << 20  # octets of small files that become one
-MERGED = "merged-"  # prefix of files of telemetry
-MERGED_KEY = b"sluice.merged"  # in their metadata: names of what they were made of
+MOST = 256 << 20  # upper bound in octets of small files that are merged into one
+MERGED = "merged-"  # prefix of the names of merged telemetry files
+MERGED_KEY = b"sluice.merged"  # metadata key: names of the files that were merged
 HOUR = timedelta(hours=1)
 
 
 def archive(landing: Landing, into: str, retention: float, *, at: int | None = None) -> tuple[int, int]:
-    """Move what all groups have read, and what landed more than `retention` seconds ago, to another folder: one file
-    for an hour of a log, at INTO/LANDER/ADDRESS/date=…/hour=…/FIRST-LAST.parquet, with columns that say where its rows
-    were. Returns (segments, files)."""
+    """Move segments that all groups have read, and that landed over `retention` seconds ago, to another store.
+
+    One file holds one hour of a log, at INTO/LANDER/ADDRESS/date=…/hour=…/FIRST-LAST.parquet. Added columns tell each
+    row's lander, segment and landing time. Returns (segments, files).
+    """
     store = open_store(into)
     groups = landing.groups()
     before = (now() if at is None else at) - int(retention * 1000)
@@ -47,7 +49,7 @@ def _hour(segment: Segment) -> datetime:
 
 
 def _parts(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """Of one hour, and not too large, each."""
+    """Split segments into groups of one hour each and at most MOST octets, if a group has more than one."""
     for _, of_hour in groupby(segments, _hour):
         part: list[Segment] = []
         for segment in of_hour:
@@ -59,7 +61,7 @@ def _parts(segments: list[Segment]) -> Iterator[list[Segment]]:
 
 
 def _archived(store: Store, log: Log) -> int:
-    """The number before which everything is in the archive."""
+    """Return the end of the archived range: all segments with smaller numbers are in the archive."""
     end = 0
     for date in store.folders(log.key):
         for hour in store.folders(f"{log.key}/{date}"):
@@ -93,8 +95,10 @@ def _archive_part(landing: Landing, store: Store, part: list[Segment]) -> None:
 
 
 def merge_telemetry(url: str, *, at: datetime | None = None) -> tuple[int, int]:
-    """In TABLE/router=…/date=…/hour=… below a folder: the files of an hour that has been over for an hour become one.
-    Returns (files that are gone, files that were made)."""
+    """Merge the telemetry files of each hour that ended over an hour ago, in TABLE/router=…/date=…/hour=….
+
+    Returns (files removed, files made).
+    """
     store = open_store(url)
     last = (at or datetime.now(UTC)) - 2 * HOUR
     gone = made = 0
@@ -103,7 +107,7 @@ def merge_telemetry(url: str, *, at: datetime | None = None) -> tuple[int, int]:
         try:
             hour = datetime.fromisoformat(values["date"]).replace(hour=int(values["hour"]), tzinfo=UTC)
         except (KeyError, ValueError):
-            continue  # not of telemetry
+            continue  # not a telemetry folder
         if hour <= last:
             merged, files = _merge(store, folder)
             gone += merged
@@ -112,7 +116,7 @@ def merge_telemetry(url: str, *, at: datetime | None = None) -> tuple[int, int]:
 
 
 def _hours(store: Store, folder: str) -> Iterator[str]:
-    """Folders hour=…, however deep."""
+    """Yield the paths of the hour=… folders at any depth."""
     for name in store.folders(folder):
         path = f"{folder}/{name}" if folder else name
         if name.startswith("hour="):
@@ -132,7 +136,7 @@ def _merge(store: Store, folder: str) -> tuple[int, int]:
             continue
         with store.open(f"{folder}/{name}") as source:
             of = json.loads((pq.read_metadata(source).metadata or {}).get(MERGED_KEY, b"[]"))
-        for each in set(of) & set(sizes):  # it was interrupted before these were deleted
+        for each in set(of) & set(sizes):  # an interrupted run published the merged file and did not delete these
             store.delete(f"{folder}/{each}")
             del sizes[each]
             gone += 1
@@ -140,7 +144,7 @@ def _merge(store: Store, folder: str) -> tuple[int, int]:
     octets = 0
     for name in sorted(sizes):
         if octets + sizes[name] > MOST:
-            break  # the rest the next time
+            break  # left for the next run
         names.append(name)
         octets += sizes[name]
     if len(names) < 2:

@@ -1,6 +1,6 @@
-"""Sessions of Spark for the verbs of `sluice pipeline` and the tests: made for one machine, unless a master is named.
+"""Spark sessions for the verbs of `sluice pipeline` and the tests: for this machine, unless a master is named.
 
-A program that has a session of its own needs nothing of this.
+A program with a Spark session of its own needs nothing from this module.
 """
 
 import os
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MEMORY = "1g"
-LEAST_MEMORY = 512 << 20  # octets; Spark refuses less than about 450 MiB
-#: A task that fails is run again: `local[N]` alone fails the query with it.
+LEAST_MEMORY = 512 << 20  # octets; Spark refuses a heap of less than about 450 MiB
+#: `local[N]` alone fails a query at the first failed task. This one allows four attempts.
 LOCAL = "local[*,4]"
 LOOPBACK = "127.0.0.1"
-#: The module by which Spark finds the data source, where the package is installed.
+#: Module by which Spark finds the data source if the package is installed.
 FOUND = "pyspark_amqp"
-# What Java says of a write when a disk, a quota or a limit of the process leaves no room.
+# Java's messages for a write that a full disk, a quota or a process limit stopped.
 FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def check_memory(memory: str) -> str:
-    """A size of a Java heap as Spark writes it. Raises OptionError."""
+    """Return the size of a Java heap in Spark's notation. Raises OptionError."""
     match = re.fullmatch(r"(\d+)([kmg])", memory.lower())
     if match is None or int(match[1]) * SIZES[match[2]] < LEAST_MEMORY:
         raise OptionError(f"memory {memory!r}: expected 512m or more, for example 2g")
@@ -40,11 +40,14 @@ def check_memory(memory: str) -> str:
 def session(
     name: str, *, master: str | None = None, memory: str = MEMORY, conf: Mapping[str, str] | None = None
 ) -> "SparkSession":
-    """A session with the data source "amqp". master: None for this machine. Raises MissingError, OptionError."""
+    """Return a Spark session with the data source "amqp". master: None for this machine.
+
+    Raises MissingError, OptionError.
+    """
     require("pyspark", "pandas", "pyarrow")
     java()
     check_memory(memory)
-    # Workers are to be the same Python; Spark would take the first `python3` of the PATH.
+    # Spark would otherwise start its workers with the first `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {
@@ -65,7 +68,8 @@ def session(
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    # Else Spark has it already, and would warn. It looks in folders, and so misses an editable installation.
+    # Spark registers the source by itself if it finds the module, and warns about a second registration. It searches
+    # folders only, and so misses an editable installation.
     if all(module.name != FOUND for module in pkgutil.iter_modules()):
         from pipeline.source import Amqp
 
@@ -75,7 +79,7 @@ def session(
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """What fails in Spark raises PipelineError."""
+    """Convert Spark exceptions to PipelineError."""
     from pyspark.errors import PySparkException
 
     try:
@@ -85,7 +89,7 @@ def failures() -> Iterator[None]:
 
 
 def last_line(error: Exception) -> str:
-    """Of a failure in Spark what our own code said, or what a full disk means, or else its first line."""
+    """Return the text for a Spark failure: the pipeline's own error, the meaning of a full disk, or the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("pipeline.errors.")]
     if ours:

@@ -1,33 +1,33 @@
-"""What the pipeline raises for its user: each text is one line that says what is wrong and what to do."""
+"""Exceptions for users of the pipeline. Each text is one line that names the fault and the remedy."""
 
 
 class PipelineError(Exception):
-    """Base of all. `sluice pipeline` prints it as it is, and ends with 1."""
+    """Base class of all pipeline errors. `sluice pipeline` prints the text and exits with status 1."""
 
 
 class MissingError(PipelineError):
-    """Something that has to be installed, or to exist, is not there."""
+    """Raised if a prerequisite is not installed or does not exist."""
 
 
 class LandingError(PipelineError):
-    """A landing folder, or what lies in it, cannot be used."""
+    """Raised if a landing folder or its content cannot be used."""
 
 
 class LockedError(LandingError):
-    """Another lander has this id."""
+    """Raised if another lander with the same id is running."""
 
 
 class OptionError(PipelineError):
-    """An option of the source or sink, or the schema that it is used with."""
+    """Raised for a wrong option of the source or sink, or for a wrong schema."""
 
 
 class DataLossError(LandingError):
-    """Segments that should be there are gone."""
+    """Raised if expected segments are missing."""
 
 
 class PublishError(PipelineError):
-    """Messages could not be sent, or were not accepted."""
+    """Raised if messages could not be sent or were not accepted."""
 
 
 class FileError(PipelineError):
-    """A file of telemetry cannot be read."""
+    """Raised if a telemetry file cannot be read."""

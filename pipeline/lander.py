@@ -1,11 +1,12 @@
-"""The lander: takes messages of addresses, lands them as segments, and accepts them then.
+"""Lander: consumes messages of addresses, writes them to segments, and then accepts them.
 
-One receiver an address, each on a session of its own. Its task takes what has come when it is due, a thread encodes it,
-writes it and waits for the disk, and one disposition settles it; meanwhile the next deliveries come. So a crash at any
-instruction loses nothing: what was not accepted goes back to its senders. What had been written by then comes again.
+There is one receiver for each address, on its own session. Its task takes the received deliveries when a batch is due.
+A thread encodes the batch, writes it and waits for the disk; then one disposition settles it. Further deliveries
+arrive meanwhile. A crash at any instruction therefore loses nothing: deliveries that were not accepted return to their
+senders. Deliveries written but not yet accepted are landed twice.
 
-    due: rows or octets enough, the oldest is older than the interval, a burst has ended, all credit is used, the lander
-        ends
+    due: enough rows or octets, the oldest delivery exceeds the interval, a burst has ended, all credit is used, or the
+        lander ends
     credit: a window that follows the rate and the size of messages; none while too much is staged, or writing fails
 """
 
@@ -36,23 +37,23 @@ from router.client import (
 )
 from router.client.bulk import WINDOW, BulkState
 
-QUIET = 0.05  # of the interval: a burst that has ended by then is landed, its senders wait for outcomes
-BURST = 100  # deliveries
-REFRESH = 1.0  # seconds between looks at what readers have read
-RENEW = 15.0  # … between renewals of the lock
-BELOW_HIGH = 0.9  # of `stage_high`: credit is granted again below it
-IN_HAND = 4  # times `land_octets`: the most that is to be in memory, about
-FIRST_WINDOW = 1000  # deliveries, before the size of messages is known
-TROUBLE = Backoff(first=0.5, most=15.0)  # between attempts after a failure to write
-REFUSED = Backoff(first=1.0, most=30.0)  # … to attach to an address that was refused
+QUIET = 0.05  # fraction of the interval; a burst before such a pause is landed early: its senders wait for outcomes
+BURST = 100  # deliveries; fewer do not count as a burst
+REFRESH = 1.0  # seconds between checks of the readers' progress
+RENEW = 15.0  # seconds between renewals of the lock
+BELOW_HIGH = 0.9  # fraction of `stage_high` below which credit is granted again
+IN_HAND = 4  # upper bound of octets in memory, about, in multiples of `land_octets`
+FIRST_WINDOW = 1000  # deliveries; credit before the size of messages is known
+TROUBLE = Backoff(first=0.5, most=15.0)  # delays between attempts after a failed write
+REFUSED = Backoff(first=1.0, most=30.0)  # delays between attempts to attach to an address that refused the link
 RECONNECT = Backoff(first=0.2, most=5.0)
-GATHER = 0.002  # between reads of little
-CONNECT_PATIENCE = 20.0  # seconds until the first connection
+GATHER = 0.002  # seconds; gathers small amounts of input into one read
+CONNECT_PATIENCE = 20.0  # seconds to wait for the first connection
 
 
 @dataclass(frozen=True)
 class LanderOptions:
-    """client: options of `aconnect`. stage_high 0: no bound."""
+    """Options of a lander. client: options of `aconnect`. stage_high 0: no bound."""
 
     url: str
     addresses: tuple[str, ...]
@@ -68,19 +69,19 @@ class LanderOptions:
 
 @dataclass
 class Counts:
-    """Of one address, since the lander began."""
+    """Counters of one address since the start of the lander."""
 
     deliveries: int = 0  # landed and accepted
     octets: int = 0
     segments: int = 0
     released: int = 0
-    lost: int = 0  # came by a link that was lost: back with their senders; landed all the same, if it was too late
-    staged: int = 0  # octets of segments that are not read
-    oldest: int | None = None  # ms: when the oldest of them landed
+    lost: int = 0  # arrived on a link that was lost: return to their senders, but are landed if writing had begun
+    staged: int = 0  # octets of segments that no group has read
+    oldest: int | None = None  # landing time of the oldest of these segments, in ms
 
 
 class AddressLander:
-    """One address. Owner: its task, `run`."""
+    """Receiver of one address. Owner: its task, `run`."""
 
     def __init__(self, lander: "Lander", address: str, writer: SegmentWriter) -> None:
         self.lander = lander
@@ -90,13 +91,13 @@ class AddressLander:
         self.counts = Counts()
         self.window = min(FIRST_WINDOW, self.options.land_rows)
         self.state: BulkState | None = None
-        self.since: float | None = None  # when the oldest delivery that nobody took came
-        self.quiet_rows = 0  # deliveries that were here …
-        self.quiet_since = 0.0  # … and since when
-        self.writing = 0  # deliveries that are being written
+        self.since: float | None = None  # arrival (monotonic) of the oldest delivery not yet taken
+        self.quiet_rows = 0  # deliveries present at the last check, and
+        self.quiet_since = 0.0  # the time of the last change of their number (monotonic)
+        self.writing = 0  # deliveries in the batch that is being written
         self.writing_octets = 0
         self.attached_before = False
-        self.trouble: OSError | None = None  # writing fails: no credit
+        self.trouble: OSError | None = None  # last write error; no credit while it is set
         self.failures = 0
 
     @property
@@ -106,12 +107,15 @@ class AddressLander:
 
     @property
     def too_much(self) -> bool:
-        """Is in memory, whatever the size of the messages for which there is credit."""
+        """True if the bound on memory is reached, whatever the size of the messages that credit is open for."""
         return self.in_hand >= self.options.land_octets * IN_HAND
 
     async def run(self) -> None:
-        """Until the lander ends. Raises PipelineError for an address that is refused from the beginning, LandingError,
-        and ClientError for a connection that is not opened again."""
+        """Receive and land until the lander ends.
+
+        Raises PipelineError for an address that is refused from the beginning, LandingError, and ClientError for a
+        connection that is not reopened.
+        """
         refusals = 0
         session = self.lander.connection.session(WINDOW).state
         while not self.lander.ending:
@@ -149,7 +153,7 @@ class AddressLander:
                 return
 
     async def _wait(self, state: BulkState) -> bool:
-        """Whether it is due to take what has come. False: look at the credit."""
+        """Wait until a batch is due or credit may have changed. Return True if a batch is due."""
         timeout = self._time_left(state)
         seen = self.lander.changes, state.attached
 
@@ -165,7 +169,7 @@ class AddressLander:
                 return "due"
             if self.since is None:
                 self.since = time.monotonic()
-            return "credit" if state.rows != self.quiet_rows else ""  # with another time to wait for
+            return "credit" if state.rows != self.quiet_rows else ""  # deadline of the burst has moved
 
         try:
             return await self.lander.connection.wait(look, timeout) == "due"
@@ -173,7 +177,7 @@ class AddressLander:
             return True
 
     def _time_left(self, state: BulkState) -> float | None:
-        """Seconds until what is here is due, whether or not more comes."""
+        """Return the seconds until the present deliveries are due, whether or not more arrive."""
         if self.since is None or not state.rows:
             return None
         at = time.monotonic()
@@ -228,9 +232,12 @@ class AddressLander:
             self.counts.lost += batch.rows
 
     async def _written(self, state: BulkState, batch: Any) -> Segment:
-        """By a thread; too much that comes meanwhile takes the credit back. Raises OSError, LandingError."""
+        """Write a batch in a thread.
+
+        Withdraw the credit if too much arrives meanwhile. Raises OSError, LandingError.
+        """
         connection = self.lander.connection
-        # What was begun is ended: whoever cancels waits for the disk.
+        # A write that has begun is completed: cancelling waits for the disk.
         task = asyncio.get_running_loop().run_in_executor(self.lander.threads, self.writer.write, batch)
         task.add_done_callback(lambda _: connection.progress())
         while not task.done():
@@ -239,14 +246,16 @@ class AddressLander:
         return task.result()
 
     def _fit_window(self, batch: Any, used_up: bool) -> None:
-        """What comes while one batch is collected and another one written; more when that was too little. As far as
-        memory goes."""
+        """Adapt the window to cover one batch being collected and one being written, as far as memory allows.
+
+        If all credit was used up, the window doubles.
+        """
         most = self.options.land_octets * IN_HAND // max(batch.octets // batch.rows, 1)
         wanted = self.window * 2 if used_up else 2 * batch.rows
         self.window = max(min(max(wanted, 2 * self.options.land_rows), most), 1)
 
     def grant(self, state: BulkState) -> None:
-        """Credit for what may come now."""
+        """Grant, keep or withdraw credit for the present state."""
         if not state.attached:
             return
         credit = state.credit
@@ -260,7 +269,7 @@ class AddressLander:
 
 
 class Lander:
-    """One process. `run` returns when it was told to end."""
+    """Process that lands several addresses. `run` returns after `end`."""
 
     def __init__(self, options: LanderOptions, say: Callable[[str], None] | None = None) -> None:
         if not LANDER.fullmatch(options.lander):
@@ -276,15 +285,15 @@ class Lander:
         self.links: list[AddressLander] = []
         self.ending = False
         self.held = False  # too much is staged: no credit
-        self.holds = 0  # times that it began to be
-        self.changes = 0  # of what credit depends on beside deliveries
+        self.holds = 0  # number of times that `held` became True
+        self.changes = 0  # version of everything but deliveries that credit depends on
         self._ended = asyncio.Event()
         self._lock: Lock | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None] | None = None) -> None:
-        """Raises PipelineError, ClientError, OSError."""
+        """Run the lander until `end`. Raises PipelineError, ClientError, OSError."""
         try:
             self._open()
             self.connection = await self._connect()
@@ -299,7 +308,7 @@ class Lander:
                 try:
                     self._lock.release()
                 except OSError as error:
-                    self.say(f"{self.options.path}: {error}")  # it ends by itself
+                    self.say(f"{self.options.path}: {error}")  # the lock ends by itself
 
     def _open(self) -> None:
         options = self.options
@@ -323,7 +332,7 @@ class Lander:
     async def _connect(self) -> AsyncConnection:
         options = dict(self.options.client)
         options.setdefault("container", f"sluice-lander-{self.options.lander}")
-        # The first time it has to be there: a wrong URL is to be seen at once.
+        # No retry for the first connection: a wrong URL must be reported at once.
         try:
             connection = await aconnect(self.options.url, timeout=CONNECT_PATIENCE, **options)
         except ValueError as error:
@@ -348,7 +357,7 @@ class Lander:
             await asyncio.gather(*tasks, *helpers, return_exceptions=True)
 
     async def _first_error(self, tasks: set[asyncio.Task[None]], helpers: set[asyncio.Task[None]]) -> None:
-        """Until all of `tasks` have ended, or one of them all has failed: that is raised."""
+        """Wait until all of `tasks` have ended. Raise the first error of any task or helper."""
         waiting = tasks | helpers
         while tasks & waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -356,13 +365,13 @@ class Lander:
                 task.result()
 
     def end(self) -> None:
-        """Take no more, land and settle what is here, then end."""
+        """Stop receiving, land and settle the deliveries at hand, then end."""
         self.ending = True
         self._ended.set()
         self.changed()
 
     def end_by_signals(self) -> None:
-        """SIGTERM and SIGINT end it; a second one at once."""
+        """End on the first SIGTERM or SIGINT. A second signal of the same kind takes effect at once."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -373,25 +382,25 @@ class Lander:
         self.end()
 
     async def pause(self, seconds: float) -> None:
-        """Not longer than until it ends."""
+        """Wait for `seconds`, or until the lander ends."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
 
     # -- what its links need -------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Credit is to be looked at again."""
+        """Make all links recompute their credit."""
         self.changes += 1
         if hasattr(self, "connection"):
             self.connection.progress()
 
     @property
     def staged(self) -> int:
-        """Octets that are landed and not read, and those in memory."""
+        """Octets landed and not read, plus octets in memory."""
         return sum(link.counts.staged + link.in_hand for link in self.links)
 
     def _look(self) -> None:
-        """What readers have read. Raises OSError, LandingError."""
+        """Read the progress of the readers. Raises OSError, LandingError."""
         for link in self.links:
             link.counts.staged = link.writer.staged()
             link.counts.oldest = link.writer.oldest()
@@ -408,7 +417,7 @@ class Lander:
                     await loop.run_in_executor(self.looks, self._lock.renew)
                     renewed = time.monotonic()
             except OSError as error:
-                self.say(f"{self.options.path}: {error}")  # what was read before holds
+                self.say(f"{self.options.path}: {error}")  # the figures of the last check remain
 
     def hold(self) -> None:
         high = self.options.stage_high
@@ -432,7 +441,7 @@ class Lander:
 
 
 def warm_up() -> None:
-    """The first Parquet file of a process takes a quarter of a second."""
+    """Write a Parquet file to memory: the first one of a process takes a quarter of a second."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

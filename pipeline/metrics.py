@@ -1,4 +1,4 @@
-"""What a lander says about itself: lines for people, and /metrics."""
+"""Status of a lander: text lines for operators, and /metrics for Prometheus."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +22,12 @@ COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (
 
 
 def lag(link: AddressLander) -> float:
-    """Seconds since the oldest segment landed that is not read."""
+    """Return the age in seconds of the oldest segment that is not read."""
     return max(now() - link.counts.oldest, 0) / 1000 if link.counts.oldest is not None else 0.0
 
 
 class LanderCollector(Collector):
-    """For prometheus_client, from a thread of its own: it only reads numbers."""
+    """Collector for prometheus_client. It is called from another thread and only reads numbers."""
 
     def __init__(self, lander: Lander) -> None:
         self.lander = lander
@@ -62,7 +62,7 @@ class LanderCollector(Collector):
 
 
 def serve(lander: Lander, host: str, port: int) -> tuple[str, int]:
-    """Pages for Prometheus, from threads that end with the process. Raises OSError. Returns host and port."""
+    """Serve metrics for Prometheus from daemon threads. Return host and port. Raises OSError."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LanderCollector(lander))
     server: Any = start_http_server(port, host, registry)[0]
@@ -70,7 +70,7 @@ def serve(lander: Lander, host: str, port: int) -> tuple[str, int]:
 
 
 class StatusLine:
-    """What has happened since the last one."""
+    """Status line with the progress since the previous line."""
 
     def __init__(self, lander: Lander) -> None:
         self.lander = lander

@@ -1,4 +1,4 @@
-"""What the pipeline needs beside the router: the extra, and Java for Spark."""
+"""Prerequisites of the pipeline beyond the router: the Python extra, and Java for Spark."""
 
 import importlib.util
 import os
@@ -15,14 +15,14 @@ JAVA_PATIENCE = 20.0  # seconds
 
 
 def require(*modules: str) -> None:
-    """Raises MissingError unless these modules of the extra are installed."""
+    """Raise MissingError unless these modules of the extra are installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"{', '.join(missing)} not installed: pip install 'sluice-router[pipeline]'")
 
 
 def java() -> str:
-    """The path of a Java that Spark takes. Raises MissingError."""
+    """Return the path of a Java that Spark supports. Raises MissingError."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = str(Path(home, "bin", "java"))
@@ -42,7 +42,7 @@ def java() -> str:
 
 
 def java_version(path: str) -> int:
-    """The major version of a Java. Raises MissingError when it does not run."""
+    """Return the major version of a Java. Raises MissingError if that Java does not run."""
     try:
         ran = subprocess.run(
             [path, "-version"],

@@ -1,4 +1,4 @@
-"""Options as Spark hands them over: texts by name, in any case. Each error names its option."""
+"""Options of the data source, as Spark passes them: texts by case-insensitive name. Each error names its option."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SOURCE = (
 
 
 class Options:
-    """Reads and checks them."""
+    """Reader and checker of the options of one source or sink."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -35,7 +35,7 @@ class Options:
                 raise OptionError(f"option {name!r}: there is no such option{hint}")
 
     def get(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        """The value of an option. Raises OptionError, with its name, for a ValueError of `parse`."""
+        """Return the value of an option. A ValueError of `parse` becomes an OptionError with the option's name."""
         text = self._given.get(name.lower())
         if text is None:
             return default
@@ -48,7 +48,7 @@ class Options:
         return [name for name in names if name.lower() in self._given]
 
     def one_of(self, *names: str) -> None:
-        """Raises OptionError when two of these are given."""
+        """Raise OptionError if more than one of these options is given."""
         found = self.given(*names)
         if len(found) > 1:
             raise OptionError(f"options {' and '.join(found)}: only one of them can be given")
@@ -131,7 +131,7 @@ def offsets(value: str) -> str | Offsets:
 
 
 def check_offsets(found: Mapping[str, Any]) -> Offsets:
-    """Offsets of this source, in the order of their logs. Raises ValueError, LandingError."""
+    """Return the offsets of this source, sorted by log. Raises ValueError, LandingError."""
     for log, at in found.items():
         log_of(log)
         if not isinstance(at, int) or isinstance(at, bool) or at < 0:
@@ -141,7 +141,7 @@ def check_offsets(found: Mapping[str, Any]) -> Offsets:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Of a reader."""
+    """Options of a reader."""
 
     path: str
     subscribe: tuple[str, ...]
@@ -151,14 +151,14 @@ class SourceOptions:
     starting_time: int | None  # ms since 1970
     most_rows: int
     most_octets: int
-    partitions: int | None  # as many as are worth their while
+    partitions: int | None  # None: chosen from the amount of data
     fail_on_loss: bool
     group: str
     decode: str
     headers: bool
     delete: bool
     retention: float  # seconds
-    patience: float  # … with a hole
+    patience: float  # seconds to wait at a hole
 
     def wants(self, address: str) -> bool:
         if self.subscribe:
@@ -167,7 +167,7 @@ class SourceOptions:
 
 
 def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> SourceOptions:
-    """Raises OptionError. stream: None where it is not known yet."""
+    """Parse the options of a reader. stream: None if not known yet. Raises OptionError."""
     options = Options(given, SOURCE)
     path = options.get("path", text, "")
     if not path:

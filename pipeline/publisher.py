@@ -1,11 +1,11 @@
-"""Sends encoded messages, many in flight, until each is settled: also across a router that goes and comes back.
+"""Publisher: sends encoded messages, many in flight, until each is settled, and reconnects when the router returns.
 
     with Publisher(options) as publisher:
-        publisher.send(messages)        gives back when they are queued, and there is room for more
-        publisher.finish()              … when all are settled
+        publisher.send(messages)        returns when they are queued and there is room for more
+        publisher.finish()              returns when all are settled
 
-A wait without any progress ends with PublishError. What was in flight when a connection was lost is sent again: its
-receiver may see it twice, with the same message-id.
+A wait without any progress ends with PublishError. Messages in flight on a lost connection are sent again: their
+receiver may see them twice, with the same message-id.
 """
 
 import time
@@ -23,9 +23,9 @@ from router.client.blocking import SyncConnection, connect
 from router.client.bulk import BulkSenderState
 from router.client.errors import ClientError, LinkDetachedError
 
-#: Seconds between attempts to connect, and to send again what was released.
+#: Seconds between attempts to connect, and before released messages are sent again.
 PAUSE: Final = 0.2
-#: Conditions with which a router says that it will not take us, now or later.
+#: Conditions of a permanent refusal. Trying again would be useless.
 REFUSED: Final = frozenset(
     {"amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented", "amqp:invalid-field"}
 )
@@ -33,20 +33,23 @@ REFUSED: Final = frozenset(
 
 @dataclass(frozen=True)
 class PublisherOptions:
-    """address: None where messages say theirs (`to`). on_reject: fail, drop or deadletter."""
+    """Options of a publisher. address:
+
+    None if each message names its own (`to`). on_reject: fail, drop or deadletter.
+    """
 
     url: str
     address: str | None
     settled: bool = False
-    most: int = 10_000  # in flight
+    most: int = 10_000  # upper bound of messages in flight
     timeout: float = 60.0  # seconds without any progress
     on_reject: str = "fail"
     dead_letters: str | None = None
-    client: tuple[tuple[str, Any], ...] = ()  # of router.client.core.Options
+    client: tuple[tuple[str, Any], ...] = ()  # keyword arguments for router.client.core.Options
 
 
 class Outlet:
-    """Messages for one target that are not settled. Outlives the connections."""
+    """Unsettled messages for one target. An outlet survives reconnects."""
 
     def __init__(self, address: str | None) -> None:
         self.address = address
@@ -65,7 +68,7 @@ class Outlet:
             self.link.give(messages)
 
     def lift(self) -> None:
-        """By a new link: what was in flight before goes first."""
+        """Give the messages to a new link, those in flight before the reconnect first."""
         assert self.link is not None
         self.link.lifted = True
         for each in self.messages:
@@ -73,7 +76,7 @@ class Outlet:
 
 
 class Flight(BulkSenderState):
-    """A link of an outlet. It tells the publisher what was not accepted; that is all that is looked at."""
+    """Sender link of an outlet. It reports outcomes other than accepted to the publisher."""
 
     def __init__(self, session: Any, publisher: "Publisher", outlet: Outlet, settled: bool) -> None:
         super().__init__(
@@ -85,16 +88,16 @@ class Flight(BulkSenderState):
         )
         self.publisher = publisher
         self.outlet = outlet
-        self.lifted = False  # it has what had waited for it
-        self.counted = 0  # of those that it has accepted
+        self.lifted = False  # the waiting messages have been given to this link
+        self.counted = 0  # accepted messages that `count` has reported
 
     def ready(self) -> bool:
-        """Raises LinkError when the router has refused the link."""
+        """Return True if the link is attached. Raises LinkError if the router refused it."""
         self.check()
         return self.attached
 
     def count(self) -> int:
-        """Messages that were accepted since the last time."""
+        """Return the number of messages accepted since the previous call."""
         new = self.accepted - self.counted
         self.counted += new
         return new
@@ -104,7 +107,7 @@ class Flight(BulkSenderState):
 
 
 class Publisher:
-    """One connection at a time."""
+    """Sender of messages to one address, over one connection at a time."""
 
     def __init__(self, options: PublisherOptions) -> None:
         self.options = options
@@ -113,13 +116,13 @@ class Publisher:
         self.resent = 0
         self._main = Outlet(options.address)
         self._dead = Outlet(options.dead_letters)
-        self._released: deque[bytes] = deque()  # to be sent again at _again_at
+        self._released: deque[bytes] = deque()  # to be sent again at `_again_at` (monotonic)
         self._again_at = 0.0
-        self._connection: SyncConnection | None = None
-        self._moved = time.monotonic()  # when something was settled, or credit came
+        self._connection: Connection | None = None
+        self._moved = time.monotonic()  # time of the last progress (monotonic): a message was accepted or rejected
         self._events = 0
         self._failure: str = ""
-        self._why = ""  # the last connection was lost
+        self._why = ""  # reason for the last lost connection or the last release
 
     def __enter__(self) -> Self:
         return self
@@ -135,25 +138,25 @@ class Publisher:
     def left(self) -> int:
         return self._main.left + self._dead.left + len(self._released)
 
-    def send(self, messages: MessageBatch) -> None:
-        """Raises PublishError."""
+    def send(self, messages: Messages) -> None:
+        """Queue messages; wait while too many are left. Raises PublishError."""
         self._main.add(messages)
         if self.left >= self.options.most:
             self._run(self.options.most // 2)
 
     def finish(self) -> None:
-        """Raises PublishError."""
+        """Wait until all messages are settled. Raises PublishError."""
         self._run(0)
 
-    # -- what becomes of messages --------------------------------------------------------------------------------------
+    # -- outcomes of messages ------------------------------------------------------------------------------------------
 
     def not_accepted(self, outlet: Outlet, octets: bytes, how: outcome.Outcome | None) -> None:
-        """What the router says of a message."""
+        """Handle an outcome other than accepted."""
         self._events += 1
         if isinstance(how, outcome.Rejected):
             self._moved = time.monotonic()
             self._reject(outlet, octets, how)
-        else:  # released or modified: nobody has it, so later
+        else:  # released or modified: no receiver has the message, so send it again later
             self.resent += 1
             self._why = f"released by {outlet.address or 'the receivers'}"
             if outlet is self._dead:
@@ -175,7 +178,7 @@ class Publisher:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _run(self, low: int) -> None:
-        """Until at most so many are left."""
+        """Run until at most `low` messages are left."""
         self._moved = time.monotonic()
         while self.left > low:
             try:
@@ -195,7 +198,7 @@ class Publisher:
         return max(self._moved + self.options.timeout - time.monotonic(), 0.001)
 
     def _step(self) -> None:
-        """Send what there is credit for, and wait for something to happen."""
+        """Send as far as credit allows, and wait for an event."""
         connection = self._connected()
         if self._released and time.monotonic() >= self._again_at:
             self._main.add(MessageBatch.of(self._released))
@@ -211,13 +214,13 @@ class Publisher:
             if timeout != PAUSE:
                 raise
 
-    def _count(self, connection: SyncConnection) -> int:
-        """Messages that have been accepted meanwhile; raises what a link has ended with."""
+    def _count(self, connection: Connection) -> int:
+        """Return the number of messages accepted since the previous call. Raises the error of a link that ended."""
         new = 0
         for outlet in (self._main, self._dead):
             if outlet.link is not None:
                 outlet.link.check()
-                # What was sent settled is done when it is with the kernel.
+                # A message sent settled is complete when the kernel has it.
                 if outlet.link.settled and connection.flushed:
                     outlet.link.link.settle_written()
                 new += outlet.link.count()
@@ -242,7 +245,7 @@ class Publisher:
         return self._connection
 
     def _lost(self, error: Exception) -> None:
-        """Forget the connection; raises PublishError when another one would be of no use."""
+        """Drop the connection. Raises PublishError if a new connection would not help."""
         self._why = str(error) or type(error).__name__
         condition = getattr(error, "condition", "")
         if isinstance(error, ClientError) and condition in REFUSED:

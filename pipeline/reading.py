@@ -1,4 +1,4 @@
-"""A segment as batches of Arrow."""
+"""Segments as Arrow record batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,13 +11,16 @@ from pipeline.errors import LandingError
 from pipeline.segments import Landing, Segment, check_metadata, log_of, schema
 from pipeline.stores import LocalStore
 
-#: Rows of a batch: Spark takes those faster than larger ones.
+#: Rows of a batch. Spark handles batches of this size faster than larger ones.
 ROWS = 10_000
 
 
 def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns `names` of its rows, in their order. Raises FileNotFoundError, and LandingError for a file that is
-    damaged, foreign, or of another format."""
+    """Yield the columns `names`, in this order, of a segment's rows.
+
+    Raises FileNotFoundError, and LandingError for a file that is damaged, not written by a lander, or of another
+    format.
+    """
     where = f"{landing.url}/{segment.path}"
     decoded = [name for name in names if name in columns.DECODED]
     stored = [name for name in names if name in columns.LANDED or name in columns.MESSAGE]
@@ -43,7 +46,7 @@ def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> It
 def _table(landing: Landing, segment: Segment, stored: list[str], where: str) -> pa.Table:
     store = landing.store
     try:
-        # pyarrow reads a path without Python's help.
+        # pyarrow reads a path without calling Python.
         source = str(store.root / segment.path) if isinstance(store, LocalStore) else store.open(segment.path)
         with pq.ParquetFile(source, pre_buffer=False) as file:
             check_metadata(file.schema_arrow.metadata, where)
@@ -54,19 +57,22 @@ def _table(landing: Landing, segment: Segment, stored: list[str], where: str) ->
                 at = file.schema_arrow.get_field_index(name)
                 if at < 0 or file.schema_arrow.field(at).type != expected.field(name).type:
                     raise LandingError(f"{where} has no column {name!r} of type {expected.field(name).type}")
-            if not stored:  # the rows only
+            if not stored:  # only the number of rows is needed
                 return pa.table({"ordinal": pa.nulls(segment.rows)})
             return file.read(columns=stored, use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise LandingError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
     except FileNotFoundError:
         raise
-    except OSError as error:  # pyarrow's own, for pages that do not fit
+    except OSError as error:  # pyarrow's own error for pages that do not fit
         raise LandingError(f"{where} cannot be read: {error}") from error
 
 
 def _place(segment: Segment, names: list[str]) -> dict[str, Callable[[int], Any]]:
-    """Columns that are the same in each row, by their number of rows. Most batches have as many rows as the first."""
+    """Return makers of the columns with one value for all rows. Each maker takes the number of rows.
+
+    Most batches have as many rows as the first, so the values are repeated once and sliced.
+    """
     values = {
         "lander": log_of(segment.log).lander,
         "segment": segment.number,

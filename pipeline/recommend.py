@@ -1,7 +1,7 @@
-"""What to change, from the roll-ups of a period: placements, which `apply` makes, and advice, which a person follows.
+"""Recommendations from the roll-ups of a period: placements, which `apply` makes, and advice for people.
 
-A connection goes to a worker before its first octet of AMQP: placements therefore know clients by listener and host,
-not by container id. Without Spark here: it gets figures that are small.
+A connection is assigned to a worker before its first octet of AMQP. Placements therefore identify clients by listener
+and host, not by container id. This module works on small figures, without Spark.
 """
 
 import hashlib
@@ -16,19 +16,19 @@ from pipeline.jobs.imbalance import skew
 
 VERSION: Final = 1
 VALID: Final = timedelta(days=7)
-MOST_LOAD: Final = 1.05  # of a worker, in those of the average: a balance is worth more than less traffic across
+MOST_LOAD: Final = 1.05  # load of a worker, relative to the average; balance matters more than fewer crossings
 ROUNDS: Final = 10
-MOST_SKEW: Final = 1.25  # load of the busiest worker, in those of the average, that a plan may make
-LEAST_GAIN: Final = 0.1  # in the share of deliveries that go across workers: below it, nothing is moved
-PREFIX: Final = "advice-"  # of the names of placements that a plan makes
+MOST_SKEW: Final = 1.25  # maximal load of the busiest worker after a plan, relative to the average
+LEAST_GAIN: Final = 0.1  # minimal gain in the share of deliveries that cross workers; a plan with less moves nothing
+PREFIX: Final = "advice-"  # prefix of the names of a plan's placements
 REFUSED_SHARE: Final = 0.05
-SKEWED: Final = 1.5  # load of the busiest worker, in those of the average
+SKEWED: Final = 1.5  # load of the busiest worker, relative to the average
 SETTLE_MARGIN: Final = 1.5
-CONSUMER_MARGIN: Final = 1.2  # consumers that are just enough have no credit now and then
-MOST_HELD_BACK: Final = 0.9  # share of their time that producers may be held back to tell what they would send
+CONSUMER_MARGIN: Final = 1.2  # with just enough consumers, credit runs out now and then
+MOST_HELD_BACK: Final = 0.9  # share of time beyond which the offered rate of producers cannot be estimated
 PEAK_MARGIN: Final = 1.5
-LEAST_CONNECTIONS: Final = 10  # that any limit allows a user
-LOOSE: Final = 10  # a limit that allows so many times what is wanted limits nobody
+LEAST_CONNECTIONS: Final = 10  # lower bound of an advised limit
+LOOSE: Final = 10  # a limit that is this many times the advised one counts as none
 
 # A client as a listener sees it: listener and host.
 Place = tuple[str, str]
@@ -36,7 +36,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Flow:
-    """Deliveries from one place to another; None: not known."""
+    """Deliveries from one place to another. None: place not known."""
 
     source: Place | None
     target: Place | None
@@ -47,23 +47,23 @@ class Flow:
 
 @dataclass
 class Placed:
-    """Where the clients of a router are to be."""
+    """Placement of a router's clients on workers."""
 
     workers: dict[Place, int]
     share_before: float
     share_after: float
     skew_before: float
     skew_after: float
-    evidence: dict[Place, int] = field(default_factory=dict)  # deliveries of each
+    evidence: dict[Place, int] = field(default_factory=dict)  # deliveries of each place
 
 
 def place(flows: Sequence[Flow], workers: int) -> Placed:
-    """Workers for places, so that what belongs together is together and no worker has much more than others."""
+    """Assign places to workers: places that talk to each other together, without overloading a worker."""
     loads: dict[Place, int] = {}
     weights: dict[tuple[Place, Place], int] = {}
     whole = sum(flow.deliveries for flow in flows)
     across = sum(flow.deliveries for flow in flows if flow.worker_in != flow.worker_out)
-    unknown = 0  # across, whatever is done
+    unknown = 0  # deliveries that cross workers whatever the placement
     for flow in flows:
         for end in (flow.source, flow.target):
             if end is not None:
@@ -88,7 +88,7 @@ def place(flows: Sequence[Flow], workers: int) -> Placed:
 
 
 def _spread(loads: Mapping[Place, int], weights: Mapping[tuple[Place, Place], int], workers: int) -> dict[Place, int]:
-    """First groups of places that talk most, as large as a worker takes; then single places, where that is better."""
+    """Assign groups of places that exchange most, up to a worker's load, then improve place by place."""
     most = max(MOST_LOAD * sum(loads.values()) / workers, max(loads.values(), default=0))
     near: dict[Place, dict[Place, int]] = {node: {} for node in loads}
     for (one, other), count in weights.items():
@@ -129,14 +129,14 @@ def _spread(loads: Mapping[Place, int], weights: Mapping[tuple[Place, Place], in
 
 
 def placement_plan(router: str, flows: Sequence[Flow], workers: int) -> list[dict[str, Any]]:
-    """The rules of a plan for one router; none when little would be better."""
+    """Return the rules of a plan for one router; empty if the gain would be small."""
     if workers < 2 or not flows:
         return []
     placed = place(flows, workers)
     if placed.share_before - placed.share_after < LEAST_GAIN:
         return []
     if placed.skew_after > max(MOST_SKEW, placed.skew_before):
-        return []  # few hosts have all the load: together they would fill one worker while others do nothing
+        return []  # a few hosts have all the load: together they would fill one worker while the others idle
     gain = {
         "cross_worker_before": round(placed.share_before, 4),
         "cross_worker_after": round(placed.share_after, 4),
@@ -158,14 +158,14 @@ def placement_plan(router: str, flows: Sequence[Flow], workers: int) -> list[dic
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """Of rules and advice: shows whether somebody has changed a plan."""
+    """Return the hash of rules and advice. It shows whether a plan was edited."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def plan(
     rules: Sequence[dict[str, Any]], advice: Sequence[dict[str, Any]], start: datetime, end: datetime, now: datetime
 ) -> dict[str, Any]:
-    """The plan as it is written to a file."""
+    """Return the plan as it is written to a file."""
     body = {"rules": list(rules), "advice": list(advice)}
     return {
         "version": VERSION,
@@ -180,32 +180,35 @@ def plan(
 
 
 def capacity_advice(rate: float, settle_us: float, capacity: int) -> int | None:
-    """The link capacity that this rate needs, by Little's law; None when the present one does."""
+    """Return the link capacity that this rate needs, by Little's law. None: the present capacity suffices."""
     needed = int(rate * settle_us / 1e6 * SETTLE_MARGIN) + 1
     return needed if needed > capacity else None
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What an address of a router is sent, and what its consumers take."""
+    """Load that an address of a router receives, and the load its consumers take."""
 
-    rate: float  # deliveries a second that its producers sent, in the hour in which they were held back most
+    rate: float  # deliveries a second sent by its producers, in the hour in which they were held back most
     held_back: float  # share of their time that producers had no credit, in that hour
-    consumers: int  # links at once
-    each: float  # deliveries a second that one takes, while it has no credit
+    consumers: int  # consumer links at once
+    each: float  # deliveries a second that one consumer takes while its credit is used up
 
     @property
     def offered(self) -> float:
-        """Deliveries a second that producers would send."""
+        """Deliveries a second that producers would send with enough credit."""
         return self.rate / (1 - min(self.held_back, MOST_HELD_BACK))
 
     @property
     def needed(self) -> int:
-        """Consumers that take as much, and have some time left."""
+        """Number of consumers that take the offered rate with some time to spare."""
         return math.ceil(round(self.offered * CONSUMER_MARGIN / self.each, 6))
 
 
 def connections_advice(peak: int, limit: int | None) -> int | None:
-    """A limit of connections for each user, from the most that one had open; None when the present one is as tight."""
+    """Return a limit of connections for each user, from the most that one user had open.
+
+    None: the present limit is tight enough.
+    """
     wanted = max(int(peak * PEAK_MARGIN) + 1, LEAST_CONNECTIONS)
     return wanted if limit is None or limit >= LOOSE * wanted else None

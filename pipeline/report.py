@@ -1,6 +1,6 @@
-"""The report of a period: one page of HTML that needs nothing else.
+"""Report of a period: one self-contained page of HTML.
 
-First what is wrong and what to do, then the figures behind it.
+Problems and recommendations come first, then the figures behind them.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from pipeline.jobs.starvation import Starved
 from pipeline.jobs.timeline import Happening
 from pipeline.report_parts import bar, duration, heat, lines, number, percent, spark, style, table, tile
 
-_MANY_LINES = 40  # of a timeline on the page
+_MANY_LINES = 40  # lines of a timeline on the page
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All that the report shows."""
+    """Figures that the report shows."""
 
     start: datetime
     end: datetime
-    seconds: float  # of which there is telemetry
+    seconds: float  # length of the part of the period with telemetry
     addresses: Sequence[AddressFigures]
     workers: dict[str, Matrix]
     routers: Matrix
@@ -43,7 +43,7 @@ class Findings:
 
 
 def page(findings: Findings) -> str:
-    """The whole page."""
+    """Return the whole page."""
     f = findings
     period = f"{f.start:%Y-%m-%d %H:%M} to {f.end:%Y-%m-%d %H:%M} UTC"
     names = ", ".join(sorted(f.workers) or [each.router for each in f.capacities])

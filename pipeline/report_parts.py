@@ -1,4 +1,7 @@
-"""Parts of the report: text, tables, and charts as inline SVG. No JavaScript; colours come from the style sheet."""
+"""Building blocks of the report: text, tables, and charts as inline SVG.
+
+No JavaScript; colours are in the style sheet.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,24 +11,24 @@ from typing import Final
 
 from pipeline.jobs.matrix import OTHERS, Matrix
 
-WIDTH: Final = 720  # of charts, in their own units; they take the width of the page
+WIDTH: Final = 720  # width of charts in SVG units; they scale to the width of the page
 _HEIGHT: Final = 200
 _LEFT: Final = 52
 _BOTTOM: Final = 26
 _TOP: Final = 12
 _RIGHT: Final = 10
-SERIES: Final = 6  # colours of lines in the style sheet
-_MOST_CELLS: Final = 16  # names of a matrix
-_STEPS: Final = 6  # of a heat map
+SERIES: Final = 6  # line colours in the style sheet
+_MOST_CELLS: Final = 16  # names shown of a matrix
+_STEPS: Final = 6  # colour steps of a heat map
 
 
 def style() -> str:
-    """The style sheet, which is part of the page."""
+    """Return the style sheet, which the page includes."""
     return Path(__file__).with_name("report.css").read_text("utf-8")
 
 
 def number(value: float) -> str:
-    """A count as people read it: 950, 12.3 k, 4.56 M."""
+    """Format a count for people: 950, 12.3 k, 4.56 M."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:.3g} {unit}"
@@ -33,7 +36,7 @@ def number(value: float) -> str:
 
 
 def duration(us: float | None) -> str:
-    """Microseconds as people read them."""
+    """Format microseconds for people."""
     if us is None:
         return "–"
     for unit, size in (("s", 1e6), ("ms", 1e3)):
@@ -43,12 +46,12 @@ def duration(us: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share."""
+    """Format a share as a percentage."""
     return f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
 
 
 def tile(label: str, value: str, note: str = "", tone: str = "") -> str:
-    """One number that counts. tone: good, warn or bad."""
+    """Return a tile with one key figure. tone: good, warn or bad."""
     return (
         f'<div class="tile {tone}"><div class="label">{escape(label)}</div><div class="value">{escape(value)}</div>'
         f'<div class="note">{escape(note)}</div></div>'
@@ -56,8 +59,10 @@ def tile(label: str, value: str, note: str = "", tone: str = "") -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """A table. Where the page is narrow each row is a list, and each cell bears its head. Cells are HTML; numeric:
-    columns of numbers. The last column may be broken into lines if it is of text."""
+    """Return a table. cells: HTML. numeric: indices of columns of numbers.
+
+    On a narrow page each row becomes a list, and each cell shows its head. The last column may wrap if it is text.
+    """
 
     def kind(at: int) -> str:
         return " class=n" if at in numeric else " class=wrap" if at == len(heads) - 1 else ""
@@ -74,7 +79,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence
 
 
 def bar(share: float, tone: int = 0) -> str:
-    """A bar for a table's cell."""
+    """Return a bar for a table cell."""
     width = max(0.0, min(1.0, share)) * 100
     return (
         '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
@@ -84,7 +89,7 @@ def bar(share: float, tone: int = 0) -> str:
 
 
 def spark(values: Sequence[float]) -> str:
-    """A line without axes, for a table's cell."""
+    """Return a line chart without axes for a table cell."""
     if len(values) < 2:
         return "–"
     most = max(values) or 1.0
@@ -100,7 +105,7 @@ Points = Sequence[tuple[datetime, float]]
 
 
 def lines(title: str, series: Sequence[tuple[str, Points]], limit: float | None = None) -> str:
-    """A chart over time. limit: a line that should not be crossed."""
+    """Return a chart over time. limit: a level that should not be exceeded."""
     points = [point for _, own in series for point in own]
     if not points:
         return '<p class="none">No figures.</p>'
@@ -149,7 +154,7 @@ def lines(title: str, series: Sequence[tuple[str, Points]], limit: float | None 
 
 
 def _round_up(value: float) -> float:
-    """The next number of 1, 2, 2.5, 5 by powers of ten."""
+    """Round up to 1, 2, 2.5, 4, 5 or 8 times a power of ten."""
     if value <= 0:
         return 1.0
     size = 1.0
@@ -165,7 +170,7 @@ def _axis(value: float, most: float) -> str:
 
 
 def heat(matrix: Matrix, source: str, target: str) -> str:
-    """A matrix as a heat map: rows send, columns receive; shares of the largest cell in six steps."""
+    """Return a matrix as a heat map: rows send, columns receive. Six colour steps show shares of the largest cell."""
     names = matrix.names[:_MOST_CELLS]
     rows = [name for name in names if any((name, other) in matrix.cells for other in names)]
     columns = [name for name in names if any((other, name) in matrix.cells for other in names)]

@@ -1,17 +1,17 @@
-"""Landing folders: what is in them, and by which names.
+"""Landing folders: their content and file names.
 
     _sluice.json                     {"format": 1}
-    _consumers/GROUP.json            how far a group of readers has come
+    _consumers/GROUP.json            offsets of a group of readers
     LANDER/.lock                     held by the lander of this id
     LANDER/ADDRESS/NUMBER-LANDED-ROWS-BYTES.parquet
 
-A *log* is what one lander has landed from one address: segments 0, 1, 2, …, each immutable. Its key is
-"LANDER/ADDRESS", with the address quoted as in a URL. Offsets are {log: number of the next segment}. A name says when
-its segment landed (ms; never less than its predecessor's, whatever the clock does), its rows and its octets, so that
-planning opens no file, and a file that is cut short is found from the listing. Names that begin with "." or "_" are no
-segments, for Spark's own sources as well.
+A *log* holds the segments that one lander wrote for one address: 0, 1, 2, …, each immutable. Its key is
+"LANDER/ADDRESS", with the address quoted as in a URL. Offsets are {log: number of the next segment}. A segment's name
+tells its landing time (ms; never before its predecessor's, whatever the clock does), its rows and its octets. Planning
+therefore opens no file, and the listing shows if a file is truncated. Names that begin with "." or "_" are no
+segments, which holds for Spark's own sources as well.
 
-Neither Spark nor pyarrow is needed to plan in a folder on a local disk.
+Planning in a folder on a local disk needs neither Spark nor pyarrow.
 """
 
 import json
@@ -28,24 +28,24 @@ from pipeline.stores import Store, open_store
 
 FORMAT = 1
 FORMAT_FILE = "_sluice.json"
-FORMAT_KEY = b"sluice.format"  # in the metadata of each segment
+FORMAT_KEY = b"sluice.format"  # key in the metadata of each segment
 CONSUMERS = "_consumers"
 LOCK = ".lock"
 NAME = re.compile(r"(\d{12})-(\d{13,})-(\d+)-(\d+)\.parquet")
 LANDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-FOLDER_MOST = 200  # octets of an address that is quoted
+FOLDER_MOST = 200  # octets of a quoted address
 
 Offsets = dict[str, int]
 
 
 def schema() -> Any:
-    """Columns of a segment (a pyarrow.Schema). Those that its name and folder tell are not among them."""
+    """Return the columns of a segment, a pyarrow.Schema. Columns from its name and folder are not included."""
     import pyarrow as pa
 
     return pa.schema(
         [
-            ("message", pa.binary()),  # all sections, as they came
+            ("message", pa.binary()),  # all sections, as received
             ("address", pa.string()),
             ("link", pa.string()),
             ("ingress_router", pa.string()),  # null where the router strips annotations
@@ -57,7 +57,10 @@ def schema() -> Any:
 
 
 def check_metadata(metadata: Mapping[bytes, bytes] | None, path: str) -> None:
-    """Of a segment's Parquet file. Raises LandingError for one that is none of ours, or of another format."""
+    """Check the metadata of a segment's Parquet file.
+
+    Raises LandingError if no lander wrote it, or if it has another format.
+    """
     found = (metadata or {}).get(FORMAT_KEY)
     if found is None:
         raise LandingError(f"{path} was not written by a lander")
@@ -66,7 +69,7 @@ def check_metadata(metadata: Mapping[bytes, bytes] | None, path: str) -> None:
 
 
 class Log(NamedTuple):
-    """What one lander has landed from one address."""
+    """Identity of a landing log: one lander and one address."""
 
     lander: str
     address: str
@@ -77,7 +80,7 @@ class Log(NamedTuple):
 
 
 def quote_address(address: str) -> str:
-    """As the name of a folder. Raises LandingError for one that is too long."""
+    """Quote an address for use as a folder name. Raises LandingError if the result is too long."""
     quoted = quote(address, safe="$@+=,~")
     if quoted[:1] in ("_", "."):
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
@@ -87,7 +90,7 @@ def quote_address(address: str) -> str:
 
 
 def log_of(key: str) -> Log:
-    """Raises LandingError for what is no key of a log."""
+    """Parse the key of a log. Raises LandingError if it is malformed."""
     lander, slash, folder = key.partition("/")
     if not slash or not LANDER.fullmatch(lander) or not folder or "/" in folder:
         raise LandingError(f"{key!r} is no log: expected LANDER/ADDRESS, with the address quoted")
@@ -95,13 +98,13 @@ def log_of(key: str) -> Log:
 
 
 class Segment(NamedTuple):
-    """One file of a log."""
+    """File of a log."""
 
-    log: str  # key
+    log: str  # key of the log
     number: int
     landed: int  # ms since 1970
     rows: int
-    octets: int  # of the file
+    octets: int  # size of the file
 
     @property
     def name(self) -> str:
@@ -109,27 +112,29 @@ class Segment(NamedTuple):
 
     @property
     def path(self) -> str:
-        """In its store."""
+        """Path in the store."""
         return f"{self.log}/{self.name}"
 
 
 def read_name(log: str, name: str) -> Segment | None:
-    """None: no segment has such a name."""
+    """Parse the file name of a segment. None: no such name."""
     match = NAME.fullmatch(name)
     return Segment(log, *(int(part) for part in match.groups())) if match else None
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies in the folder of a log."""
+    """Content of a log's folder."""
 
     log: str
     segments: list[Segment]  # by number
     foreign: list[str] = field(default_factory=list)  # names that are no segments
 
     def until_hole(self, first: int | None = None) -> list[Segment]:
-        """Segments from number `first` (None: the oldest that is here) to the first hole. Empty when that one
-        is missing."""
+        """Return the segments from number `first` to the first hole; empty if that segment is missing.
+
+        first: None for the oldest segment that exists.
+        """
         found: list[Segment] = []
         for segment in self.segments:
             if first is None:
@@ -142,14 +147,14 @@ class Listing:
         return found
 
     def range(self, first: int, end: int) -> tuple[list[Segment], list[int]]:
-        """Segments first … end - 1, and the numbers that are missing among them."""
+        """Return the segments with numbers `first` to `end` - 1, and the numbers missing among them."""
         by_number = {segment.number: segment for segment in self.segments}
         wanted = range(first, end)
         return [by_number[n] for n in wanted if n in by_number], [n for n in wanted if n not in by_number]
 
     @property
     def end(self) -> int:
-        """The number after the last one."""
+        """Number after that of the last segment."""
         return self.segments[-1].number + 1 if self.segments else 0
 
     @property
@@ -159,7 +164,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Group:
-    """How far readers that share a name have come. Without `subscribe` and `pattern` they read all addresses."""
+    """Progress of the readers that share a group name. Without `subscribe` and `pattern` they read all addresses."""
 
     name: str
     offsets: Offsets
@@ -174,7 +179,7 @@ class Group:
 
 
 class Landing:
-    """A landing folder. Cheap to make; what executors need of it is `url`."""
+    """Landing folder. Cheap to create: Spark executors need only its `url`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -182,7 +187,7 @@ class Landing:
 
     @classmethod
     def open(cls, url: str) -> "Landing":
-        """An existing one. Raises LandingError when there is none, or one of another format."""
+        """Open an existing landing folder. Raises LandingError if there is none, or if it has another format."""
         landing = cls(open_store(url))
         octets = landing.store.read(FORMAT_FILE)
         if octets is None:
@@ -192,7 +197,7 @@ class Landing:
 
     @classmethod
     def create(cls, url: str) -> "Landing":
-        """An existing one, or a new one. Raises LandingError for one of another format; OSError."""
+        """Open a landing folder; create it if it does not exist. Raises LandingError for another format; OSError."""
         landing = cls(open_store(url))
         octets = landing.store.read(FORMAT_FILE)
         if octets is None:
@@ -216,7 +221,7 @@ class Landing:
         return [name for name in self.store.folders("") if LANDER.fullmatch(name)]
 
     def logs(self) -> list[Log]:
-        """In the order of their keys."""
+        """Return all logs, sorted by key."""
         return sorted(
             (
                 Log(lander, unquote(folder))
@@ -228,8 +233,11 @@ class Landing:
         )
 
     def listing(self, log: str, known: Mapping[str, Segment] | None = None) -> Listing:
-        """What is in a log now. known: segments of an earlier listing by name; they are not looked at again. Raises
-        LandingError for a file that is cut short, and for two with one number."""
+        """List the segments of a log.
+
+        known: segments of an earlier listing by name; they are not checked again. Raises LandingError for a truncated
+        file and for two files with one number.
+        """
         segments: list[Segment] = []
         foreign: list[str] = []
         for name, size in self.store.files(log):
@@ -255,7 +263,7 @@ class Landing:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def commit(self, group: Group) -> None:
-        """Write down how far a group has come."""
+        """Store the offsets of a group."""
         if not GROUP.fullmatch(group.name):
             raise LandingError(f"group {group.name!r}: expected letters, digits, '.', '_' and '-', 100 at most")
         state = {
@@ -268,14 +276,14 @@ class Landing:
         self.store.publish(f"{CONSUMERS}/{group.name}.json", json.dumps(state).encode())
 
     def groups(self) -> list[Group]:
-        """All of them, by name. Raises LandingError for a damaged file."""
+        """Return all groups, by name. Raises LandingError for a damaged file."""
         found = []
         for file, _ in sorted(self.store.files(CONSUMERS)):
             name, dot, suffix = file.rpartition(".")
             octets = (
                 self.store.read(f"{CONSUMERS}/{file}") if dot and suffix == "json" and GROUP.fullmatch(name) else None
             )
-            if octets is None:  # not ours, or deleted meanwhile
+            if octets is None:  # not a group's file, or deleted meanwhile
                 continue
             try:
                 state = json.loads(octets)
@@ -291,7 +299,7 @@ class Landing:
 
 
 def consumed(log: Log, groups: Iterable[Group]) -> int:
-    """The number before which every group that wants a log has read it; 0 when none does."""
+    """Return the end of the range that every interested group has read; 0 if no group wants the log."""
     return min((group.offsets.get(log.key, 0) for group in groups if wants(group, log)), default=0)
 
 
@@ -300,13 +308,15 @@ def wants(group: Group, log: Log) -> bool:
 
 
 def staged(listing: Listing, first: int) -> int:
-    """Octets of the segments from a number on."""
+    """Return the octets of the segments from number `first` on."""
     return sum(segment.octets for segment in listing.segments if segment.number >= first)
 
 
 def collect(landing: Landing, retention: float, *, at: int | None = None, dry: bool = False) -> list[Segment]:
-    """Delete what all groups have read and what landed more than `retention` seconds ago; returns that. The last
-    segment of a log stays: numbers go on from it."""
+    """Delete segments that all groups have read and that landed over `retention` seconds ago; return them.
+
+    The last segment of a log stays, because numbers continue from it. dry: delete nothing.
+    """
     groups = landing.groups()
     before = (now() if at is None else at) - int(retention * 1000)
     deleted = []
@@ -321,5 +331,5 @@ def collect(landing: Landing, retention: float, *, at: int | None = None, dry: b
 
 
 def now() -> int:
-    """ms since 1970."""
+    """Return the time in ms since 1970."""
     return time.time_ns() // 1_000_000

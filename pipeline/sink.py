@@ -1,7 +1,7 @@
-"""The writer of data source "amqp": rows to messages, sent by each task on a connection of its own.
+"""Writer of data source "amqp": rows to messages, sent by each task on a connection of its own.
 
-`write` returns when every message is settled. A task that Spark runs again sends its messages again, with the same ids:
-those of the data, or QUERY/BATCH/PARTITION/ORDINAL, which is the same as long as the plan splits a batch the same way.
+`write` returns when every message is settled. A task that Spark repeats sends its messages again with the same ids:
+those of the data, or QUERY/BATCH/PARTITION/ORDINAL. The latter are equal if the plan splits a batch in the same way.
 """
 
 import logging
@@ -36,7 +36,7 @@ TEXTS = (
     "group_id", "reply_to_group_id",
 )  # fmt: skip
 MAPS = tuple(f"map<string,{kind}>" for kind in ("string", "boolean", "double", *INTEGERS))
-#: Columns, and the types that they may have.
+#: Columns with their permitted types.
 COLUMNS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(TEXTS, ("string",)),
     "body": ("binary", "string"),
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Of a writer."""
+    """Options of a writer."""
 
     publisher: PublisherOptions
     id_column: str
@@ -69,7 +69,7 @@ def amqp_url(value: str) -> str:
 
 
 def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
-    """Raises OptionError."""
+    """Parse the options of a writer. Raises OptionError."""
     if overwrite:
         raise OptionError("mode overwrite: messages cannot be taken back; use append")
     options = Options(given, OPTIONS)
@@ -111,7 +111,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
 
 
 def check_schema(options: SinkOptions, schema: StructType) -> None:
-    """Raises OptionError."""
+    """Check the schema of the rows to write. Raises OptionError."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     identity = options.id_column
     if identity:
@@ -140,19 +140,19 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task has sent."""
+    """Counts that a task reports to the driver."""
 
     accepted: int
     rejected: int
 
 
 class _Writer:
-    """What batches and streams share."""
+    """Base class of the batch writer and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(options, schema)
         self.options = options
-        self.query = uuid.uuid4().hex  # of a batch: Spark has no id for it
+        self.query = uuid.uuid4().hex  # query id of a batch, for which Spark has none
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         prefix = self.prefix()
@@ -165,7 +165,10 @@ class _Writer:
             return Sent(publisher.accepted, publisher.rejected)
 
     def publisher_options(self) -> PublisherOptions:
-        """With the password, which is read where it is used and is in no plan. Raises OptionError."""
+        """Return the publisher's options with the password. Raises OptionError.
+
+        The password is read in the task, so that it is in no query plan.
+        """
         options = self.options.publisher
         if not self.options.user:
             return options
@@ -183,15 +186,15 @@ class _Writer:
         )
 
     def prefix(self) -> str:
-        """Of ids: the same for another attempt at this task."""
+        """Return the prefix of this task's message ids. It is equal for each attempt at the task."""
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         query = context.getLocalProperty("sql.streaming.queryId") or self.query
         batch = context.getLocalProperty("streaming.sql.batchId") or "0"
         return f"{query}/{batch}/{context.partitionId()}"
 
-    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> MessageBatch:
-        """first: rows before. Raises PublishError for a row that is no message."""
+    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> Messages:
+        """Encode a batch. first: number of rows before it. Raises PublishError for a row that is no valid message."""
         rows = batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "message" in columns:
@@ -216,7 +219,7 @@ class _Writer:
 
 
 def _values(name: str, column: pa.Array) -> pa.Array:
-    """As `encode` takes them."""
+    """Cast a column to a type that `encode` accepts."""
     if name in TIMES:
         return column.cast(TYPES["timestamp"]).cast(pa.int64())
     kind = column.type
@@ -227,7 +230,7 @@ def _values(name: str, column: pa.Array) -> pa.Array:
 
 
 def _simple(kind: pa.DataType) -> pa.DataType:
-    """The type in which `encode` takes values of this one."""
+    """Return the type in which `encode` takes values of `kind`."""
     if pa.types.is_integer(kind):
         return pa.int64()
     if pa.types.is_large_string(kind):
@@ -238,17 +241,17 @@ def _simple(kind: pa.DataType) -> pa.DataType:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """`df.write`"""
+    """Writer of `df.write`."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         log.warning("a write to %s failed; what was accepted stays sent", self.options.publisher.url)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """`df.writeStream`"""
+    """Writer of `df.writeStream`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All is sent already."""
+        """Do nothing: `write` has returned after settlement."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.warning("batch %d to %s failed; what was accepted stays sent", batchId, self.options.publisher.url)

@@ -1,7 +1,8 @@
-"""Data source "amqp" of Spark: landing folders as tables and streams; and tables and streams to addresses (sink.py).
+"""Data source "amqp" of Spark: reads landing folders as tables and streams, and writes rows to addresses (sink.py).
 
-An offset is {log: number of its next segment} (segments.py); a batch has whole segments. Spark makes instances of
-these classes in several processes, pickles them and drops them unasked, so none has a file, a lock or a thread.
+An offset is {log: number of its next segment} (segments.py); a batch consists of whole segments. Spark creates
+instances of these classes in several processes, pickles them and drops them without notice. Therefore none owns a
+file, a lock or a thread.
 """
 
 import logging
@@ -34,16 +35,16 @@ from pipeline.reading import read_segment
 from pipeline.segments import Group, Landing, Offsets, Segment, collect, now
 
 UNLIMITED = 1 << 62
-#: Of a task, where the options do not say how many there are.
+#: Size of a task, and most tasks, if the options do not give their number.
 BIN_ROWS, BIN_OCTETS, MOST_BINS = 150_000, 24 << 20, 8
-#: Seconds between two looks for what may be deleted.
+#: Seconds between two searches for segments that may be deleted.
 COLLECT_EVERY = 30.0
 
 log = logging.getLogger(__name__)
 
 
 class Amqp(DataSource):
-    """`format("amqp")`."""
+    """Data source of `format("amqp")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,8 +84,11 @@ class Bin(InputPartition):
 
 
 def bins(segments: Sequence[Segment], count: int | None) -> list[Bin]:
-    """Of about equal octets, and the same ones for the same segments: a batch that is run again is split as before.
-    None: as many as are worth their while, for each costs Spark as much as some 30,000 rows."""
+    """Divide segments into `count` tasks of about equal octets.
+
+    Equal segments are divided in the same way, so a repeated batch has the same tasks. count: None for as many as pay
+    off; each costs Spark as much as some 30,000 rows.
+    """
     if count is None:
         rows, octets = sum(each.rows for each in segments), sum(each.octets for each in segments)
         count = min(max(-(-rows // BIN_ROWS), -(-octets // BIN_OCTETS)), MOST_BINS)
@@ -98,7 +102,7 @@ def bins(segments: Sequence[Segment], count: int | None) -> list[Bin]:
 
 
 class _Reader:
-    """What batches and streams share."""
+    """Base class of the batch reader and the stream reader."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
         self.options = options
@@ -111,7 +115,10 @@ class _Reader:
         return [each.key for each in landing.logs() if self.options.wants(each.address)]
 
     def start(self, landing: Landing) -> Offsets:
-        """Where a new query begins. A log that it does not name, now or later, is read from its oldest segment."""
+        """Return the start offsets of a new query.
+
+        A log that they lack, now or later, is read from its oldest segment.
+        """
         starting = self.options.starting
         if isinstance(starting, dict):
             return starting
@@ -129,7 +136,7 @@ class _Reader:
         return found
 
     def lost(self, what: str) -> None:
-        """Raises DataLossError, or only says it with failOnDataLoss=false."""
+        """Report lost segments: raise DataLossError, or log a warning with failOnDataLoss=false."""
         if self.options.fail_on_loss:
             raise DataLossError(
                 f"{self.options.path}: {what}; the messages may be lost (failOnDataLoss=false goes on without them)"
@@ -137,7 +144,7 @@ class _Reader:
         log.warning("%s: %s; going on without", self.options.path, what)
 
     def segments(self, landing: Landing, start: Offsets, end: Offsets) -> list[Segment]:
-        """Those of a range of offsets."""
+        """Return the segments of a range of offsets."""
         found: list[Segment] = []
         for key, stop in end.items():
             listing = landing.listing(key)
@@ -152,7 +159,7 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Bin):
-            return  # Spark asks so where there are no partitions
+            return  # Spark calls this way if there are no partitions
         landing = self.landing()
         for segment in partition.segments:
             try:
@@ -162,7 +169,7 @@ class _Reader:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """For people: "3-5, 9"."""
+    """Format numbers as ranges for people: "3-5, 9"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][-1] == number - 1:
@@ -173,7 +180,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """`spark.read`: what is there when the query is planned."""
+    """Reader of `spark.read`: the segments that exist when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
         landing = self.landing()
@@ -187,20 +194,23 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream`. Spark asks for offsets in one process for the life of a query, plans in another."""
+    """Reader of `spark.readStream`.
+
+    Spark gets offsets from one instance for the life of a query, and plans in others.
+    """
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
         super().__init__(options, names)
-        self.target: Offsets | None = None  # of Trigger.AvailableNow
-        self.holes: dict[tuple[str, int], float] = {}  # (log, missing number): since when (monotonic)
+        self.target: Offsets | None = None  # end offsets of Trigger.AvailableNow
+        self.holes: dict[tuple[str, int], float] = {}  # (log, missing number): time of its discovery (monotonic)
         self.behind: dict[str, int] = {}
         self.latest: Offsets = {}
-        self.collect_at = 0.0  # monotonic
+        self.collect_at = 0.0  # time of the next search for segments to delete (monotonic)
 
     def initialOffset(self) -> dict[str, Any]:
         landing = self.landing()
         start = self.start(landing)
-        self.register(landing, start)  # from now on nothing of it is deleted
+        self.register(landing, start)  # keeps these segments from being deleted
         return dict(sorted(start.items()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -237,7 +247,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return dict(sorted(end.items()))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the logs end, and what the last batch has left (`lag`)."""
+        """Return the ends of the logs and the backlog of the last batch (`lag`), for the query's progress."""
         return {**dict(sorted(self.latest.items())), "lag": self.behind} if self.latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -245,7 +255,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return bins(segments, self.options.partitions)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Batches up to here are done: of the group, and of what all groups have read what is old enough goes."""
+        """Store the group's offsets after a batch; then delete old segments that all groups have read."""
         landing = self.landing()
         self.register(landing, self.offsets(end))
         if self.options.delete and time.monotonic() >= self.collect_at:
@@ -259,7 +269,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         landing.commit(Group(self.options.group, offsets, self.options.subscribe, self.options.pattern))
 
     def limits(self, limit: ReadLimit) -> tuple[int, int, int]:
-        """Most rows, octets and segments."""
+        """Return the most rows, octets and segments that a batch may have."""
         if isinstance(limit, ReadMaxRows):
             return limit.max_rows, self.options.most_octets, UNLIMITED
         if isinstance(limit, ReadMaxBytes):
@@ -269,7 +279,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return UNLIMITED, UNLIMITED, UNLIMITED
 
     def offsets(self, found: dict[str, Any]) -> Offsets:
-        """Raises LandingError for those of another source."""
+        """Check offsets from a checkpoint. Raises LandingError if they are another source's."""
         try:
             return check_offsets(found)
         except (ValueError, LandingError) as error:
@@ -278,8 +288,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             ) from None
 
     def run(self, landing: Landing, key: str, first: int | None, end: Offsets) -> list[Segment]:
-        """Segments of a log that can be read from number `first`. One that is missing may appear yet, for a while:
-        then it is lost. `end` of the log is set where that is gone over."""
+        """Return the segments of a log that can be read from number `first`.
+
+        A missing segment may still appear: it counts as lost after the option holeTimeoutMs. `end` of the log is set
+        if the log ends before `first`.
+        """
         listing = landing.listing(key)
         if first is not None and first > listing.end:
             if not listing.segments and not first:
@@ -300,14 +313,16 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return run
 
     def given_up(self, key: str, number: int) -> bool:
-        """Whether a missing segment has been missed for long enough."""
+        """Return True if a missing segment has been waited for long enough."""
         since = self.holes.setdefault((key, number), time.monotonic())
         return time.monotonic() - since >= self.options.patience
 
 
 def take(queues: list[list[Segment]], rows: int, octets: int, files: int) -> Iterator[Segment]:
-    """Segments of the logs in turn (each queue from its end), as long as the sums stay within the limits; one at least,
-    so that a query always gets on."""
+    """Yield segments of the logs in turn (each queue from its end) while their sums stay within the limits.
+
+    At least one segment is yielded, so that a query always makes progress.
+    """
     taken = 0
     while queues:
         for queue in list(queues):

@@ -1,9 +1,9 @@
-"""File systems that landing folders lie in: where what is published appears whole or not at all.
+"""Stores for landing folders: file systems in which a published file appears whole or not at all.
 
     store = open_store("/var/lib/landing")             a local disk
     store = open_store("s3://bucket/landing?region=…")  any file system of pyarrow.fs, by its URL
 
-Paths are relative to the store's root, with slashes. What fails raises OSError, as the file system says it.
+Paths are relative to the store's root, with slashes. Failures raise the file system's OSError.
 """
 
 import contextlib
@@ -20,65 +20,70 @@ from typing import IO, Any, Protocol
 from pipeline.errors import LandingError, LockedError
 from pipeline.needs import require
 
-LEASE = 60.0  # seconds that a lock of an object store holds without being renewed
-SETTLE = 1.0  # … after which a new one is read again: of two that wrote at once, the last one has it
+LEASE = 60.0  # seconds that a lock of an object store is valid without renewal
+SETTLE = 1.0  # seconds after which a new lock is read again: the last of two concurrent writers owns it
 OBJECT_STORES = ("s3", "gcs", "gs", "abfs", "abfss")  # an object appears when its upload is complete
 
 
 class Lock(Protocol):
-    """Held until `release`."""
+    """Exclusive lock, held until `release`."""
 
     def renew(self) -> None:
-        """To be called at least every LEASE / 3 seconds. Raises LockedError when somebody else has taken it."""
+        """Renew the lock; due at least every LEASE / 3 seconds. Raises LockedError if another process has taken it."""
 
     def release(self) -> None: ...
 
 
 class Store(ABC):
-    """One folder and what is below it."""
+    """Store rooted at one folder."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     @abstractmethod
     def files(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Names and sizes of what lies in a folder; nothing when there is no such folder."""
+        """Return names and sizes of the files in a folder; nothing if it does not exist."""
 
     @abstractmethod
     def folders(self, folder: str) -> list[str]:
-        """Names of the folders in a folder, sorted."""
+        """Return the names of the folders in a folder, sorted."""
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
-        """A small file; None: there is none."""
+        """Return the content of a small file. None: it does not exist."""
 
     @abstractmethod
     def open(self, path: str) -> Any:
-        """For pyarrow.parquet: a file that can be read at any place. Raises FileNotFoundError."""
+        """Open a file for random access by pyarrow.parquet. Raises FileNotFoundError."""
 
     @abstractmethod
     def publish(self, path: str, octets: Any) -> None:
-        """Make a file of an object with octets (the buffer protocol), durable when this returns. Until then nobody
-        sees anything of it; a file of that name is replaced."""
+        """Write `octets` (an object with the buffer protocol) to a file, durable when this returns.
+
+        Readers see the whole file or nothing. An existing file of that name is replaced.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """It does not matter whether it was there."""
+        """Delete a file; no error if it does not exist."""
 
     @abstractmethod
     def make_folder(self, folder: str) -> None: ...
 
     @abstractmethod
     def clear(self, folder: str) -> None:
-        """Remove what a publisher that was killed has left in a folder. Only for its owner."""
+        """Remove temporary files of a publisher that was killed. Only the owner of the folder may call this."""
 
     @abstractmethod
     def lock(self, path: str) -> Lock:
-        """For as long as this process lives. Raises LockedError when another one has it."""
+        """Take a lock for the life of this process. Raises LockedError if another process holds it."""
 
 
 def open_store(url: str) -> Store:
-    """Raises LandingError for a URL that pyarrow.fs does not understand, MissingError without the extra."""
+    """Return the store of a URL.
+
+    Raises LandingError for a URL that pyarrow.fs does not understand, MissingError without the extra.
+    """
     if "://" not in url:
         return LocalStore(url)
     if url.startswith("file://"):
@@ -88,7 +93,7 @@ def open_store(url: str) -> Store:
 
 
 def owner() -> str:
-    """Who holds a lock, for people."""
+    """Return a readable description of this process as the owner of a lock."""
     return f"process {os.getpid()} on {os.uname().nodename}"
 
 
@@ -104,7 +109,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class LocalStore(Store):
-    """A folder of this machine, or of a network file system that it has mounted."""
+    """Store in a folder of this machine, or of a network file system mounted on it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -153,7 +158,7 @@ class LocalStore(Store):
         _sync_folder(final.parent)
 
     def rename(self, temporary: Path, final: Path) -> None:
-        """The instant at which a file is there."""
+        """Move a written file to its final name: from now on readers see it."""
         os.rename(temporary, final)
 
     def delete(self, path: str) -> None:
@@ -177,10 +182,10 @@ class LocalStore(Store):
 
 
 class _FileLock:
-    """The kernel's: it ends with the process that has it, however that ends."""
+    """Kernel file lock. It ends with its process, however that exits."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - it is the lock
+        self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - the open file is the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -193,7 +198,7 @@ class _FileLock:
         self._file.flush()
 
     def renew(self) -> None:
-        """It needs none."""
+        """Do nothing: the kernel's lock needs no renewal."""
 
     def release(self) -> None:
         self._file.close()
@@ -203,7 +208,7 @@ class _FileLock:
 
 
 class ArrowStore(Store):
-    """A file system of pyarrow.fs. Object stores make an object whole when its upload ends; others rename."""
+    """Store in a file system of pyarrow.fs. Object stores publish a completed upload; others rename a file."""
 
     def __init__(self, url: str) -> None:
         from pyarrow import fs
@@ -244,7 +249,7 @@ class ArrowStore(Store):
     def publish(self, path: str, octets: Any) -> None:
         folder, _, name = path.rpartition("/")
         written = f"{folder}/.{name}.tmp" if self.renames else path
-        # Closed without an error only: leaving `with` by one would complete the upload all the same.
+        # Closed only without an error: a `with` statement would complete the upload after an error as well.
         file = self.fs.open_output_stream(self._at(written))
         file.write(octets)
         file.close()
@@ -269,8 +274,11 @@ class ArrowStore(Store):
 
 
 class _Lease:
-    """A file with a time in it: pyarrow.fs knows no other way. A holder that does not renew it in LEASE seconds loses
-    it. Clocks of hosts that land into one folder must agree within LEASE / 3."""
+    """Lock file with an expiry time, because pyarrow.fs has no locks.
+
+    An owner that does not renew it within LEASE seconds loses it. Clocks of hosts that land into one folder must agree
+    within LEASE / 3.
+    """
 
     def __init__(self, store: ArrowStore, path: str) -> None:
         self.store = store

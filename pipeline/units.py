@@ -1,4 +1,4 @@
-"""Sizes and times as people write them on command lines."""
+"""Parsers and formatters of sizes and times on command lines."""
 
 import re
 from argparse import ArgumentTypeError
@@ -8,7 +8,7 @@ TIMES = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def size(text: str) -> int:
-    """Octets: "512m", "4g". Raises ArgumentTypeError."""
+    """Parse a size such as "512m" or "4g"; return octets. Raises ArgumentTypeError."""
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.lower())
     if match is None:
         raise ArgumentTypeError(f"{text!r} is no size: expected for example 512m or 4g")
@@ -16,7 +16,7 @@ def size(text: str) -> int:
 
 
 def minutes(text: str) -> float:
-    """Seconds: "60" (minutes), "90s", "2h", "7d". Raises ArgumentTypeError."""
+    """Parse a time: "60" (minutes), "90s", "2h", "7d"; return seconds. Raises ArgumentTypeError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.lower())
     if match is None:
         raise ArgumentTypeError(f"{text!r} is no time: expected minutes, or for example 90s, 2h or 7d")
@@ -24,14 +24,14 @@ def minutes(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """At least 1. Raises ArgumentTypeError."""
+    """Parse a number of at least 1. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is no number of 1 or more")
     return int(text)
 
 
 def octets_text(octets: float) -> str:
-    """For people: "1.5 GiB"."""
+    """Format octets for people: "1.5 GiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if octets < 1024:
             return f"{octets:.0f} {unit}" if unit == "B" else f"{octets:.1f} {unit}"

@@ -1,9 +1,9 @@
-"""AMQP values as text, for what no column has a type for: JSON, as plain as it goes.
+"""Conversion of AMQP values to text for columns without a type of their own: JSON, as plain as possible.
 
-null, booleans, numbers, strings and symbols are JSON's. A uuid is its text, a timestamp its milliseconds, binary
-{"$binary": base64}, a described value {"$descriptor": …, "$value": …}, a map an object where all keys are text, else
-{"$map": [[key, value], …]}; NaN and the infinities are texts; of a decimal the octets are given, as of binary. Octets
-that are no value, or nested too deeply, are {"$amqp": their hex} in a field.
+null, booleans, numbers, strings and symbols are those of JSON. A uuid is its text, a timestamp its milliseconds,
+binary {"$binary": base64}, a described value {"$descriptor": …, "$value": …}. A map is an object if all keys are text,
+else {"$map": [[key, value], …]}. NaN and the infinities are texts. A decimal is given by its octets, as binary. Octets
+that are no value, or are nested too deeply, are {"$amqp": their hex} in a field.
 """
 
 import base64
@@ -20,11 +20,11 @@ VALUES = (0x77, "amqp:amqp-value:*")
 
 
 class NotAmqp(ValueError):
-    """Octets that are no AMQP value."""
+    """Raised for octets that are no AMQP value."""
 
 
 def plain(value: Any) -> Any:
-    """A value of the codec as values of JSON."""
+    """Convert a value of the codec to values of JSON."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):  # symbols and chars, too
@@ -49,12 +49,12 @@ def plain(value: Any) -> Any:
 
 
 def _json(value: Any) -> bytes:
-    # A lone surrogate cannot be in UTF-8: the codec takes none from the wire.
+    # UTF-8 cannot encode a lone surrogate. The codec accepts none from the wire.
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def field_text(octets: bytes) -> bytes:
-    """The text of one value where a text is expected; of octets that are no value, their hex."""
+    """Return the text of one value for a text column. Octets that are no value become their hex."""
     try:
         value = codec.decode_one(octets)
     except RemoteError:
@@ -69,7 +69,7 @@ def field_text(octets: bytes) -> bytes:
 
 
 def body_text(octets: bytes) -> bytes:
-    """The JSON of a body that is a value, or sequences: all sections from the first of it. Raises NotAmqp."""
+    """Return the JSON of a body of amqp-value or amqp-sequence sections, from the first of them on. Raises NotAmqp."""
     sequences: list[Any] = []
     at = 0
     try:

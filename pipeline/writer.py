@@ -1,4 +1,4 @@
-"""Writes the segments of one log: deliveries to Parquet, numbers, and what becomes of a number when writing fails.
+"""Writer of the segments of one log: Parquet encoding, numbering, and recovery of a number after a failed write.
 
 Owner: the lander of the log. It calls `write` from one thread at a time, `staged` and `oldest` from another one.
 """
@@ -16,17 +16,17 @@ LEVEL = 1
 
 
 class SegmentWriter:
-    """The log's folder is made with it."""
+    """Writer of one log's segments. It creates the log's folder."""
 
     def __init__(self, landing: Landing, log: Log, link: str) -> None:
-        """link: its name. Raises OSError, LandingError."""
+        """Create the folder and find the next number. link: name of the link. Raises OSError, LandingError."""
         self.landing = landing
         self.log = log
         self.link = link
         self.schema = schema()
         self._ordinals: Any = None
-        self._uncertain = False  # the last one failed
-        self._lock = Lock()  # over `_unread`
+        self._uncertain = False  # the last write failed, so its number may be in use
+        self._lock = Lock()  # protects `_unread`
         landing.store.make_folder(log.key)
         landing.store.clear(log.key)
         self._find_next()
@@ -35,16 +35,18 @@ class SegmentWriter:
         listing = self.landing.listing(self.log.key)
         with self._lock:
             self._unread: list[Segment] = listing.segments
-        # Readers have come so far, even where somebody has deleted what they have read.
+        # Readers may be further than the listing if somebody deleted segments that they had read.
         read = [group.offsets.get(self.log.key, 0) for group in self.landing.groups()]
         self.number = max([listing.end, *read])
         self.landed = listing.segments[-1].landed if listing.segments else 0
 
     def write(self, batch: "Batch") -> Segment:
-        """Land a batch; it is there, and durable, when this returns. Raises OSError, and LandingError
-        when the log has become unusable."""
+        """Land a batch; its segment is visible and durable when this returns.
+
+        Raises OSError, and LandingError if the log has become unusable.
+        """
         if self._uncertain:
-            # The one that failed may be there all the same, and have its number.
+            # The failed segment may exist all the same, and use its number.
             self._find_next()
             self._uncertain = False
         octets = self.encode(batch)
@@ -61,14 +63,17 @@ class SegmentWriter:
         return segment
 
     def staged(self) -> int:
-        """Octets of segments that some group has not read, or nobody. Raises OSError, LandingError."""
+        """Return the octets of segments that some group has not read, or that no group wants.
+
+        Raises OSError, LandingError.
+        """
         end = consumed(self.log, self.landing.groups())
         with self._lock:
             self._unread = [segment for segment in self._unread if segment.number >= end]
             return sum(segment.octets for segment in self._unread)
 
     def oldest(self) -> int | None:
-        """When the oldest of them landed, ms."""
+        """Return the landing time in ms of the oldest unread segment. None: all are read."""
         with self._lock:
             return self._unread[0].landed if self._unread else None
 
@@ -80,7 +85,7 @@ class SegmentWriter:
         return self._ordinals[:rows]
 
     def encode(self, batch: "Batch") -> Any:
-        """As Parquet: a pyarrow.Buffer."""
+        """Encode a batch as Parquet; return a pyarrow.Buffer."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -96,7 +101,7 @@ class SegmentWriter:
         ]
         table = pa.Table.from_arrays(columns, names=self.schema.names)
         sink = pa.BufferOutputStream()
-        # Without the Arrow schema: dictionaries are our way to write, readers see strings.
+        # Without the Arrow schema: dictionary encoding is a detail of the file, readers see strings.
         with pq.ParquetWriter(
             sink,
             table.schema,
