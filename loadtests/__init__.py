@@ -1,1 +1,1 @@
-"""Measuring tools: the wire-level load generator (wire/) and the benchmark that drives it."""
+"""Load tests and benchmarks: the wire-level load generator (wire/), the programs that drive it, and random tests."""

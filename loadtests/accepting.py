@@ -1,4 +1,4 @@
-"""A receiver that accepts what comes and does not look at it: `python -m loadtests.accepting PORT ADDRESS`."""
+"""Receiver that accepts every message without reading it: `python -m loadtests.accepting PORT ADDRESS`."""
 
 import sys
 
@@ -10,7 +10,7 @@ CREDIT = 50_000
 
 
 def main(port: str, address: str) -> None:
-    """Until it is killed."""
+    """Receive until killed."""
     connection = connect(f"amqp://127.0.0.1:{port}", timeout=10)
     session = connection.session()
     receiver = session.state.bulk_receiver(source=Terminus(address), target=Terminus(), max_message_size=1 << 20)

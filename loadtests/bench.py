@@ -1,7 +1,7 @@
-"""The benchmark: `python -m loadtests.bench [ROW ...] [--quick] [--json FILE] [--write-docs]`.
+"""Benchmark of the router: `python -m loadtests.bench [ROW ...] [--quick] [--json FILE] [--write-docs]`.
 
-Starts the byte relay and the router itself, measures each row and prints a table of values, ratios
-to the relay, bars and verdicts. Exit status: 0 when every bar holds, 1 when one is missed, 2 when it cannot begin.
+Starts the byte relay and the router, measures each row, and prints a table of values, ratios to the relay, bars and
+verdicts. Exit status: 0 if every bar holds, 1 if one is missed, 2 if the benchmark cannot start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PERFORMANCE_PAGE = ROOT / "docs" / "performance.md"
 
 
 def parse(words: Sequence[str], rows: Rows, program: str) -> argparse.Namespace:
-    """The command line; exits with status 2 and a message when it is wrong."""
+    """Parse the command line. Exits with status 2 and a message if it is wrong."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Measure the router.")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(rows)}")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
@@ -46,7 +46,7 @@ def parse(words: Sequence[str], rows: Rows, program: str) -> argparse.Namespace:
 
 
 def measure(names: Sequence[str], bench: Bench, rows: Rows) -> list[Result]:
-    """Measure the rows in order; one that fails is reported as such and the next one runs."""
+    """Measure the rows in order. A row that fails is reported as a failure; the next one runs."""
     results: list[Result] = []
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
@@ -59,7 +59,7 @@ def measure(names: Sequence[str], bench: Bench, rows: Rows) -> list[Result]:
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """A figure with its verdict, or a failure with its reason."""
+    """Return a figure with its verdict, or a failure with its reason."""
     more = {"passed": result.passed}
     if isinstance(result, Figure):
         return {**asdict(result), "ratio": result.ratio, **more}
@@ -67,13 +67,13 @@ def as_json(result: Result) -> dict[str, object]:
 
 
 def main(words: Sequence[str] | None = None, rows: Rows = ROWS, program: str = "loadtests.bench") -> int:
-    """Run the benchmark; returns the exit status."""
+    """Run the benchmark. Return the exit status."""
     given = sys.argv[1:] if words is None else list(words)
     options = parse(given, rows, program)
     try:
         build_tools()
         if options.write_docs:
-            around_table(PERFORMANCE_PAGE)  # fail early if the page cannot be rewritten
+            around_table(PERFORMANCE_PAGE)  # fails early if the page cannot be rewritten
     except (MeasureError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The benchmark of the pipeline: `python -m loadtests.bench_pipeline [ROW ...] [--quick] [--json FILE]`."""
+"""Benchmark of the pipeline: `python -m loadtests.bench_pipeline [ROW ...] [--quick] [--json FILE]`."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ import sys
 
 from loadtests.bench import Rows, main
 
-#: Modules with ROWS.
+#: Modules that define ROWS.
 PARTS = ("loadtests.landing_rows", "loadtests.pipeline_rows", "loadtests.telemetry_rows")
 
 

@@ -1,8 +1,8 @@
-"""A broker that can be killed, and clients that send to it through a router, with Qpid Proton.
+"""Broker that can be killed, and clients that send to it through a router, with Qpid Proton.
 
-`python -m loadtests.broker PORT` accepts every link and message. It prints lines of JSON: when a connection was
-accepted (`{"accepted": S}`), and when the first message of each sender arrived, whose number is the body (`{"from":
-NUMBER, "at": S}`). S: seconds of the clock that all processes share.
+`python -m loadtests.broker PORT` accepts every link and message. It prints JSON lines: `{"accepted": S}` for an
+accepted connection, and `{"from": NUMBER, "at": S}` for the first message of each sender, whose body is NUMBER. S:
+seconds of the monotonic clock, which all processes share.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ INTERVAL = 0.02  # seconds between two messages of a sender
 
 
 def free_port() -> int:
-    """A free port."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
 
 class Listening(MessagingHandler):
-    """The broker's process."""
+    """Event handler of the broker process."""
 
     def __init__(self, port: int) -> None:
         super().__init__(prefetch=1000)
@@ -47,11 +47,11 @@ class Listening(MessagingHandler):
         print("{}", flush=True)
 
     def on_connection_bound(self, event: Any) -> None:
-        """A connection was accepted."""
+        """Report the accepted connection."""
         print(json.dumps({"accepted": time.monotonic()}), flush=True)
 
     def on_link_opening(self, event: Any) -> None:
-        """Accept the terminus of the peer."""
+        """Accept the termini that the peer proposes."""
         event.link.source.address = event.link.remote_source.address
         event.link.target.address = event.link.remote_target.address
 
@@ -64,7 +64,7 @@ class Listening(MessagingHandler):
 
 
 class Broker:
-    """A broker's process: started on entry, killed on exit."""
+    """Broker process: started on entry, killed on exit."""
 
     def __init__(self, port: int) -> None:
         self._command = [sys.executable, "-m", "loadtests.broker", str(port)]
@@ -99,14 +99,17 @@ class Broker:
         return event
 
     def accepted(self, limit: float) -> float:
-        """When it accepted a connection. Raises MeasureError after `limit` seconds."""
+        """Wait for the next accepted connection; return its time. Raises MeasureError after `limit` seconds."""
         until = time.monotonic() + limit
         while "accepted" not in (event := self._next(until, "a connection")):
             pass
         return float(event["accepted"])
 
     def heard_from(self, senders: Iterable[int], limit: float) -> float:
-        """When the first message of the last of these senders came. Raises MeasureError after `limit` seconds."""
+        """Wait for a message of each of these senders; return the time of the last first message.
+
+        Raises MeasureError after `limit` seconds.
+        """
         until, missing, last = time.monotonic() + limit, set(senders), 0.0
         while missing:
             event = self._next(until, f"messages of {len(missing)} senders")
@@ -117,9 +120,9 @@ class Broker:
 
 
 class Senders(MessagingHandler):
-    """Clients, each on its own connection, that periodically send a message with their number, in a thread.
+    """Clients that periodically send a message with their number, each on its own connection, in one thread.
 
-    `failure`: what went wrong with a connection or link; None: nothing.
+    `failure`: first error of a connection or link. None: no error.
     """
 
     def __init__(self, port: int, address: str, count: int) -> None:
@@ -131,12 +134,12 @@ class Senders(MessagingHandler):
         self.failure: str | None = None
 
     def start(self) -> None:
-        """Begin, unless begun."""
+        """Start the thread unless it is running."""
         if not self._thread.is_alive():
             self._thread.start()
 
     def stop(self) -> None:
-        """End, without a close."""
+        """Stop without closing the connections."""
         self._stopping = True
         self._thread.join()
 
@@ -144,14 +147,14 @@ class Senders(MessagingHandler):
         Container(self).run()
 
     def on_start(self, event: Any) -> None:
-        """Connect all."""
+        """Connect all clients."""
         for _ in range(self._count):
             connection = event.container.connect(self._url, reconnect=False, allowed_mechs="ANONYMOUS")
             self._links.append(event.container.create_sender(connection, self._address))
         event.container.schedule(INTERVAL, self)
 
     def on_timer_task(self, event: Any) -> None:
-        """Send a message of each client that has credit."""
+        """Send a message from each client that has credit."""
         if self._stopping:
             event.container.stop()
             return
@@ -161,11 +164,11 @@ class Senders(MessagingHandler):
         event.container.schedule(INTERVAL, self)
 
     def on_link_error(self, event: Any) -> None:
-        """A client is not to notice."""
+        """Record the error: clients must not notice the loss of a broker."""
         self.failure = f"link: {event.link.remote_condition}"
 
     def on_transport_error(self, event: Any) -> None:
-        """A client is not to notice."""
+        """Record the error: clients must not notice the loss of a broker."""
         self.failure = f"connection: {event.transport.condition}"
 
 

@@ -1,6 +1,6 @@
-"""A TCP connection that can be cut: `python -m loadtests.cable PORT` passes octets on to PORT and is killed.
+"""TCP connection that can be cut by killing this process: `python -m loadtests.cable PORT` forwards octets to PORT.
 
-It prints the port that it listens on.
+The process prints the port it listens on.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import threading
 
 
 def pass_on(source: socket.socket, goal: socket.socket) -> None:
-    """Pass octets on; the end of one socket ends the other."""
+    """Forward octets until either socket ends, then shut both down."""
     try:
         while octets := source.recv(1 << 16):
             goal.sendall(octets)
     except OSError:
-        pass  # one of the two has ended
+        pass  # either socket has ended
     for each in (source, goal):
         try:
             each.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it has ended by itself
+            pass  # ended already
 
 
 def main(port: int) -> None:

@@ -1,4 +1,4 @@
-"""What callgrind has counted: a file of its output, as costs of the router's compiled code."""
+"""Parser of callgrind's output: costs of the router's compiled code."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 NAME: Final = re.compile(r"(?:\((\d+)\))?\s*(.*)")
-#: Of shared objects whose work is the router's when it calls them.
+#: Shared objects whose work counts as the router's if the router calls them.
 LIBRARIES: Final = ("/libc.so", "/libc-", "/ld-linux", "vgpreload", "/libssl", "/libcrypto")
-#: What stands in for sockets here.
+#: Test modules, which take the place of sockets here.
 TESTING: Final = "/testing."
 
 
 @dataclass(slots=True)
 class Costs:
-    """Of one file. instructions: of the router's shared objects, with what they call in libraries."""
+    """Costs from one file. instructions: of the router's shared objects, including the library code they call."""
 
     instructions: int = 0
     misses: int = 0
@@ -25,7 +25,7 @@ class Costs:
 
 
 class Names:
-    """Compressed names: `(3) text` gives number 3 its text, `(3)` refers to it."""
+    """Names compressed by callgrind: `(3) text` defines number 3, `(3)` refers to it."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -42,7 +42,10 @@ class Names:
 
 
 def read_costs(path: Path, root: str) -> Costs:
-    """Sum a file up. root: folder of the router's shared objects. Raises OSError; ValueError for another format."""
+    """Add up the costs in a file. root: folder of the router's shared objects.
+
+    Raises OSError; ValueError for a file of another format.
+    """
     costs, objects = Costs(), Names()
     events: list[str] = []
     here = called = ""
@@ -74,7 +77,7 @@ def read_costs(path: Path, root: str) -> Costs:
 
 
 def count_call(costs: Costs, figures: dict[str, int], ours: bool, called: str, root: str, calls: int) -> None:
-    """A call, with what all of it cost."""
+    """Count a call with its inclusive cost."""
     if not ours:
         return
     if called.startswith(root):

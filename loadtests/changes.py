@@ -1,8 +1,8 @@
-"""The cost of a change with many configured entities: `python -m loadtests.changes [--entities N] [--changes N] ...`.
+"""Cost of configuration changes beside many entities: `python -m loadtests.changes [--entities N] [--changes N] ...`.
 
-For each type with perhaps thousands of entities, a router with few and one with many: management creates and removes
-entities one by one. The supervisor's time for a change must not depend on the number of entities. Exit status: 0 when
-it does not, 1 when it does, 2 when it cannot run.
+For each type that may have thousands of entities, management creates and removes entities one by one, in a router with
+few and in one with many. The supervisor's time for a change must not depend on the number of entities. Exit status: 0
+if it does not, 1 if it does, 2 if the test cannot run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import psutil
 
 from loadtests.processes import DEFAULT_ROUTER, MeasureError, Router, cpu_model
 
-FEW = 10  # entities of the router that is compared with
-MOST_ADDED_MS = 2.0  # of the supervisor's processor time, for a change beside many entities
-ANSWER_LIMIT = 20.0  # seconds for an answer of management
+FEW = 10  # entities of the reference router
+MOST_ADDED_MS = 2.0  # ms of the supervisor's CPU time that many entities may add to a change
+ANSWER_LIMIT = 20.0  # seconds to wait for an answer of management
 
-# By short name of a type, the attributes of the `number`th.
+# Attributes of entity `number`, by short type name.
 BODIES: dict[str, Callable[[int], dict[str, str]]] = {
     "address": lambda number: {"prefix": f"a{number}", "distribution": "balanced"},
     "autoLink": lambda number: {"address": f"a{number}", "direction": "in", "containerId": "c"},
@@ -36,7 +36,7 @@ BODIES: dict[str, Callable[[int], dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a change: from request to answer, and the supervisor's processor time; milliseconds."""
+    """Costs of a change in ms: time from request to answer, and CPU time of the supervisor."""
 
     create_ms: float
     delete_ms: float
@@ -45,7 +45,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The costs of a type's changes beside few and beside many entities."""
+    """Costs of one type's changes beside few and beside many entities."""
 
     kind: str
     few: Cost
@@ -53,12 +53,12 @@ class Outcome:
 
     @property
     def added_ms(self) -> float:
-        """The processor time that many entities add to a change."""
+        """CPU time that many entities add to a change."""
         return self.many.processor_ms - self.few.processor_ms
 
 
 def configuration(kind: str, entities: int) -> str:
-    """A router with so many entities of a type."""
+    """Return the configuration of a router with `entities` entities of a type."""
     sections = ["router {\n    mode: standalone\n    id: bench\n    workerThreads: 1\n}\n"]
     sections.append("listener {\n    host: 127.0.0.1\n    port: 0\n}\n")
     for number in range(entities):
@@ -78,8 +78,8 @@ def measure(kind: str, entities: int, changes: int, command: Sequence[str]) -> C
         )
         supervisor = psutil.Process(router.pid)
         took: dict[str, list[float]] = {"CREATE": [], "DELETE": []}
-        with ManagementClient(target) as client:
-            client.rows(f"router.config.{kind}", ["name"])  # first use loads caches
+        with Client(target) as client:
+            client.rows(f"router.config.{kind}", ["name"])  # the first query fills caches
             before = sum(supervisor.cpu_times()[:2])
             for operation, times in took.items():
                 for number in range(changes):
@@ -99,7 +99,7 @@ def _change(client: Any, operation: str, kind: str, name: str, body: dict[str, s
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.changes", description="Changes beside many entities.")
     parser.add_argument("--entities", type=int, default=10_000, help="that are configured (%(default)s)")
     parser.add_argument("--changes", type=int, default=200, help="of each kind (%(default)s)")
@@ -110,7 +110,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def report(entities: int, outcomes: Sequence[Outcome]) -> str:
-    """The result as text."""
+    """Return the result as text."""
     lines = [f"{cpu_model()}; milliseconds for a change beside {FEW} and beside {entities} entities"]
     for outcome in outcomes:
         few, many = outcome.few, outcome.many
@@ -126,7 +126,7 @@ def report(entities: int, outcomes: Sequence[Outcome]) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run; returns the exit status."""
+    """Run the test. Return the exit status."""
     options = parse(sys.argv[1:] if words is None else words)
     command = shlex.split(options.router)
     try:

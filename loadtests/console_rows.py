@@ -1,6 +1,6 @@
-"""Rows about the web console: a network that no machine could run, and a table of 10,000 links.
+"""Rows about the web console: a network too large to run, and a table of 10,000 links.
 
-The page gets its data from console/test/simulated.tsx instead of a router.
+console/test/simulated.tsx takes the place of a router as the source of data.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SCROLL = """async () => {
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Writes no log."""
+    """Request handler that writes no log."""
 
     def log_message(self, *words: object) -> None:
         return
@@ -60,7 +60,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def simulated(folder: Path) -> Iterator[str]:
-    """The address of the console with the simulated network, built in `folder`. Raises MeasureError."""
+    """Build the console with the simulated network in `folder`, serve it and yield its URL. Raises MeasureError."""
     bundle("simulated.tsx", folder)
     for name in ("index.html", "icon.svg"):
         shutil.copy(CONSOLE / "src" / name, folder)
@@ -76,7 +76,7 @@ def simulated(folder: Path) -> Iterator[str]:
 
 
 def topology_frames(page: Page, address: str) -> list[float]:
-    """Milliseconds of each frame of 300 routers and 3,000 groups of clients, while the picture is zoomed and moved."""
+    """Return the milliseconds of each frame with 300 routers and 3,000 groups of clients while zooming and moving."""
     page.goto(address + "#/topology")
     page.get_by_text("300 routers, 3,000 groups of clients").wait_for(timeout=PATIENCE)
     page.wait_for_function(LAID_OUT, timeout=PATIENCE)
@@ -95,7 +95,7 @@ def topology_frames(page: Page, address: str) -> list[float]:
 
 
 def links_shown(page: Page, address: str) -> tuple[float, list[float]]:
-    """Milliseconds until the first of 10,000 links are shown, and those of each step of scrolling through them."""
+    """Return the milliseconds until the first of 10,000 links are shown, and those of each scrolling step."""
     page.goto("about:blank")
     page.goto(address + "#/connections")
     page.locator(".row:not(.heads)").first.wait_for()
@@ -108,7 +108,7 @@ def links_shown(page: Page, address: str) -> tuple[float, list[float]]:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Debian's browser, without a screen. Raises MeasureError."""
+    """Run Debian's Chromium without a screen. Raises MeasureError."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
@@ -117,14 +117,14 @@ def chromium() -> Iterator[Browser]:
         raise MeasureError("chromium is not installed: apt-get install chromium")
     with (
         sync_playwright() as playwright,
-        # The sandbox wants name spaces, which containers seldom give; the pages are our own.
+        # The sandbox needs name spaces, which containers seldom grant. The pages are trusted.
         playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
     ):
         yield browser
 
 
 def console(bench: Bench) -> list[Figure]:
-    """How fast the pages of the console are with the simulated network."""
+    """Measure the speed of the console's pages with the simulated network."""
     with (
         tempfile.TemporaryDirectory(prefix="sluice-console-") as folder,
         simulated(Path(folder)) as address,

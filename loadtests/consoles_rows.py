@@ -1,4 +1,4 @@
-"""Rows about consoles at real routers: how soon a page is painted, and what one and fifty cost ten routers."""
+"""Rows about consoles at real routers: time to the first paint, and the load that one and fifty add to ten routers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 MANY = 50  # consoles
-EDGES = (2, 3, 2)  # of each interior router: ten routers in all
-RATE = 1_000  # messages/s of others
-SECONDS = 10  # that consoles are looked at, in each round
+EDGES = (2, 3, 2)  # edge routers of each interior router: ten routers in all
+RATE = 1_000  # messages/s of other clients
+SECONDS = 10  # duration of each measurement
 ROUNDS = 3
-SETTLE = 2.0  # seconds in which routers tell each other of addresses that have come and gone: messages to new ones wait
+SETTLE = 2.0  # seconds for routers to announce new and lost addresses, which messages to new ones wait for
 WEB = """\
 listener {
     name: web
@@ -37,7 +37,7 @@ listener {
 }
 """
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-#: Keeps in window.filled when the first row of the overview is there.
+#: Sets window.filled when the first row of the overview appears.
 FILLED = """new MutationObserver((_, observer) => {
     if (document.querySelector('[aria-label=Routers] .row:not(.heads)') === null) return;
     window.filled = performance.now();
@@ -46,13 +46,13 @@ FILLED = """new MutationObserver((_, observer) => {
 
 
 def first_paint(bench: Bench) -> list[Figure]:
-    """The console of a router, opened by a browser that has never seen it."""
+    """Measure the first visit of a browser to a router's console."""
     _need_console()
     painted, filled = [], []
     standalone = interior("A").replace("mode: interior", "mode: standalone")
     with bench.router(1, standalone + WEB) as router, chromium() as browser:
         for _ in range(max(3, bench.effort.rounds)):
-            context = browser.new_context()  # with a cache of its own
+            context = browser.new_context()  # a context has its own cache
             page = context.new_page()
             page.add_init_script(FILLED)
             page.goto(f"http://127.0.0.1:{router.ports[-1]}/")
@@ -72,25 +72,25 @@ def _need_console() -> None:
 
 
 class Network(NamedTuple):
-    """Ten routers of one worker each: A, B and C, each connected to both others, and their edge routers."""
+    """Network of ten routers with one worker each: A, B and C, fully connected, and their edge routers."""
 
     interiors: list[Router]
     edges: list[Router]
 
     @property
     def web(self) -> int:
-        """The port of the console, at A."""
+        """Port of the console, at A."""
         return self.interiors[0].ports[-1]
 
     def cpu(self) -> tuple[float, float]:
-        """CPU seconds so far: of A, and of all."""
+        """Return the CPU seconds so far, of A and of all routers."""
         found = [cpu_seconds(router.pid) for router in (*self.interiors, *self.edges)]
         return found[0], sum(found)
 
 
 @contextmanager
 def ten_routers(bench: Bench) -> Iterator[Network]:
-    """They run, and the interior routers know each other."""
+    """Run the ten routers; yield when the interior routers know each other."""
     to_a, to_b = free_port(), free_port()
     texts = [with_edges("A", to_a) + WEB, with_edges("B", to_b, (to_a,)), with_edges("C", None, (to_a, to_b))]
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def ten_routers(bench: Bench) -> Iterator[Network]:
 
 
 class Look(NamedTuple):
-    """What was measured: shares of a core of A and of all routers, latency of others in microseconds."""
+    """Measured shares of a core (A, all routers), and latency of other clients in µs."""
 
     own: float
     all: float
@@ -114,7 +114,7 @@ class Look(NamedTuple):
 
 
 def look(network: Network) -> Look:
-    """Measure while others' messages go from A to B."""
+    """Measure while other clients' messages go from A to B."""
     a, b, _ = network.interiors
     time.sleep(SETTLE)
     before, began = network.cpu(), time.monotonic()
@@ -125,11 +125,11 @@ def look(network: Network) -> Look:
 
 
 def consoles(bench: Bench) -> list[Figure]:
-    """One and fifty overviews at A, of which one is in a browser, beside messages of others; in turn with none."""
+    """Measure one and fifty overviews at A beside other clients' messages, in turn with none. One is in a browser."""
     _need_console()
     none, one, many, reports = [], [], [], []
     with ten_routers(bench) as network, chromium() as browser:
-        look(network)  # ten routers that have just started have more to do
+        look(network)  # routers that have just started have additional work
         for _ in range(ROUNDS):
             none.append(look(network))
             page = browser.new_page(viewport={"width": 1360, "height": 850})
@@ -150,7 +150,7 @@ def _open_overview(page: Page, network: Network) -> None:
 
 def _figures(none: list[Look], one: list[Look], many: list[Look], reports: list[dict[str, Any]]) -> list[Figure]:
     def cost(these: list[Look], field: int, count: int) -> float:
-        """Percent of a core that each of so many consoles adds."""
+        """Return the percentage of a core that each of `count` consoles adds."""
         return 100 * median((each[field] - alone[field]) / count for each, alone in zip(these, none, strict=True))
 
     own, everybody = 0, 1

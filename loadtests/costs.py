@@ -1,12 +1,12 @@
-"""The cost of single steps that clients can cause, in a router with many objects: does it grow with their number?
+"""Cost of single steps that clients can trigger, in a router with many objects: does it grow with their number?
 
     python -m loadtests.costs                    # all rows; half a minute
     python -m loadtests.costs multicast refused  # some
     python -m loadtests.costs --sizes 500,4000
 
-Each row prepares N of something in a router without sockets (engine, table and supervisor are the real ones), then
-measures the processor time of a step. A step that looks at all N costs in proportion to it; a row fails, and the exit
-status is 1, when the step at the largest N costs more than MOST_GROWTH times what it costs at the smallest.
+Each row prepares N objects in a router without sockets (engine, table and supervisor are the real ones) and measures
+the CPU time of a step. A step that iterates over all N costs in proportion to N. A row fails, with exit status 1, if
+the step at the largest N costs more than MOST_GROWTH times as much as at the smallest.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, flow, message, producer, say, settle, start, transfer
 
-#: A larger N has caches miss, which makes a constant step a few times as expensive; sixteen times is a walk.
+#: Cache misses at a larger N make a constant step a few times as expensive. A walk over all objects costs sixteen
+#: times as much.
 MOST_GROWTH: Final = 5.0
 SIZES: Final = (1000, 4000, 16000)
 STEPS: Final = 1000
-CREDIT: Final = 250  # of a producer
+CREDIT: Final = 250  # initial credit of a producer
 TRIALS: Final = 3
 
-#: Prepares N objects and returns what to measure: a function, and its number of steps.
-Row = Callable[[InProcessRouter, int], tuple[Callable[[], object], int]]
+#: Function that prepares N objects and returns the step function and its number of steps.
+Row = Callable[[Router, int], tuple[Callable[[], object], int]]
 
 
-def quiet(peer: InProcessPeer) -> InProcessPeer:
-    """A peer that drops its input."""
+def quiet(peer: Peer) -> Peer:
+    """Drop the output for a peer, and return the peer."""
     peer.take()
     return peer
 
 
-def client(router: InProcessRouter, octets: bytes) -> InProcessPeer:
-    """A client that has sent these frames and got the answers."""
+def client(router: Router, octets: bytes) -> Peer:
+    """Connect a client that has sent these frames and received the answers."""
     peer = router.connect()
     peer.feed(start() + octets)
     router.settle()
     return quiet(peer)
 
 
-def multicast(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """Consumers of a multicast settle it, one after the other."""
+def multicast(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Consumers of a multicast settle it one after the other."""
     receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
     sender = client(router, producer(0, "multicast.a"))
     sender.feed(transfer(0, 0, message(b"x")))
@@ -59,8 +60,8 @@ def multicast(router: InProcessRouter, size: int) -> tuple[Callable[[], object],
     return lambda: receivers.feed(octets), size
 
 
-def multicast_backwards(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """The same, in the opposite order."""
+def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Consumers of a multicast settle it one after the other, in reverse order."""
     receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
     sender = client(router, producer(0, "multicast.a"))
     sender.feed(transfer(0, 0, message(b"x")))
@@ -70,8 +71,8 @@ def multicast_backwards(router: InProcessRouter, size: int) -> tuple[Callable[[]
     return lambda: receivers.feed(octets), size
 
 
-def full_queue(router: InProcessRouter, size: int, address: str) -> InProcessPeer:
-    """A consumer without credit, with this many queued unsettled deliveries; returns another producer."""
+def full_queue(router: Router, size: int, address: str) -> Peer:
+    """Queue `size` unsettled deliveries for a consumer without credit. Return another producer."""
     client(router, consumer(0, address, 0))
     senders = -(-size // CREDIT)
     octets = b"".join(producer(handle, address) for handle in range(senders))
@@ -80,23 +81,23 @@ def full_queue(router: InProcessRouter, size: int, address: str) -> InProcessPee
     return client(router, producer(0, address))
 
 
-def drop_oldest(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """A presettled delivery for a full queue, where the older one is dropped."""
+def drop_oldest(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Send presettled deliveries to a full queue that drops its oldest ones."""
     sender = full_queue(router, size, "oldest.a")
     octets = b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(STEPS))
     return lambda: sender.feed(octets), STEPS
 
 
-def throttle(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """The same where it is dropped because the consumer has had no credit for a while."""
+def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Send presettled deliveries to a full queue that drops them because the consumer has lacked credit for a while."""
     sender = full_queue(router, size, "balanced.a")
     router.pass_time(2000)
     octets = b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(STEPS))
     return lambda: sender.feed(octets), STEPS
 
 
-def refused(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """A refused receiver, with this many addresses."""
+def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Refuse a receiver beside `size` addresses."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
     attaches = [consumer(handle, "", 0) + say("detach", handle=handle, closed=True) for handle in range(100)]
@@ -109,16 +110,16 @@ def refused(router: InProcessRouter, size: int) -> tuple[Callable[[], object], i
     return ask, len(attaches)
 
 
-def early_loss(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """A receiver whose connection is lost before the answer."""
+def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Lose the connection of receivers before they are answered."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
     asking.feed(b"".join(consumer(handle, f"balanced.{handle}", 0) for handle in range(STEPS)))
     return asking.lose, STEPS
 
 
-def one_address(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """One of the consumers of an address detaches."""
+def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Detach one of the consumers of an address."""
     receivers = client(router, b"".join(consumer(handle, "balanced.a") for handle in range(size)))
     detaches = [say("detach", handle=handle, closed=True) for handle in range(size // 2, size // 2 + 200)]
 
@@ -130,8 +131,8 @@ def one_address(router: InProcessRouter, size: int) -> tuple[Callable[[], object
     return detach, len(detaches)
 
 
-def many_producers(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """A consumer attaches to an address whose producers have credit, and detaches."""
+def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Attach a consumer to an address whose producers have credit, and detach it."""
     client(router, consumer(0, "balanced.a"))
     client(router, b"".join(producer(handle, "balanced.a") for handle in range(size)))
     coming = client(router, b"")
@@ -145,8 +146,8 @@ def many_producers(router: InProcessRouter, size: int) -> tuple[Callable[[], obj
     return come, len(attaches)
 
 
-def ready_links(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """A receiver detaches whose session has more to send, on this many links, than the client reads."""
+def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Detach receivers whose session has more to send, on `size` links, than the client reads."""
     octets = b"".join(consumer(handle, "multicast.a", 0) for handle in range(size))
     receivers = client(router, octets)
     sender = client(router, producer(0, "multicast.a"))
@@ -158,8 +159,8 @@ def ready_links(router: InProcessRouter, size: int) -> tuple[Callable[[], object
     return lambda: receivers.feed(detaches), size
 
 
-def empty_range(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
-    """A receiver settles ids that it does not have, once it has had so many deliveries at a time."""
+def empty_range(router: Router, size: int) -> tuple[Callable[[], object], int]:
+    """Settle delivery-ids that the receiver does not have, after it has had `size` deliveries at a time."""
     receiver = client(router, consumer(0, "balanced.a"))
     senders = -(-size // CREDIT)
     octets = b"".join(producer(handle, "balanced.a") for handle in range(senders))
@@ -188,7 +189,7 @@ ROWS: Final[dict[str, Row]] = {
 
 
 def measure(row: Row, size: int) -> float:
-    """Microseconds of processor time of one step; the best of TRIALS."""
+    """Return the CPU time of one step in microseconds, the best of TRIALS."""
     best = float("inf")
     for _ in range(TRIALS):
         with ExitStack() as stack:
@@ -205,7 +206,7 @@ def measure(row: Row, size: int) -> float:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run; returns the exit status."""
+    """Run the rows. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.costs", description="Does a step's cost grow with N?")
     parser.add_argument("rows", nargs="*", help=f"of {', '.join(ROWS)} (all)")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="values of N (%(default)s)")

@@ -1,5 +1,5 @@
-"""Many edge routers at an interior router, as they are on the wire: connections with the links of an edge router, with
-heartbeats, and with links for addresses. What they cost there, and what a storm does when all come at once.
+"""Simulated edge routers at an interior router: connections with the links of an edge router, heartbeats and address
+links. Measures their cost there, and the cost of a burst in which all connect at once.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from router.amqp.message import Message
 from router.client.aio import AsyncConnection, aconnect
 from router.client.attach import Terminus
 
-LIMIT = 120.0  # seconds for whatever is waited for
+LIMIT = 120.0  # seconds for any wait
 PERIOD = 2.0  # seconds between heartbeats
-AT_A_TIME = 50  # connections that are being opened, as they would be by hosts of their own
+AT_A_TIME = 50  # connections being opened concurrently, as by hosts of their own
 DOWNLINK = "qd.router-edge-downlink"
 
 
 class Storm(NamedTuple):
-    """What the interior router spent while all came in."""
+    """Time and CPU seconds of the interior router until all edge routers had attached."""
 
     seconds: float
     cpu: float
 
 
 class Edge:
-    """One edge router. Owner: the crowd."""
+    """Simulated edge router. Owner: the crowd."""
 
     def __init__(self, name: str, connection: AsyncConnection) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class Edge:
 
     @classmethod
     async def come(cls, name: str, port: int) -> Edge:
-        """Connect, with the eight links."""
+        """Connect, and attach the eight links of an edge router."""
         url = f"amqp://127.0.0.1:{port}"
         connection = await aconnect(url, timeout=LIMIT, container=name, properties={"qd.annotations-version": 1})
         edge = cls(name, connection)
@@ -67,13 +67,13 @@ class Edge:
         return edge
 
     async def announce(self, addresses: int) -> None:
-        """Have consumers of so many addresses."""
+        """Attach consumers to `addresses` addresses."""
         session = self._connection.session()
         for number in range(addresses):
             await session.receiver(f"crowd/{self._name}/{number}", timeout=LIMIT)
 
     async def go(self) -> None:
-        """Be lost without a word."""
+        """Drop the connection without a close."""
         if self._beating is not None:
             self._beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -82,16 +82,16 @@ class Edge:
 
 
 class Crowd:
-    """Edge routers at one interior router."""
+    """Simulated edge routers at one interior router."""
 
     def __init__(self, port: int, pid: int) -> None:
-        """port: where edge routers come in. pid: of the interior router."""
+        """Prepare the crowd. port: listener for edge routers. pid: process of the interior router."""
         self._port = port
         self._pid = pid
         self._edges: list[Edge] = []
 
     async def come(self, count: int, addresses: int = 0) -> Storm:
-        """So many come at once, with so many addresses each."""
+        """Connect `count` edge routers at once, each with consumers of `addresses` addresses."""
         room = asyncio.Semaphore(AT_A_TIME)
 
         async def one(number: int) -> Edge:
@@ -105,25 +105,25 @@ class Crowd:
         return Storm(time.monotonic() - began, cpu_seconds(self._pid) - cpu)
 
     async def announce(self, addresses: int) -> float:
-        """All announce so many addresses; gives the interior router's CPU seconds."""
+        """Announce `addresses` addresses at each edge router. Return the interior router's CPU seconds."""
         cpu = cpu_seconds(self._pid)
         for edge in self._edges:
             await edge.announce(addresses)
         return cpu_seconds(self._pid) - cpu
 
     async def idle(self, seconds: float) -> float:
-        """Let them be; gives the interior router's CPU seconds."""
+        """Wait. Return the interior router's CPU seconds."""
         cpu = cpu_seconds(self._pid)
         await asyncio.sleep(seconds)
         return cpu_seconds(self._pid) - cpu
 
     async def go(self) -> None:
-        """All are lost."""
+        """Drop all connections."""
         edges, self._edges = self._edges, []
         await asyncio.gather(*(edge.go() for edge in edges))
 
     def memory(self) -> float:
-        """KiB of all processes of the interior router, what they share counted once."""
+        """Return the memory of the interior router's processes in KiB; shared pages are counted once."""
         process = psutil.Process(self._pid)
         try:
             return sum(each.memory_full_info().pss for each in [process, *process.children(recursive=True)]) / 1024

@@ -1,5 +1,6 @@
-"""Rows about edge routers: an uplink, and a connection to another edge router, beside a hop between interior routers;
-an uplink that is lost, new addresses, many edge routers."""
+"""Rows about edge routers: rates over an uplink and between edge routers, beside a hop between interior routers; a lost
+uplink, new addresses, and many edge routers.
+"""
 
 from __future__ import annotations
 
@@ -30,26 +31,28 @@ from router.cli.options import ManagementUrl, QueryTarget
 from router.client.blocking import connect
 
 FIRST_ADDRESSES = 300
-MANY_LINKS = 5000  # of one client
+MANY_LINKS = 5000  # receivers of one client
 EDGES = 200
 FEW_EDGES = 20
-ADDRESSES = 20  # of each
+ADDRESSES = 20  # addresses of each edge router
 IDLE_SECONDS = 10
 STORM_EDGES = 1000
-STORM_SECONDS = 10  # in which they come
-STORM_RATE = 1000  # deliveries/s of others
+STORM_SECONDS = 10  # seconds within which they connect
+STORM_RATE = 1000  # deliveries/s of other clients
 _ANONYMOUS = "    authenticatePeer: no\n    saslMechanisms: ANONYMOUS\n"
 
 
 def with_edges(name: str, listens: int | None = None, connects: tuple[int, ...] = ()) -> str:
-    """An interior router whose last listener is for edge routers."""
+    """Return the configuration of an interior router whose last listener is for edge routers."""
     listener = f"listener {{\n    name: edges\n    host: 127.0.0.1\n    port: 0\n    role: edge\n{_ANONYMOUS}}}\n"
     return interior(name, listens, connects) + listener
 
 
 def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", listens: bool = False) -> str:
-    """An edge router with connectors to these ports. role: of the connectors. listens: for other edge routers, too, on
-    its last listener."""
+    """Return the configuration of an edge router with connectors to these ports.
+
+    role: role of the connectors. listens: add a last listener for other edge routers.
+    """
     text = f"router {{\n    mode: edge\n    id: {name}\n    workerThreads: 1\n    uplinks: {uplinks}\n}}\n"
     text += f"listener {{\n    host: 127.0.0.1\n    port: 0\n    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
     if listens:
@@ -62,12 +65,12 @@ def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", liste
 
 
 def wait_uplinks(router: Router, count: int, role: str = "edge") -> None:
-    """Wait until an edge router has so many open connections of that role to other routers. Raises MeasureError."""
+    """Wait until an edge router has `count` open connections of `role` to other routers. Raises MeasureError."""
     wait_connections(router, role, lambda there: there >= count)
 
 
 def wait_connections(router: Router, role: str, fits: Callable[[int], bool]) -> None:
-    """Wait until the number of a router's connections of that role fits. Raises MeasureError."""
+    """Wait until the number of a router's connections of `role` satisfies `fits`. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     with _manage(router) as client:
         while not fits(there := sum(row["role"] == role for row in client.rows("connection"))):
@@ -76,16 +79,14 @@ def wait_connections(router: Router, role: str, fits: Callable[[int], bool]) -> 
             time.sleep(0.02)
 
 
-def _manage(router: Router) -> ManagementClient:
-    """A client of a router's management."""
-    return ManagementClient(
-        QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
-    )
+def _manage(router: Router) -> Client:
+    """Return a management client of a router."""
+    return Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None))
 
 
 @contextmanager
 def uplink(bench: Bench) -> Iterator[tuple[Router, Router]]:
-    """An edge router, and its interior router, of one worker each."""
+    """Run an edge router and its interior router, with one worker each."""
     with bench.router(1, with_edges("A")) as a, bench.router(1, edge("E", a.ports[-1])) as e:
         wait_uplinks(e, 1)
         yield e, a
@@ -93,27 +94,29 @@ def uplink(bench: Bench) -> Iterator[tuple[Router, Router]]:
 
 @contextmanager
 def peers(bench: Bench) -> Iterator[tuple[Router, Router]]:
-    """Two edge routers of one worker each, connected to each other."""
+    """Run two edge routers of one worker each, connected to each other."""
     with bench.router(1, edge("F", listens=True)) as f, bench.router(1, edge("E", f.ports[-1], role="inter-edge")) as e:
         wait_uplinks(e, 1, "inter-edge")
         yield e, f
 
 
 def one_uplink(bench: Bench) -> list[Figure]:
-    """100-byte messages from a client of an edge router to one of its interior router, in turn with a hop between
-    interior routers."""
+    """Measure 100-byte messages from a client of an edge router to one of its interior router.
+
+    In turn with a hop between interior routers.
+    """
     with uplink(bench) as pair:
         return _beside_a_hop(bench, "1 uplink", pair, "the interior router")
 
 
 def one_peer(bench: Bench) -> list[Figure]:
-    """The same to a client of another edge router, without an interior router."""
+    """Measure 100-byte messages between clients of two edge routers, without an interior router."""
     with peers(bench) as pair:
         return _beside_a_hop(bench, "1 edge to another", pair, "the other")
 
 
 def _beside_a_hop(bench: Bench, what: str, pair: tuple[Router, Router], other: str) -> list[Figure]:
-    """From a client of the first router, an edge router, to one of the second."""
+    """Measure from a client of the first router, an edge router, to one of the second."""
     between, first, second = Readings(), Readings(), Readings()
     e, a = pair
     with hop(bench) as (one, two):
@@ -133,12 +136,12 @@ def _beside_a_hop(bench: Bench, what: str, pair: tuple[Router, Router], other: s
 
 
 def uplink_lost(bench: Bench) -> list[Figure]:
-    """The uplink of an edge router is cut while another one waits, or is at work, too."""
+    """Cut the uplink of an edge router while another uplink is on standby, or active as well."""
     return [*_lost(bench, "one", "uplink lost", 200), *_lost(bench, "all", "1 of 2 uplinks lost", 100)]
 
 
 def _lost(bench: Bench, uplinks: str, what: str, bar: float) -> list[Figure]:
-    """How long until messages arrive by the other one."""
+    """Measure the time until messages arrive over the other uplink."""
     seconds, lost = [], 0
     for _ in range(min(bench.effort.rounds, LOSSES)):
         with ExitStack() as stack:
@@ -166,8 +169,9 @@ def _lost(bench: Bench, uplinks: str, what: str, bar: float) -> list[Figure]:
 
 
 def first_messages(bench: Bench) -> list[Figure]:
-    """A client of an edge router attaches to an address that is new there, and whose consumer is at the interior
-    router: how long until its first message arrives."""
+    """Measure the first message to an address that is new at the edge router and has a consumer at the interior
+    router.
+    """
     names = [f"first/{number}" for number in range(FIRST_ADDRESSES)]
     seconds = []
     cpu = {}
@@ -194,8 +198,11 @@ def first_messages(bench: Bench) -> list[Figure]:
 
 
 def attaches(bench: Bench) -> list[Figure]:
-    """Time and CPU of thousands of receivers that a client attaches at once, at an interior router and at its edge
-    router in turn. The client stays until the interior router has the link of each address of the edge router."""
+    """Measure time and CPU of thousands of receivers that a client attaches at once.
+
+    At an interior router and at its edge router, in turn. The client stays until the interior router has the link of
+    each address of the edge router.
+    """
     seconds: dict[str, list[float]] = {"interior": [], "edge": []}
     cpu: dict[str, list[float]] = {"interior": [], "edge": []}
     reachable = []
@@ -209,7 +216,7 @@ def attaches(bench: Bench) -> list[Figure]:
                     _wait_links(at_a, MANY_LINKS)
                     if router is e:
                         reachable.append(time.monotonic() - began)
-                # Connections that stay: the one that asks, and `at_a`.
+                # Connections that stay: the one that queries, and `at_a`.
                 wait_connections(router, "normal", (2).__ge__ if router is a else (1).__ge__)
                 cpu[name].append((cpu_seconds(router.pid) - before) / MANY_LINKS)
     ratio = median(seconds["edge"]) / median(seconds["interior"])
@@ -221,8 +228,8 @@ def attaches(bench: Bench) -> list[Figure]:
     ]
 
 
-def _wait_links(client: ManagementClient, least: int) -> None:
-    """Wait until a router has so many links. Raises MeasureError."""
+def _wait_links(client: Client, least: int) -> None:
+    """Wait until a router has `least` links. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     while (there := client.rows("router")[0]["linkCount"]) < least:
         if time.monotonic() > until:
@@ -232,7 +239,7 @@ def _wait_links(client: ManagementClient, least: int) -> None:
 
 @contextmanager
 def _attached(router: Router, prefix: str) -> Iterator[float]:
-    """A client with that many receivers, attached in one write: seconds until all are answered."""
+    """Attach MANY_LINKS receivers of a client in one write; yield the seconds until all are answered."""
     octets = b"".join(
         frame(
             ATTACH, encode_string(f"l{handle}"), encode_uint(handle), TRUE, NULL, NULL,
@@ -256,19 +263,19 @@ def _attached(router: Router, prefix: str) -> Iterator[float]:
 
 
 def _cpu(router: Router, name: str) -> dict[str, float]:
-    """CPU seconds of a router's supervisor, and of its worker, until now."""
+    """Return the CPU seconds so far of a router's supervisor and of its worker."""
     own = psutil.Process(router.pid).cpu_times()
     supervisor = own.user + own.system
     return {f"{name} supervisor": supervisor, f"{name} worker": cpu_seconds(router.pid) - supervisor}
 
 
 def idle_edges(bench: Bench) -> list[Figure]:
-    """What edge routers cost at their interior router: idle ones, addresses, and all of them coming back at once."""
+    """Measure the cost of edge routers at their interior router: idle, with addresses, and reconnecting all at once."""
     return asyncio.run(_crowd(bench))
 
 
 def beside_edges(a: Router, load: dict[str, object]) -> tuple[dict[str, Any], dict[str, float]]:
-    """A load while a thousand edge routers come to router `a` and leave: its report, and the storm's."""
+    """Run a load while a thousand edge routers connect to router `a` and leave. Return its report and the storm's."""
     others = start_load({**load, "seconds": STORM_SECONDS + 2})
     words = ["loadtests.edge_storm", *map(str, (a.ports[-1], STORM_EDGES, ADDRESSES, STORM_SECONDS))]
     storm = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -280,9 +287,9 @@ def beside_edges(a: Router, load: dict[str, object]) -> tuple[dict[str, Any], di
 
 
 def edge_storm(bench: Bench) -> list[Figure]:
-    """What happens to messages of clients of an interior router while a thousand edge routers come back.
+    """Measure messages of an interior router's clients while a thousand edge routers reconnect.
 
-    The byte relay shows what the machine does to anybody beside the same.
+    The byte relay beside the same storm shows the effect of the machine alone.
     """
     alone, beside, relay_alone, relay_beside = Readings(), Readings(), Readings(), Readings()
     taken, waited = [], []
@@ -317,7 +324,7 @@ def edge_storm(bench: Bench) -> list[Figure]:
 async def _crowd(bench: Bench) -> list[Figure]:
     with bench.router(1, with_edges("A")) as a:
         crowd = Crowd(a.ports[-1], a.pid)
-        await crowd.come(FEW_EDGES)  # what the first ones need is not paid by each
+        await crowd.come(FEW_EDGES)  # the cost of first use must not count for each
         await crowd.go()
         before = crowd.memory()
         await crowd.come(EDGES)

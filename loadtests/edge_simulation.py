@@ -1,11 +1,11 @@
-"""Simulates edge routers at the supervisor of an interior router: what each of them and each address costs it.
+"""Simulation of edge routers at the supervisor of an interior router: cost of each edge router and each address.
 
     python -m loadtests.edge_simulation --edges 1000 --addresses 20
 
-The supervisor's subsystems run in this process; a worker is played, which applies everything at once. With `--uplinks`
-the edge routers have several uplinks at work, and move to another one, and back. With `--far N` so many interior
-routers are behind that one, in a line, and all edge routers come in `--within` seconds: how long until each of those
-knows all addresses, and the longest wake of each supervisor. Exit status 1: addresses are missing.
+The supervisor's subsystems run in this process; a simulated worker applies every change at once. With `--uplinks` the
+edge routers have several active uplinks, and move to another one and back. With `--far N` there are N interior routers
+behind this one, in a line, and all edge routers connect within `--within` seconds: the program reports when each of
+those knows all addresses, and the longest wake of each supervisor. Exit status 1: addresses are missing.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ listener {
 """
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 DOWNLINK = "qd.router-edge-downlink"
-SPARE = 10_000  # addresses beside those of the edge routers
-AT_ONCE = 256  # messages of the worker before the supervisor goes on
-FAR_LIMIT = 60.0  # seconds until far routers know everything
-PAUSE = 0.001  # seconds, when nothing is to be done
+SPARE = 10_000  # addresses beyond those of the edge routers
+AT_ONCE = 256  # messages of the worker before the supervisor runs
+FAR_LIMIT = 60.0  # seconds until remote routers must know everything
+PAUSE = 0.001  # seconds to sleep when idle
 
 
 class Simulation:
-    """The supervisor of an interior router, and edge routers."""
+    """Supervisor of an interior router, and its simulated edge routers."""
 
     def __init__(self, edges: int, addresses: int, several: bool, name: str = "B") -> None:
-        """several: they have several uplinks at work. name: of the interior router."""
+        """Start the supervisor. several: edge routers have several active uplinks. name: id of the interior router."""
         configuration = load_text("router.conf", CONFIGURATION % name)
         self.name = name
         self._listener, self._routers = configuration.listeners
-        # An address of another router takes a number more, for what is unsettled there.
+        # An address of another router takes a second number, for its unsettled deliveries.
         most = 2 * edges * (addresses + 10) + SPARE
         self.core = RouterCore(configuration, ProcessLog(QUIET), most, lambda number: None)
         self._worker = WorkerProcess(0, 1)
@@ -73,10 +73,10 @@ class Simulation:
         self._several = several
         self.connections: list[RegisteredConnection] = []
         self._received = 0
-        self.longest = 0.0  # CPU seconds of a wake
-        self.updates: list[int] = []  # octets of each message of neighbours
-        self._neighbours: dict[int, tuple[Simulation, int]] = {}  # and the number of the connection there, by number
-        self._coming: deque[tuple[int, bytes]] = deque()  # messages of neighbours, with the number of the connection
+        self.longest = 0.0  # CPU seconds of the longest wake
+        self.updates: list[int] = []  # sizes of messages from neighbours, in octets
+        self._neighbours: dict[int, tuple[Simulation, int]] = {}  # neighbour and its connection number, by ours
+        self._coming: deque[tuple[int, bytes]] = deque()  # messages of neighbours, with the connection number
         self._receive(messages.Ready(0))
         self.settle()
 
@@ -87,12 +87,12 @@ class Simulation:
             self.settle()
 
     def settle(self) -> None:
-        """Acknowledge all changes; what the worker is told is dropped."""
+        """Acknowledge all changes. Messages to the worker are dropped."""
         while self.wake():
             pass
 
     def wake(self) -> bool:
-        """One wake of the supervisor, with what neighbours have sent; False: there is nothing more to do now."""
+        """Run one wake of the supervisor, with messages from neighbours. Return False if nothing is left to do."""
         began = time.process_time()
         for _ in range(min(AT_ONCE, len(self._coming))):
             number, octets = self._coming.popleft()
@@ -154,13 +154,13 @@ class Simulation:
         )
 
     def come(self, count: int) -> None:
-        """So many edge routers connect, with the eight links."""
+        """Connect `count` edge routers, with the eight links each."""
         for number in range(count):
             self.come_one(number)
         self.settle()
 
-    def come_one(self, number: int) -> RegisteredConnection:
-        """An edge router connects."""
+    def come_one(self, number: int) -> Connection:
+        """Connect an edge router."""
         connection = self.core.connections.adopt(self._worker, self._listener, "127.0.0.1:1", "127.0.0.1:2")
         self.connections.append(connection)
         self._open(connection, f"E{number}", {EDGE: f"{number:016x}", **({UPLINKS: True} if self._several else {})})
@@ -204,18 +204,18 @@ class Simulation:
         )
 
     def announce(self, addresses: int) -> None:
-        """All have consumers of so many addresses each."""
+        """Attach consumers to `addresses` addresses at each edge router."""
         for place, connection in enumerate(self.connections):
             self.announce_one(place, connection, addresses)
         self.settle()
 
-    def announce_one(self, place: int, connection: RegisteredConnection, addresses: int) -> None:
-        """An edge router has consumers of so many addresses."""
+    def announce_one(self, place: int, connection: Connection, addresses: int) -> None:
+        """Attach consumers to `addresses` addresses at an edge router."""
         for number in range(addresses):
             self._attach(connection, "out", f"site{place}.{number}")
 
     def say(self, *routers: str) -> None:
-        """All name their uplinks."""
+        """Announce the order of uplinks from each edge router."""
         for connection in self.connections:
             octets = precedence(Precedence(next(self._said), routers, complete=True))
             self.core.in_process.receive(
@@ -225,18 +225,18 @@ class Simulation:
 
     @property
     def reachable(self) -> int:
-        """How many other interior routers can be reached."""
+        """Number of other interior routers that are reachable."""
         assert self.core.routers is not None
         return self.core.routers.reachable
 
     @property
     def known(self) -> int:
-        """How many addresses of edge routers have a consumer, here or at another router."""
+        """Number of edge routers' addresses that have a consumer, here or at another router."""
         records = [record for record in self.core.table.records.values() if record.key.startswith("M0site")]
         return sum(record.consumers is not None or bool(record.remotes) for record in records)
 
     def go(self) -> None:
-        """All are lost."""
+        """Close all connections of edge routers."""
         for connection in self.connections:
             self._receive(messages.Closed(conn=connection.number, error=None))
         self.connections.clear()
@@ -283,7 +283,7 @@ def main() -> int:
 
 
 def converge(edges: int, addresses: int, far: int, within: float) -> int:
-    """Edge routers come evenly within so many seconds, each with its addresses. The routers here share one core."""
+    """Connect edge routers evenly within `within` seconds, each with its addresses. All routers here share one core."""
     line = [Simulation(edges, addresses, several=False, name=name) for name in ("B", *(f"C{n}" for n in range(far)))]
     for one, other in itertools.pairwise(line):
         one.join(other)
@@ -293,7 +293,7 @@ def converge(edges: int, addresses: int, far: int, within: float) -> int:
     for router in line:
         router.longest = 0.0
         router.updates.clear()
-    gc.disable()  # it would go through the objects of all routers in a wake of one
+    gc.disable()  # a collection would traverse the objects of all routers in a wake of one
     began, come, known = time.monotonic(), 0, [0.0] * len(line)
     cpu = [0.0] * len(line)
     until = began + within + FAR_LIMIT
@@ -320,7 +320,7 @@ def converge(edges: int, addresses: int, far: int, within: float) -> int:
 
 
 def _turn(line: list[Simulation], until: float, cpu: list[float] | None = None) -> None:
-    """A wake of each router that has something to do; CPU seconds are added to theirs."""
+    """Run one wake of each router with work. cpu: CPU seconds by router, to which the wakes are added."""
     assert time.monotonic() < until, "the routers do not know each other"
     busy = False
     for place, router in enumerate(line):
@@ -333,7 +333,7 @@ def _turn(line: list[Simulation], until: float, cpu: list[float] | None = None) 
 
 
 def _resident() -> float:
-    """KiB of this process."""
+    """Return the resident memory of this process in KiB."""
     with open("/proc/self/statm", encoding="ascii") as file:
         pages = int(file.read().split()[1])
     return pages * resource.getpagesize() / 1024

@@ -1,9 +1,9 @@
-"""Edge routers that come back together: `python -m loadtests.edge_storm PORT COUNT ADDRESSES SECONDS`.
+"""Storm of reconnecting edge routers: `python -m loadtests.edge_storm PORT COUNT ADDRESSES SECONDS`.
 
-Each is one connection that sends, in one write, what an edge router attaches: its own eight links, and a consumer of
-each of its addresses; then it stays until all are there. They come evenly within SECONDS. One process has the octets of
-all prepared, so that it takes little from the router's cores. Ends with a line of JSON: the seconds until all links of
-all were answered, and the longest that one edge router waited for its own.
+Each is one connection that sends the attaches of an edge router in one write: its own eight links, and a consumer of
+each of its addresses. It stays until all are attached. They connect evenly within SECONDS. One process has prepared
+the octets of all, so that it takes little CPU from the router. The last output is a line of JSON: the seconds until
+all links were answered, and the longest time that an edge router waited for its own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from router.amqp.codec import encode_described, encode_map, encode_string, encod
 
 from loadtests.storm import ATTACH, BEGIN, FALSE, HEADER, NULL, OPEN, SOURCE, TARGET, TRUE, WITH_SASL, Client, frame
 
-PATIENCE = 60.0  # seconds for all
+PATIENCE = 60.0  # seconds for all edge routers
 DOWNLINK = "qd.router-edge-downlink"
 OWN_LINKS = 8
 PREFIX = WITH_SASL[: -len(frame(OPEN, encode_string("storm")))]
 
 
 def terminus(code: int, address: str | None = None, dynamic: bool = False, capability: str | None = None) -> bytes:
-    """A source or a target."""
+    """Encode a source or a target."""
     fields = [NULL if address is None else encode_string(address), NULL, NULL, NULL, TRUE if dynamic else FALSE]
     if capability is not None:
         fields += [NULL] * ((10 if code == SOURCE else 6) - len(fields)) + [encode_symbol(capability)]
@@ -38,7 +38,7 @@ def attach(name: str, handle: int, receives: bool, source: bytes, target: bytes)
 
 
 def edge(number: int, addresses: int) -> bytes:
-    """All that an edge router says at its start."""
+    """Encode everything that an edge router sends at its start."""
     name = f"E{number}"
     properties = encode_map([encode_symbol("qd.annotations-version"), encode_uint(1)])
     opened = frame(OPEN, encode_string(name), *[NULL] * 8, properties)
@@ -58,7 +58,7 @@ def edge(number: int, addresses: int) -> bytes:
 
 
 class Coming:
-    """One edge router on its way: frames of the router are only counted."""
+    """Connecting edge router. The router's frames are only counted."""
 
     def __init__(self, port: int, octets: bytes, links: int) -> None:
         self.began = time.monotonic()
@@ -68,7 +68,7 @@ class Coming:
         self._rest = b""
 
     def look(self) -> bool:
-        """Take what has come; whether all links are there. Raises EOFError."""
+        """Read input; return True if all links are attached. Raises EOFError."""
         octets = self.client.receive()
         if not octets:
             raise EOFError(f"the router has closed a connection that waited for {self.missing} attaches")
@@ -85,7 +85,7 @@ class Coming:
 
 
 def come(port: int, count: int, addresses: int, seconds: float) -> tuple[float, float]:
-    """Seconds until all are there, and the longest that one waited."""
+    """Connect all. Return the seconds until all are attached, and the longest wait of one."""
     prepared = [edge(number, addresses) for number in range(count)]
     selector = selectors.DefaultSelector()
     here: list[Client] = []

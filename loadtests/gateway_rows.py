@@ -1,4 +1,4 @@
-"""Rows about a router in front of brokers: link routes, many clients over few connections, a broker that comes back."""
+"""Rows about a router in front of brokers: link routes, many clients over few connections, a broker that returns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from loadtests.report import Figure, at_most, ratio_at_least
 CLIENTS = 5_000
 BROKER_CONNECTIONS = 2
 CLIENT_RATE = 20_000  # messages/s of all clients together: more than a broker that stores them takes
-CLIENT_SECONDS = 3.0  # at least: each client sends some messages
+CLIENT_SECONDS = 3.0  # minimum, so that each client sends some messages
 SENDERS = 10  # connections whose messages must flow again
-RETURNS = 3  # at most: how often the broker is lost; each takes some seconds until the router tries again
-ACCEPT_LIMIT = 20.0  # seconds until the router has tried to connect
-FLOW_LIMIT = 20.0  # seconds until messages flow
+RETURNS = 3  # upper bound of broker losses; after each, some seconds pass until the router reconnects
+ACCEPT_LIMIT = 20.0  # seconds until the router must have tried to connect
+FLOW_LIMIT = 20.0  # seconds until messages must flow
 
 CONTAINERS = f"""\
 router {{
@@ -88,12 +88,12 @@ autoLink {
 
 
 def to_containers(router: Router, container_id: str) -> dict[str, object]:
-    """Options of amqpload: its receivers are containers."""
+    """Return the options that make amqpload's receivers containers."""
     return {"receiver_port": router.ports[1], "container": container_id}
 
 
 def link_route(bench: Bench) -> list[Figure]:
-    """100-byte messages to a container over a link route, in turn with the same by message routing; one worker."""
+    """Measure 100-byte messages to a container over a link route, in turn with message routing; one worker."""
     with bench.router(1, CONTAINERS % 1) as router:
         plain: dict[str, object] = {"size": BODY}
         routed: dict[str, object] = {"size": BODY, "address": "routed.a", **to_containers(router, "bench")}
@@ -107,7 +107,7 @@ def link_route(bench: Bench) -> list[Figure]:
 
 
 def client_connections(bench: Bench) -> list[Figure]:
-    """Many clients send at a fixed rate to a queue that two connections to brokers consume, by auto links.
+    """Measure many clients that send at a fixed rate to a queue with two broker connections, by auto links.
 
     Compared with two clients that send as much, directly to the brokers.
     """
@@ -131,7 +131,7 @@ def client_connections(bench: Bench) -> list[Figure]:
 
 
 def broker_lost(bench: Bench) -> list[Figure]:
-    """A broker is killed under load and comes back: how long until the messages of all senders arrive again."""
+    """Kill a broker under load and restart it; measure the time until all senders' messages arrive again."""
     port = free_port()
     seconds = []
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def broker_lost(bench: Bench) -> list[Figure]:
         senders = Senders(router.port, "queue.bench", SENDERS)
         for _ in range(min(bench.effort.rounds, RETURNS) + 1):
             with Broker(port) as broker:
-                senders.start()  # the first time
+                senders.start()  # takes effect in the first iteration only
                 accepted = broker.accepted(ACCEPT_LIMIT)
                 seconds.append(broker.heard_from(range(SENDERS), FLOW_LIMIT) - accepted)
         stack.callback(senders.stop)

@@ -1,4 +1,4 @@
-"""HAProxy as the reference for TLS: one thread, TCP mode, TLS 1.3 with AES-128-GCM; and the certificate for both."""
+"""HAProxy as the reference for TLS (one thread, TCP mode, TLS 1.3 with AES-128-GCM), and the certificate for both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadtests.processes import MeasureError
 
 CIPHER: Final = "TLS_AES_128_GCM_SHA256"
 START_LIMIT: Final = 10.0  # seconds
-LISTEN: Final = "0A"  # as /proc/net/tcp writes it
+LISTEN: Final = "0A"  # state LISTEN in /proc/net/tcp
 DEBIAN_PATH: Final = "/usr/sbin"
 SETTINGS: Final = f"""\
 global
@@ -33,7 +33,7 @@ defaults
 
 
 class Certificate:
-    """A self-signed one for 127.0.0.1, ECDSA over prime256v1, in files of a folder that lives as long as the object."""
+    """Self-signed ECDSA certificate (prime256v1) for 127.0.0.1, in files that live as long as the object."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="bench-tls-")
@@ -51,9 +51,9 @@ class Certificate:
 
 
 class Haproxy:
-    """Front ends with TLS: `pid` and `ports` once entered.
+    """HAProxy front ends with TLS: `pid` and `ports` after entry.
 
-    to: where each sends on, (port, whether it speaks TLS); None: it closes after the handshake.
+    to: back end of each, as (port, True if it uses TLS); None: close after the handshake.
     """
 
     pid: int
@@ -102,6 +102,6 @@ backend b{number}
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens there; asked of the system, since a connection would be sent on."""
+    """Return True if a process listens on the port. Reads /proc: HAProxy would forward a probing connection."""
     sockets = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return any(fields[1].endswith(f":{port:04X}") and fields[3] == LISTEN for fields in map(str.split, sockets))

@@ -1,9 +1,9 @@
-"""`python -m loadtests.hostile_host`: does a hostile host delay the log-ins of others?
+"""`python -m loadtests.hostile_host`: does a hostile host delay the logins of others?
 
-A hundred hosts (addresses of the loopback interface) log in at a router once a second with a password; one of them is
-hostile in every way that needs none. The same log-ins go to a second router, in the same seconds, that nobody attacks:
-both share the machine. Exit status: 0 when the attacked one's median and worst log-in are at most twice the other's;
-1 otherwise; 2 when it could not begin.
+A hundred hosts (addresses of the loopback interface) log in at a router once a second with a password. One of them
+attacks in every way that needs no password. The same logins go to a second router at the same time, which nobody
+attacks; both share the machine. Exit status: 0 if the attacked router's median and worst login take at most twice as
+long as the other's; 1 otherwise; 2 if the test could not start.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tests.peer.pki import pki
 
 HONEST = [f"127.0.1.{number + 1}" for number in range(99)]
 HOSTILE = "127.0.0.66"
-#: Times that each honest host logs in at each router, a second apart.
+#: Logins of each honest host at each router, a second apart.
 ROUNDS = 4
-PATIENCE = 20.0  # seconds for one log-in
-#: Seconds below which a median and the worst log-in are good enough, however quick they are at the other router.
+PATIENCE = 20.0  # seconds for one login
+#: Seconds below which a median and the worst login pass, however quick they are at the other router.
 FLOOR_MEDIAN, FLOOR_WORST = 0.15, 1.5
 WORKERS = 2
-#: Of each kind.
+#: Connections of each kind.
 SILENT, HANDSHAKES, OPEN_EXCHANGES, GUESSERS, HALF_REQUESTS = 300, 150, 150, 100, 100
-#: The beginning of a ClientHello.
+#: First octets of a ClientHello.
 HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Of the listeners of a router."""
+    """Listener ports of a router."""
 
     users: int
     tls: int
@@ -57,7 +57,7 @@ SCRAM = SASL_HEADER + frame_octets(
 
 
 class Client:
-    """A connection of a host."""
+    """Connection of a host."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -70,7 +70,7 @@ class Client:
         return made
 
     async def outcome(self) -> int | None:
-        """The code of the outcome of SASL; None: the router has closed without one."""
+        """Return the code of the SASL outcome. None: the router closed without an outcome."""
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             await self.reader.readexactly(len(SASL_HEADER))
             while True:
@@ -85,7 +85,7 @@ class Client:
 
 
 async def log_in(port: int, host: str) -> float:
-    """Log in; return the seconds until the outcome, which has to be OK."""
+    """Log in. Return the seconds until the outcome, which must be OK."""
     began = time.monotonic()
     client = await Client.dial(port, host, plain("alice", "secret"))
     try:
@@ -98,7 +98,7 @@ async def log_in(port: int, host: str) -> float:
 
 
 async def rounds(port: int) -> list[float]:
-    """Let each honest host log in once a second, one after the other within each."""
+    """Log in from each honest host once a second; within a second, one host after the other."""
 
     async def each(host: str, at: float) -> list[float]:
         taken = []
@@ -113,7 +113,7 @@ async def rounds(port: int) -> list[float]:
 
 
 class Attack:
-    """Connections of the hostile host, all kinds at once: whatever the router closes is opened anew."""
+    """Connections of the hostile host, all kinds at once. A connection that the router closes is reopened."""
 
     def __init__(self, ports: Ports) -> None:
         kinds = [
@@ -128,7 +128,7 @@ class Attack:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """Return when as many connections have been opened as the attack consists of."""
+        """Start the attack; return when all of its connections have been opened."""
         for count, port, octets in self._kinds:
             self._start(count, lambda port=port, octets=octets: self._stay(port, octets))  # type: ignore[misc]
         self._start(GUESSERS, self._guess)
@@ -172,7 +172,7 @@ class Attack:
 
 
 async def compare(attacked: Ports, calm: Ports) -> tuple[list[float], list[float]]:
-    """Seconds of the log-ins of the honest hosts at both, while the first is attacked; all of them succeed."""
+    """Return the seconds of the honest hosts' logins at both routers, while the first is attacked. All must succeed."""
     for ports in (attacked, calm):
         await log_in(ports.users, HONEST[0])
     attack = Attack(attacked)
@@ -230,13 +230,13 @@ listener {{
 
 
 def make_users(file: Path) -> None:
-    """Write a file with the user `alice`."""
+    """Write a users file with the user `alice`."""
     words = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(file), "alice", "--iterations", "4096"]
     subprocess.run(words, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
 
 
 def run(folder: Path) -> list[str]:
-    """Measure; prints what was seen, returns faults. Raises MeasureError."""
+    """Measure and print the result. Return the faults. Raises MeasureError."""
     users = folder / "users"
     make_users(users)
     keys = pki(folder).server
@@ -258,7 +258,7 @@ def run(folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Run; returns the exit status."""
+    """Run the test. Return the exit status."""
     raise_file_limit()
     try:
         with tempfile.TemporaryDirectory(prefix="hostile-") as folder:

@@ -1,4 +1,4 @@
-"""The scenarios of `loadtests.instructions`: who sends what to whom, and settles how."""
+"""Scenarios of `loadtests.instructions`: traffic patterns and their settlement."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.unit.engine.talk import MANY, consumer, flow, frames, message, of, pr
 BODY: Final = bytes(100)
 HEADER: Final = 0x70
 TRANSFER: Final = 0x14
-DESCRIPTOR_AT: Final = 10  # in a frame: of a performative, after the codes of described type and small ulong
+DESCRIPTOR_AT: Final = 10  # offset of the descriptor in a frame, after the codes of described type and small ulong
 LISTENER: Final = "linkCapacity: 250"
-MANY_LINKS: Final = 4096  # slots of a worker
-CHANNEL: Final = 3  # by which a broker answers
+MANY_LINKS: Final = 4096  # link slots of a worker
+CHANNEL: Final = 3  # channel on which a broker answers
 NEIGHBOURS: Final = ("A", "B")
 EDGE_LISTENER: Final = """
 listener {
@@ -59,7 +59,7 @@ Settle = Callable[[], object]
 
 
 def proton_message(body: bytes) -> bytes:
-    """With the header and properties that Proton sends."""
+    """Encode a message with the header and properties that Proton sends."""
     header: bytes = encode(Described(ULong(HEADER), [True]))
     rest: bytes = message(body, to="balanced.a", subject="subject")
     return header + rest
@@ -76,17 +76,16 @@ def started(
 
 
 class Round:
-    """One round: a batch arrives, copies go out, and consumers accept theirs by one disposition each."""
+    """Round of a scenario: a batch arrives, copies go out, and each consumer accepts its own by one disposition."""
 
     def __init__(
         self, quiet: Settle, sending: InProcessPeer, receiving: Sequence[InProcessPeer], octets: bytes, settled: bool,
         channel: int = 0, credit: int = MANY,
     ) -> None:  # fmt: skip
-        """channel: of the consumers, which is their deliveries'. credit: so many deliveries a consumer takes at a
-        time."""
+        """Prepare the rounds. channel: the consumers' channel. credit: deliveries that a consumer takes at a time."""
         self.quiet = quiet
         self.sending = sending
-        self.taken = dict.fromkeys(receiving, 0)  # deliveries of each consumer
+        self.taken = dict.fromkeys(receiving, 0)  # deliveries received, by consumer
         self.octets = octets
         self.settled = settled
         self.channel = channel
@@ -117,7 +116,7 @@ class Round:
 
 
 def transfers(octets: bytes) -> int:
-    """How many deliveries there are, each in one frame."""
+    """Count the deliveries, each in one frame."""
     at = count = 0
     while at < len(octets):
         count += octets[at + DESCRIPTOR_AT] == TRANSFER
@@ -131,8 +130,11 @@ def one_router(
     settled: bool = False, anonymous: bool = False, workers: int = 1, more: str = "", hostname: str | None = None,
     slots: int | None = None, credit: int = MANY, to: str = "main", by: str = "main",
 ) -> Iterator[Play]:  # fmt: skip
-    """slots: of workers in shared memory; the other ones are quiet. to, by: listeners of consumers and producer."""
-    router = InProcessRouter(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
+    """Run a scenario in one router.
+
+    slots: worker slots in shared memory; those beyond `workers` stay idle. to, by: listeners of consumers and producer.
+    """
+    router = Router(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
     receiving = [started(router, 0, consumer(0, address, credit), to, hostname) for _ in range(consumers)]
     sending = started(router, workers - 1, producer(0, None if anonymous else address), by, hostname)
     yield partial(Round(router.settle, sending, receiving, octets, settled, credit=credit).play, copies=copies)
@@ -141,7 +143,7 @@ def one_router(
 
 @contextmanager
 def hop(slots: int | None = None, between: str = "") -> Iterator[Play]:
-    """between: attributes of the connection between the two routers."""
+    """Run a scenario over a hop between two routers. between: attributes of the connection between them."""
     with pytest.MonkeyPatch.context() as patch:
         network = InProcessNetwork(
             "".join(NEIGHBOURS), monkeypatch=patch, slots=slots, listener=LISTENER, between=between
@@ -159,7 +161,7 @@ def hop(slots: int | None = None, between: str = "") -> Iterator[Play]:
 
 @contextmanager
 def edge() -> Iterator[Play]:
-    """From a client of an edge router to one of its interior router."""
+    """Run a scenario from a client of an edge router to one of its interior router."""
     with pytest.MonkeyPatch.context() as patch:
         network = InProcessNetwork("A", monkeypatch=patch, listener=LISTENER, more=EDGE_LISTENER)
         e = network.routers["E"] = InProcessRouter(1, EDGE)

@@ -1,13 +1,13 @@
-"""User-space instructions of a delivery, which no other load on the machine changes: `make bench-instructions`.
+"""User-space instructions of a delivery, a figure that is independent of other load: `make bench-instructions`.
 
     python -m loadtests.instructions                 # all rows; some minutes
     python -m loadtests.instructions unsettled hop   # some
     python -m loadtests.instructions --write-docs    # and rewrite the table in docs/performance.md
 
 Each row runs the real workers in one process, octets in and octets out, without sockets (tests/unit/engine/host.py),
-under callgrind. The first rounds warm pools and caches up; the others are counted. A figure is that of the router's
-compiled code and of what it calls in libc, per delivery that a producer sent; the interpreter, which here moves the
-octets of clients, is left out.
+under callgrind. The first rounds warm up pools and caches; the others are counted. A figure covers the router's
+compiled code and the libc code it calls, per delivery that a producer sent. It excludes the interpreter, which here
+moves the clients' octets.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PERFORMANCE_PAGE: Final = ROOT / "docs" / "performance.md"
 TABLE: Final = ROOT / "loadtests" / "instructions.json"
 BEGIN, END = "<!-- instructions:begin -->", "<!-- instructions:end -->"
-MOST_GROWTH: Final = 1.03  # of a row against its stored one
-#: A function of libc that nothing else calls here: callgrind writes what it has counted and starts again.
+MOST_GROWTH: Final = 1.03  # permitted growth of a row, relative to the stored one
+#: libc function that nothing else calls here: callgrind dumps its counters and resets them.
 MARKER: Final = "getpgid"
 WARM_ROUNDS: Final = 10
 ROUNDS: Final = 20
@@ -42,22 +42,24 @@ BATCH: Final = 200  # deliveries of a round: below the credit of a producer
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of one row, per delivery."""
+    """Counts of one row, per delivery."""
 
     row: str
     instructions: float
     module_calls: float
-    misses: float  # of the first data cache, as callgrind simulates it
+    misses: float  # in the simulated first data cache
     interpreter_calls: float
 
 
 def mark() -> None:
-    """What was counted until now is written to a file of its own."""
+    """Make callgrind write the counts so far to a file of their own."""
     os.getpgid(0)
 
 
 def run_rows(names: Sequence[str], rows: Mapping[str, Row], batch: int = BATCH) -> None:
-    """In the process under callgrind: two marks for each row, around what counts. batch: deliveries of a round."""
+    """Run the rows in the process under callgrind, with two marks around the counted rounds. batch: deliveries of a
+    round.
+    """
     for name in names:
         with rows[name]() as play:
             for _ in range(WARM_ROUNDS):
@@ -69,14 +71,14 @@ def run_rows(names: Sequence[str], rows: Mapping[str, Row], batch: int = BATCH) 
 
 
 def count(names: Sequence[str], program: str = "loadtests.instructions", batch: int = BATCH) -> Iterator[Count]:
-    """Measure the rows. program: the module that runs them (`--counted ROW ...`). Raises CalledProcessError."""
+    """Measure the rows. program: module that runs them (`--counted ROW ...`). Raises CalledProcessError."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             "valgrind", "--tool=callgrind", "--cache-sim=yes", f"--dump-before={MARKER}",
             f"--callgrind-out-file={folder}/out", "--quiet",
             sys.executable, "-m", program, "--counted", *names,
         ]  # fmt: skip
-        # Hashes, and with them the order of sets, are the same in each run.
+        # A fixed hash seed makes the order of sets equal in each run.
         subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"})
         for number, name in enumerate(names):
             costs = read_costs(Path(folder, f"out.{2 * number + 2}"), str(ROOT))
@@ -94,24 +96,24 @@ def of_delivery(name: str, costs: Costs, deliveries: int) -> Count:
 
 
 def toolchain() -> str:
-    """What else than the router's sources decides the figures: compiler, libc and Python."""
+    """Return the inputs, other than the router's sources, that determine the figures: compiler, libc and Python."""
     compiler = subprocess.run(["gcc", "-dumpfullversion"], check=True, capture_output=True, text=True).stdout.strip()
     libc = " ".join(platform.libc_ver())
     return f"gcc {compiler}, {libc}, Python {platform.python_version()}, {platform.machine()}"
 
 
 def stored_toolchain() -> str:
-    """That of the table."""
+    """Return the toolchain of the stored table."""
     return str(json.loads(TABLE.read_text())["toolchain"])
 
 
 def stored() -> dict[str, Count]:
-    """The table that later counts are compared with."""
+    """Return the stored table, which later counts are compared with."""
     return {row["row"]: Count(**row) for row in json.loads(TABLE.read_text())["rows"]}
 
 
 def grown(counts: Sequence[Count], before: dict[str, Count]) -> list[str]:
-    """What has become dearer than the table says by more than its limit."""
+    """Describe the rows that exceed the stored table by more than the limit."""
     return [
         f"{one.row}: {one.instructions} instructions a delivery, stored are {before[one.row].instructions}"
         for one in counts
@@ -120,7 +122,7 @@ def grown(counts: Sequence[Count], before: dict[str, Count]) -> list[str]:
 
 
 def as_table(counts: Sequence[Count]) -> str:
-    """As Markdown."""
+    """Return the counts as a Markdown table."""
     lines = [
         "| row | instructions | calls between modules | misses of the first data cache | calls of the interpreter |",
         "| --- | --- | --- | --- | --- |",
@@ -168,7 +170,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1 if dearer else 0
 
 
-#: A row: a scenario in a context, which gives the function that plays one round of so many deliveries.
+#: Context of a row's scenario; it yields the function that plays one round of a number of deliveries.
 Play = Callable[[int], None]
 Row = Callable[[], contextlib.AbstractContextManager[Play]]
 

@@ -1,10 +1,10 @@
-"""`python -m loadtests.killed`: brokers die and come back at random under load; is anything lost, stuck, or noticed by
+"""`python -m loadtests.killed`: brokers end and return at random under load. Is anything lost, stuck, or visible to
 clients?
 
-A router between clients and RabbitMQ and Artemis: a queue of each by auto links, another by link routes. Brokers are
-killed, stopped in order, or frozen for a while, at random times (`--seed`). Exit status: 0 when every message that a
-sender saw accepted came, everything flows afterwards, nothing is left unsettled in the router, and no client of an auto
-link's address noticed anything; 1 otherwise; 2 when it could not begin.
+A router stands between clients and RabbitMQ and Artemis: one queue of each by auto links, another by link routes.
+Brokers are killed, stopped in order, or frozen for a while, at random times (`--seed`). Exit status: 0 if every
+message accepted from a sender arrived, everything flows afterwards, nothing is left unsettled in the router, and no
+client of an auto link's address noticed anything; 1 otherwise; 2 if the test could not start.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavai
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 
-DRAIN_LIMIT = 60.0  # seconds after the last broker is back until everything has come: redelivery takes a while
-FLOW_LIMIT = 30.0  # seconds until the messages sent after that have come
-FLOWS_AGAIN = 60.0  # seconds until each sender has a message accepted after all that: its broker may have just started
+DRAIN_LIMIT = 60.0  # seconds for all messages to arrive after the last broker is back; redelivery takes a while
+FLOW_LIMIT = 30.0  # seconds for the messages sent after that to arrive
+FLOWS_AGAIN = 60.0  # seconds for each sender to have a message accepted afterwards: its broker may have just started
 
 ROUTER = """\
 router {{
@@ -62,10 +62,10 @@ linkRoute {{
 
 @dataclass
 class Outcome:
-    """What happened. `faults`: violations; none: passed."""
+    """Result of a run. `faults`: violations; empty: passed."""
 
     faults: list[str] = field(default_factory=list)
-    ends: Counter[str] = field(default_factory=Counter)  # of brokers, by how
+    ends: Counter[str] = field(default_factory=Counter)  # ends of brokers, by broker and kind
     accepted: int = 0
     repeated: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def configuration(brokers: Sequence[Broker], workers: int) -> str:
-    """The router in front of these brokers: addresses q.NAME by auto links, NAME.routed by link routes."""
+    """Return the configuration of a router for these brokers: q.NAME by auto links, NAME.routed by link routes."""
     text = ROUTER.format(workers=workers)
     for broker in brokers:
         text += CONNECTOR.format(name=broker.name, port=broker.port, user=broker.user, password=broker.password)
@@ -115,13 +115,13 @@ def make_queues(broker: Broker) -> None:
 
 
 class Fate:
-    """The incidents of brokers, drawn from a seed."""
+    """Random incidents of brokers, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def strike(self, broker: Broker) -> str:
-        """End a broker and start it again, or freeze it for a while; says which."""
+        """End a broker and restart it, or freeze it for a while. Return the kind of incident."""
         how = self._random.choice(("killed", "killed", "stopped", "frozen"))
         pause = self._random.uniform(0.0, 4.0)
         if how == "frozen":
@@ -138,7 +138,7 @@ class Fate:
         return how
 
     def victims(self, brokers: Sequence[Broker], until: float) -> Iterator[Broker]:
-        """The next broker, each time after a while, until it is late; each at least once."""
+        """Yield the next broker after a random pause until the time is up; each broker at least once."""
         for broker in self._random.sample(list(brokers), len(brokers)):
             self._wait()
             yield broker
@@ -151,7 +151,7 @@ class Fate:
 
 
 def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each: int) -> Outcome:
-    """Put load on running brokers, end them, and check what is left. Raises MeasureError, BrokerError."""
+    """Put load on running brokers, end them, and check the state afterwards. Raises MeasureError, BrokerError."""
     outcome = Outcome()
     with ExitStack() as stack:
         router = stack.enter_context(Router(workers, text=configuration(brokers, workers)))
@@ -178,8 +178,8 @@ def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each
 
 @contextmanager
 def management(port: int) -> Iterator[Management]:
-    """A management client on a connection of its own."""
-    peer = AmqpPeer.opened(port)
+    """Open a management client on a connection of its own."""
+    peer = Peer.opened(port)
     try:
         yield Management(peer)
     finally:
@@ -198,7 +198,7 @@ def wait_active(port: int) -> None:
 
 
 def left_in_router(port: int, outcome: Outcome) -> None:
-    """Nothing is in flight: nothing may be unsettled or undelivered."""
+    """Report links with unsettled or undelivered messages, although nothing is in flight."""
     with management(port) as agent:
         rows = agent.query("router.link")
     for row in rows:
@@ -210,7 +210,7 @@ def left_in_router(port: int, outcome: Outcome) -> None:
 
 
 def sum_up(clients: Clients, outcome: Outcome) -> None:
-    """Numbers of all clients, and what those of auto links noticed."""
+    """Add up the numbers of all clients, and report faults that clients of auto links noticed."""
     outcome.accepted = clients.accepted
     came = sum(receiver.came for receiver in clients.receivers)
     outcome.repeated = came - sum(len(numbers) for numbers in clients.seen.values())
@@ -223,7 +223,7 @@ def sum_up(clients: Clients, outcome: Outcome) -> None:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line; exits with status 2 and a message when it is wrong."""
+    """Parse the command line. Exits with status 2 and a message if it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.killed", description="End brokers under load.")
     parser.add_argument("--seconds", type=float, default=60, help="how long brokers die (%(default)s)")
     parser.add_argument("--seed", type=int, help="of what happens when (at random; it is printed)")
@@ -237,7 +237,7 @@ KINDS = {"rabbitmq": RabbitMQ, "artemis": Artemis}
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run; returns the exit status."""
+    """Run the test. Return the exit status."""
     options = parse(sys.argv[1:] if words is None else words)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)

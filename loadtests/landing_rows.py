@@ -1,4 +1,4 @@
-"""The lander: how fast it lands what comes through a router, with every segment on the disk before it is accepted."""
+"""Rows about the lander: rate at which it lands messages from a router, each segment on disk before it is accepted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from loadtests.measuring import BODY, Bench, Readings, cpu_seconds
 from loadtests.processes import ROOT, STOP_LIMIT, MeasureError, Router
 from loadtests.report import Figure, at_least, at_most, ratio_at_least
 
-WINDOW = 100_000  # deliveries of one sender that may be unsettled
+WINDOW = 100_000  # unsettled deliveries allowed to one sender
 LANDED = 1e6  # deliveries/s
-MOST_CPU = 1e6 / LANDED  # µs of a delivery: one core does as many
-SHARE = 0.6  # … or of what a receiver takes that only counts
+MOST_CPU = 1e6 / LANDED  # µs of a delivery, such that one core reaches LANDED
+SHARE = 0.6  # required share of the rate of a receiver that only counts, if LANDED is missed
 CONFIGURATION = f"""\
 router {{
     mode: standalone
@@ -35,7 +35,7 @@ listener {{
 
 @contextmanager
 def lander(router: Router, address: str, into: Path | None = None) -> Iterator[int]:
-    """Its process id. Lands in a folder of this checkout's disk, not of a temporary file system."""
+    """Run a lander; yield its process id. It lands on the disk of this checkout, not in a temporary file system."""
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="landing-") as path:
         words = ["--url", f"amqp://127.0.0.1:{router.port}", "--address", address, "--path", str(into or path)]
         process = subprocess.Popen(
@@ -61,8 +61,10 @@ def lander(router: Router, address: str, into: Path | None = None) -> Iterator[i
 
 
 def landing(bench: Bench) -> list[Figure]:
-    """100-byte messages, unsettled; beside a receiver in C through the same router. And the CPU time of it, which does
-    not depend on what else runs."""
+    """Measure 100-byte messages, unsettled, beside a receiver in C through the same router.
+
+    The CPU time is measured as well, because it does not depend on other load.
+    """
     landed, wire = Readings(), Readings()
     options: dict[str, object] = {"seconds": max(bench.effort.seconds * 2, 2.0), "size": BODY}
     used = 0.0

@@ -1,8 +1,8 @@
-"""`python -m loadtests.load`: locust against a router (and brokers) of its own, on loopback; `make loadtest`.
+"""`python -m loadtests.load`: locust against a router (and brokers) on loopback; `make loadtest`.
 
-Starts what the scenario needs, runs locust for --seconds, writes an HTML report, ends what it started. Exit status: 0
-nothing failed, 1 locust counted failures (it names them), 2 it could not begin: a broker that cannot be had here
-(scripts/interop-tools says why) needs --scenario standalone.
+Starts the processes of the scenario, runs locust for --seconds, writes an HTML report, and stops what it started. Exit
+status: 0 no failures; 1 locust counted failures and names them; 2 the test could not start. If a broker cannot be
+installed (scripts/interop-tools tells the reason), use --scenario standalone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavai
 
 SCENARIOS = ROOT / "loadtests" / "scenarios"
 REPORTS = ROOT / "build" / "loadtest"
-PATIENCE = 60.0  # seconds that locust may take longer than it was told to, to start and to stop
+PATIENCE = 60.0  # seconds that locust may take beyond its run time, to start and to stop
 
 ROUTER = """\
 router {{
@@ -77,7 +77,7 @@ MAKE_QUEUE = ROOT / "tests" / "interop" / "qpid_proton" / "durable_queue.py"
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The command line, and what of it is locust's; exits with status 2 and a message when it is wrong."""
+    """Parse the command line; return locust's words separately. Exits with status 2 and a message if it is wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.load",
         description="Run locust against a router of its own.",
@@ -93,7 +93,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def locust_command(options: argparse.Namespace, port: int, more: Sequence[str]) -> list[str]:
-    """locust's command line."""
+    """Return locust's command line."""
     words = [sys.executable, "-m", "locust", "-f", str(SCENARIOS / f"{options.scenario}.py")]
     words += ["--host", f"amqp://127.0.0.1:{port}", "--users", str(options.users)]
     words += ["--spawn-rate", str(max(1, options.users // 2))]
@@ -109,12 +109,12 @@ def locust_command(options: argparse.Namespace, port: int, more: Sequence[str]) 
 
 
 def report(options: argparse.Namespace) -> Path:
-    """Where the HTML report goes."""
+    """Return the path of the HTML report."""
     return REPORTS / f"{options.scenario}.html"
 
 
 def run(options: argparse.Namespace, more: Sequence[str]) -> int:
-    """Start, measure, end; returns locust's exit status. Raises MeasureError, Unavailable or BrokerError."""
+    """Start, measure and stop. Return locust's exit status. Raises MeasureError, Unavailable or BrokerError."""
     with ExitStack() as started:
         text = ROUTER.format(workers=options.workers)
         if options.scenario == "gateway":
@@ -133,7 +133,7 @@ def run(options: argparse.Namespace, more: Sequence[str]) -> int:
 
 
 def start_brokers(started: ExitStack) -> list[Broker]:
-    """RabbitMQ and Artemis with their queues, ended with `started`. Raises Unavailable or BrokerError."""
+    """Start RabbitMQ and Artemis with their queues; they stop with `started`. Raises Unavailable or BrokerError."""
     folder = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="load-")))
     brokers: list[Broker] = [kind(folder / kind.name) for kind in (RabbitMQ, Artemis)]
     for broker in brokers:
@@ -145,12 +145,12 @@ def start_brokers(started: ExitStack) -> list[Broker]:
 
 
 def queues(broker: Broker) -> list[str]:
-    """Names of the queues on a broker, which are the router's addresses too."""
+    """Return the names of a broker's queues, which are also the router's addresses."""
     return [f"q.{broker.name}", "q.sharded"]
 
 
 def behind(broker: Broker) -> str:
-    """The router's configuration for a broker and its queues."""
+    """Return the router's configuration for a broker and its queues."""
     text = CONNECTOR.format(name=broker.name, port=broker.port, user=broker.user, password=broker.password)
     for queue in queues(broker):
         for direction in ("in", "out"):
@@ -160,13 +160,13 @@ def behind(broker: Broker) -> str:
 
 
 def processor_time() -> float:
-    """Seconds that children which have ended used, user and system; the router has not ended while this is asked."""
+    """Return the CPU seconds, user and system, of children that have exited. The router is still running then."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run locust; returns the exit status."""
+    """Run locust. Return the exit status."""
     options, more = parse(sys.argv[1:] if words is None else words)
     raise_file_limit()
     signal.signal(signal.SIGTERM, signal.default_int_handler)

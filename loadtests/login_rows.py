@@ -1,4 +1,4 @@
-"""Rows about clients that log in."""
+"""Rows about clients that log in while established clients exchange messages."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from router.sasl.verifiers import make
 
 CROWD = 2_000  # logins at once
 WORKERS = 2
-PACED_RATE = 5_000  # messages/s of the others
+PACED_RATE = 5_000  # messages/s of established clients
 ISSUER = "https://id.example"
-ITERATIONS = 4096  # of the password's key, which only clients compute
+ITERATIONS = 4096  # of the password's key derivation, which only clients compute
 
 
 class Crowd(NamedTuple):
-    """Clients that log in: the kind of storm, the file it needs, the mechanism, and how the router knows them."""
+    """Kind of login: storm, mechanism, the router's configuration for it, and the file that clients need."""
 
     kind: str
     mechanism: str
     sections: str
     attributes: str
     file: Path | None = None
-    owner: Certificate | None = None  # of the files
+    owner: Certificate | None = None  # keeps the files
 
 
 def passwords(folder: Path) -> Crowd:
-    """By SCRAM: the router computes a proof, and looks the user up."""
+    """Prepare SCRAM logins: the router computes a proof and looks the user up."""
     users = folder / "users"
     users.write_text(Users({}).with_user(USER, [make(MECHANISM, PASSWORD, ITERATIONS)]).text())
     return Crowd("logins", MECHANISM, f"saslUsers {{\n    name: people\n    file: {users}\n}}\n", "saslUsers: people")
 
 
 def tokens(folder: Path) -> Crowd:
-    """By a token: the router checks its signature, ECDSA over prime256v1."""
+    """Prepare token logins: the router checks the signature, ECDSA over prime256v1."""
     key = ec.generate_private_key(ec.SECP256R1())
     keys, token = folder / "keys.json", folder / "token"
     keys.write_text(json.dumps({"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": "k"}]}))
@@ -59,7 +59,7 @@ def tokens(folder: Path) -> Crowd:
 
 
 def certificates(_: Path) -> Crowd:
-    """By EXTERNAL: a full handshake of TLS, and the check of the client's certificate."""
+    """Prepare EXTERNAL logins: a full TLS handshake, and a check of the client's certificate."""
     made = Certificate()
     files = f"certFile: {made.certificate}\n    privateKeyFile: {made.key}\n    caCertFile: {made.certificate}"
     return Crowd(
@@ -69,7 +69,7 @@ def certificates(_: Path) -> Crowd:
 
 
 def configuration(crowd: Crowd) -> str:
-    """A listener where clients have to log in, and one where nobody does."""
+    """Return a configuration with one listener that requires a login, and one without."""
     return f"""\
 router {{
     mode: standalone
@@ -98,25 +98,25 @@ log {{
 
 
 def logins(bench: Bench) -> list[Figure]:
-    """2,000 clients at once by a password."""
+    """Measure beside 2,000 simultaneous logins with a password."""
     return beside_crowds(bench, passwords)
 
 
 def token_logins(bench: Bench) -> list[Figure]:
-    """2,000 clients at once by a token."""
+    """Measure beside 2,000 simultaneous logins with a token."""
     return beside_crowds(bench, tokens)
 
 
 def certificate_logins(bench: Bench) -> list[Figure]:
-    """2,000 clients at once by a certificate."""
+    """Measure beside 2,000 simultaneous logins with a certificate."""
     return beside_crowds(bench, certificates)
 
 
 def beside_crowds(bench: Bench, make_crowd: Callable[[Path], Crowd]) -> list[Figure]:
-    """The median latency of clients while others log in at once; and the byte relay's beside the same.
+    """Measure the latency of clients while others log in at once, and that of the byte relay beside the same.
 
-    It is the router's effect that counts: the crowd, which computes in Python, has the lowest priority, and what is the
-    same for all of it is computed once.
+    Only the router's effect is to count. Therefore the crowd, which computes in Python, has the lowest priority, and
+    computes everything that is equal for all of its clients once.
     """
     alone, beside, relay_alone, relay_beside = Readings(), Readings(), Readings(), Readings()
     seconds = bench.effort.beside_seconds / bench.effort.rounds
@@ -150,7 +150,7 @@ def beside_crowds(bench: Bench, make_crowd: Callable[[Path], Crowd]) -> list[Fig
 
 
 def beside_logins(router: Router, crowd: Crowd, options: Mapping[str, object]) -> dict[str, Any]:
-    """A load beside logins at once, again and again; its report."""
+    """Run a load beside repeated crowds of logins. Return its report."""
     process = start_load(options)
     try:
         while process.poll() is None:

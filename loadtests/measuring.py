@@ -1,4 +1,4 @@
-"""How rows are measured: how long, in turn with what, and which number stands for several rounds."""
+"""Measurement procedure of rows: durations, alternation with a reference, and medians of several rounds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from loadtests.processes import Relay, Router
 MIB = 1024 * 1024
 MB = 1_000_000
 
-WARM_SECONDS = 0.3  # of load before measuring: pages touched, buffers grown
+WARM_SECONDS = 0.3  # seconds of load before measuring: pages are touched, buffers grow
 
 BODY = 100  # bytes, unless a row says otherwise
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: rounds per row, seconds per run, size of a streamed message."""
+    """Duration of measurements: rounds per row, seconds per run, size of a streamed message in octets."""
 
     rounds: int
     seconds: float
@@ -35,17 +35,17 @@ QUICK = Effort(rounds=3, seconds=0.7, stream_bytes=50 * MB, beside_seconds=4.0)
 
 @dataclass(frozen=True)
 class Bench:
-    """What a row needs: the effort and the router's command."""
+    """Context of a row: the effort and the router's command."""
 
     effort: Effort
     router_command: Sequence[str]
 
     def router(self, workers: int, text: str | None = None) -> Router:
-        """A fresh router with that many workers; text: its configuration."""
+        """Return a fresh router with `workers` workers. text: its configuration."""
         return Router(workers, self.router_command, text)
 
     def alternate(self, relay: Relay, router: Router, **options: object) -> tuple[Readings, Readings]:
-        """Warm both up, then measure relay and router in turn; returns both series."""
+        """Warm up relay and router, then measure them in turn. Return both series."""
         relays, routers = Readings(), Readings()
         relay.load(seconds=WARM_SECONDS, **options)
         router.load(seconds=WARM_SECONDS, **options)
@@ -55,7 +55,7 @@ class Bench:
         return relays, routers
 
     def in_turn(self, router: Router, *loads: dict[str, object]) -> list[Readings]:
-        """Warm up with each of these loads, then measure them in turn; returns a series for each."""
+        """Warm up with each load, then measure the loads in turn. Return a series for each."""
         series = [Readings() for _ in loads]
         for options in loads:
             router.load(seconds=WARM_SECONDS, **options)
@@ -71,7 +71,7 @@ class Bench:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of those that it has started and that live."""
+    """Return the CPU time of a process and its live descendants."""
     process = psutil.Process(pid)
     found = 0.0
     for each in [process, *process.children(recursive=True)]:
@@ -87,7 +87,7 @@ class Readings(list[dict[str, Any]]):
     """Reports of amqpload from several rounds."""
 
     def median(self, *path: str) -> float:
-        """The median of one number of the reports, by its path of keys."""
+        """Return the median of one number of the reports, by its path of keys."""
         values = []
         for report in self:
             value: Any = report
@@ -97,5 +97,5 @@ class Readings(list[dict[str, Any]]):
         return median(values)
 
     def largest(self, *path: str) -> float:
-        """The largest of one number of the reports: for counts that must be zero each time."""
+        """Return the largest value of one number of the reports, for counts that must always be zero."""
         return max(Readings([report]).median(*path) for report in self)

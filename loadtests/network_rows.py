@@ -1,4 +1,4 @@
-"""Rows about networks of routers: a hop more, a way that is lost, many routers that find each other."""
+"""Rows about networks of routers: one more hop, a lost path, and many routers that discover each other."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from loadtests.report import Figure, at_most, ratio_at_least
 from router.cli.client import ManagementClient
 from router.cli.options import ManagementUrl, QueryTarget
 
-# deliveries/s: far below capacity, so that latency is not queueing. At the last one, seven wakes of four processes
-# for each delivery nearly fill the pause until the next one, where two cores are virtual ones that halt.
+# deliveries/s, far below capacity, so that latency is not queueing. At the last rate, seven wakes of four processes
+# for each delivery nearly fill the pause before the next one, on two virtual cores that halt when idle.
 PACED_RATES = (1_000, 5_000, 10_000)
-DEFAULT_CAPACITY = 250  # a listener's linkCapacity where none is configured
-KNOWN_LIMIT = 60.0  # seconds until routers know each other
-FLOW_LIMIT = 20.0  # seconds until messages flow
-LOSSES = 5  # times that a way is lost
-FLOW_PAUSE = 0.001  # seconds between two batches of messages while a way is lost
-UNSETTLED = 100  # messages on their way at a time
+DEFAULT_CAPACITY = 250  # a listener's default linkCapacity
+KNOWN_LIMIT = 60.0  # seconds until routers must know each other
+FLOW_LIMIT = 20.0  # seconds until messages must flow
+LOSSES = 5  # number of times that a path is cut
+FLOW_PAUSE = 0.001  # seconds between two batches of messages while a path is cut
+UNSETTLED = 100  # unsettled messages at a time
 RING = 32  # routers
-ASK_PAUSE = 0.05  # seconds until a router is asked again
-CHORD = 5  # from every second router of the ring to the one so many places on
+ASK_PAUSE = 0.05  # seconds until a router is queried again
+CHORD = 5  # distance of a chord's end, from every second router of the ring
 
 
 def interior(
@@ -44,9 +44,9 @@ def interior(
     workers: int = 1,
     capacity: int = LINK_CAPACITY,
 ) -> str:
-    """The configuration of an interior router: a listener for clients, one for routers, connectors to ports.
+    """Return the configuration of an interior router: a listener for clients, one for routers, connectors to ports.
 
-    capacity: deliveries of a client's link.
+    capacity: linkCapacity of the clients' listener.
     """
     text = f"""\
 router {{
@@ -79,7 +79,7 @@ listener {{
 
 
 def nodes(router: Router) -> dict[str, dict[str, Any]]:
-    """What a router says of the routers of its network, by id; empty while it cannot be asked."""
+    """Return a router's view of the routers in its network, by id; empty while it does not answer."""
     try:
         with ManagementClient(
             QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", 10.0, None, None)
@@ -90,7 +90,7 @@ def nodes(router: Router) -> dict[str, dict[str, Any]]:
 
 
 def wait_known(router: Router, costs: dict[str, int]) -> None:
-    """Wait until a router knows these others at these costs. Raises MeasureError."""
+    """Wait until a router knows exactly these other routers at these costs. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     while True:
         known = {name: row["cost"] for name, row in nodes(router).items() if row["cost"] is not None}
@@ -103,7 +103,7 @@ def wait_known(router: Router, costs: dict[str, int]) -> None:
 
 @contextmanager
 def hop(bench: Bench, capacity: int = LINK_CAPACITY) -> Iterator[tuple[Router, Router]]:
-    """Two routers of one worker each that know each other."""
+    """Run two routers of one worker each; yield when they know each other."""
     port = free_port()
     a_text, b_text = interior("A", port, capacity=capacity), interior("B", None, [port], capacity=capacity)
     with bench.router(1, a_text) as a, bench.router(1, b_text) as b:
@@ -113,19 +113,19 @@ def hop(bench: Bench, capacity: int = LINK_CAPACITY) -> Iterator[tuple[Router, R
 
 
 def through(a: Router, b: Router, **options: object) -> dict[str, Any]:
-    """Run amqpload from one router to another."""
+    """Run amqpload from one router to another. Return its report."""
     return load(port=a.port, receiver_port=b.port, **options)
 
 
 @contextmanager
 def relays() -> Iterator[tuple[Relay, Relay]]:
-    """A byte relay, and one before it: what a hop costs at least on this machine."""
+    """Run a byte relay, and one in front of it: the minimal cost of a hop on this machine."""
     with Relay() as one, Relay(one) as two:
         yield one, two
 
 
 def one_hop(bench: Bench) -> list[Figure]:
-    """100-byte messages, settled by the receiver at the next router, in turn with the same at one router."""
+    """Measure 100-byte messages over one hop, settled by the receiver, in turn with one router."""
     relay, further = Readings(), Readings()
     with relays() as (one, two):
         for _ in range(bench.effort.rounds):
@@ -141,7 +141,7 @@ def one_hop(bench: Bench) -> list[Figure]:
 
 
 def hop_rate(bench: Bench, what: str, capacity: int) -> list[Figure]:
-    """The rate over a hop beside that without one, and the CPU of both routers. capacity: deliveries under way."""
+    """Measure rate and CPU over a hop, beside a single router. capacity: deliveries in flight."""
     alone, first, second = Readings(), Readings(), Readings()
     options: dict[str, object] = {"size": BODY, "credit": capacity}
     with bench.router(1, router_configuration(1, capacity)) as router, hop(bench, capacity) as (a, b):
@@ -162,7 +162,7 @@ def hop_rate(bench: Bench, what: str, capacity: int) -> list[Figure]:
 
 
 def hop_latency(bench: Bench) -> list[Figure]:
-    """What a hop adds to the latency at rates far below capacity."""
+    """Measure the latency that a hop adds at rates far below capacity."""
     figures = []
     with bench.router(1) as router, hop(bench) as (a, b), relays() as (one, two):
         for rate in PACED_RATES:
@@ -192,14 +192,14 @@ def hop_latency(bench: Bench) -> list[Figure]:
     return figures
 
 
-# A way that is lost
+# Lost paths
 
 
 class Flow(MessagingHandler):
-    """A sender at one router and a receiver at another, in a thread: numbered messages, unsettled.
+    """Sender at one router and receiver at another, in a thread: numbered messages, unsettled.
 
-    `sent`, `arrived`: times of each number, seconds of the monotonic clock; `accepted`: numbers; `failure`:
-    what went wrong with a connection or link.
+    `sent`, `arrived`: times by number, in seconds of the monotonic clock; `accepted`: numbers; `failure`: first error
+    of a connection or link.
     """
 
     def __init__(self, into: int, out: int) -> None:
@@ -223,7 +223,7 @@ class Flow(MessagingHandler):
         self._thread.join()
 
     def on_start(self, event: Any) -> None:
-        """Connect both."""
+        """Connect both clients."""
         urls = [f"amqp://127.0.0.1:{port}" for port in self._ports]
         into, out = [event.container.connect(url, reconnect=False, allowed_mechs="ANONYMOUS") for url in urls]
         event.container.create_receiver(out, "bench")
@@ -231,7 +231,7 @@ class Flow(MessagingHandler):
         event.container.schedule(FLOW_PAUSE, self)
 
     def on_timer_task(self, event: Any) -> None:
-        """Some messages."""
+        """Send messages as credit and window allow."""
         if self._stopping:
             event.container.stop()
             return
@@ -242,27 +242,27 @@ class Flow(MessagingHandler):
         event.container.schedule(FLOW_PAUSE, self)
 
     def on_accepted(self, event: Any) -> None:
-        """The receiver has it."""
+        """Record the accepted message."""
         self.accepted.add(self._numbers[event.delivery])
 
     def on_settled(self, event: Any) -> None:
-        """Accepted or not: another one may go."""
+        """Make room for another message, accepted or not."""
         self._numbers.pop(event.delivery, None)
 
     def on_message(self, event: Any) -> None:
-        """One has arrived."""
+        """Record the arrival of a message."""
         self.arrived.setdefault(event.message.body, time.monotonic())
 
     def on_link_error(self, event: Any) -> None:
-        """Clients are not to notice."""
+        """Record the error: clients must not notice the lost path."""
         self.failure = f"link: {event.link.remote_condition}"
 
     def on_transport_error(self, event: Any) -> None:
-        """Clients are not to notice."""
+        """Record the error: clients must not notice the lost path."""
         self.failure = f"connection: {event.transport.condition}"
 
     def wait(self, since: float, limit: float = FLOW_LIMIT) -> float:
-        """Wait until a message arrives that was sent after `since`; when it did. Raises MeasureError."""
+        """Wait for a message sent after `since`; return its arrival time. Raises MeasureError."""
         until = time.monotonic() + limit
         while time.monotonic() < until:
             times = [self.arrived[n] for n, sent in self.sent.copy().items() if sent > since and n in self.arrived]
@@ -274,7 +274,7 @@ class Flow(MessagingHandler):
 
 @contextmanager
 def wire(port: int) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A TCP connection to a port that can be cut: the port to connect to, and the process to be killed."""
+    """Open a TCP connection to a port that can be cut. Yields the port to connect to, and the process to kill."""
     command = [sys.executable, "-m", "loadtests.cable", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
@@ -286,7 +286,7 @@ def wire(port: int) -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 
 def path_lost(bench: Bench) -> list[Figure]:
-    """The connection between two of three routers is cut: how long until messages arrive by way of the third one."""
+    """Cut the connection between two of three routers; measure the time until messages arrive through the third."""
     seconds, lost = [], 0
     for _ in range(min(bench.effort.rounds, LOSSES)):
         a_port, b_port = free_port(), free_port()
@@ -314,12 +314,14 @@ def path_lost(bench: Bench) -> list[Figure]:
     ]
 
 
-# Many routers
+# Large networks
 
 
 def wait_all_known(router: Router, names: Sequence[str]) -> None:
-    """Wait until each of these routers has a way to each other: `router`, which is one of them, passes the questions
-    on, so that they cost little. Raises MeasureError."""
+    """Wait until each of these routers has a path to all others. Raises MeasureError.
+
+    `router`, one of them, forwards the queries, which keeps their cost low.
+    """
     until = time.monotonic() + KNOWN_LIMIT
     with ManagementClient(
         QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
@@ -335,7 +337,7 @@ def wait_all_known(router: Router, names: Sequence[str]) -> None:
 
 
 def start_all(stack: ExitStack, routers: Sequence[Router]) -> None:
-    """Start routers at the same time; they are stopped with the stack, at the same time too."""
+    """Start routers concurrently. They stop concurrently when the stack unwinds."""
     with ThreadPoolExecutor(len(routers)) as pool:
         list(pool.map(lambda router: router.__enter__(), routers))
 
@@ -347,7 +349,7 @@ def start_all(stack: ExitStack, routers: Sequence[Router]) -> None:
 
 
 def cold_start(bench: Bench) -> list[Figure]:
-    """Routers in a ring with chords start at the same time: how long until each knows all others, and a way to each."""
+    """Start routers in a ring with chords concurrently; measure the time until each has a path to all others."""
     ports = [free_port() for _ in range(RING)]
     routers = []
     for number, port in enumerate(ports):

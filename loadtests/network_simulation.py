@@ -1,8 +1,8 @@
-"""Simulates a network of routers on a virtual clock and compares what each comes to with a naive model.
+"""Simulation of a router network on a virtual clock. The state of each router is compared with a naive model.
 
     python -m loadtests.network_simulation --routers 512 --addresses 100000 --topology random --seed 1 --events 20
 
-All engines run in this process, without sockets and as fast as they can. Exit status 1: a router was wrong.
+All engines run in this process, without sockets, as fast as possible. Exit status 1: a router's state was wrong.
 """
 
 import argparse

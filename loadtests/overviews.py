@@ -1,5 +1,7 @@
-"""Consoles without a browser that look at the overview of a network: console/test/overviews.ts, which is the console's
-own code with its feeds and its pace, under Node."""
+"""Consoles without a browser that show the overview of a network: console/test/overviews.ts under Node.
+
+The program is the console's own code with its feeds and its pace.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from typing import Any, Self
 from loadtests.processes import ROOT, MeasureError
 
 CONSOLE = ROOT / "console"
-LIMIT = 60.0  # seconds until all are connected
-PAUSE = 0.2  # seconds until they are asked again
+LIMIT = 60.0  # seconds until all must be connected
+PAUSE = 0.2  # seconds between two queries
 
 
 def bundle(entry: str, folder: Path, name: str = "console") -> None:
@@ -32,14 +34,14 @@ def bundle(entry: str, folder: Path, name: str = "console") -> None:
 
 
 def need_websocket() -> None:
-    """Raises MeasureError where Node has no WebSocket of its own."""
+    """Raise MeasureError if Node has no built-in WebSocket."""
     words = ["node", "--experimental-websocket", "-e", "process.exit(typeof WebSocket === 'function' ? 0 : 1)"]
     if shutil.which("node") is None or subprocess.run(words, capture_output=True, check=False, timeout=60).returncode:
         raise MeasureError("Node 20.10 or newer is needed")
 
 
 class Overviews:
-    """So many of them at a WebSocket port, from entry to exit; all are connected then, and have seen the network."""
+    """Consoles at a WebSocket port, from entry to exit. After entry all are connected and have seen the network."""
 
     def __init__(self, port: int, count: int) -> None:
         self._port = port
@@ -73,7 +75,7 @@ class Overviews:
             time.sleep(PAUSE)
 
     def report(self) -> dict[str, Any]:
-        """What has happened since the last one: `open`, `answers`, `median` and `slowest` (milliseconds)."""
+        """Return counts since the previous report: `open`, `answers`, `median` and `slowest` (ms)."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

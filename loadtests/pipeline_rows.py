@@ -1,4 +1,4 @@
-"""Spark: reading what has landed, decoding it, and sending."""
+"""Rows about Spark: reading landed messages, decoding them, and sending rows."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 SEGMENTS, ROWS_EACH = 40, 50_000
 DECODED = 150_000.0  # rows/s of a core
-SHARE = 0.7  # of what Spark's own Parquet source reads
+SHARE = 0.7  # required share of the rate of Spark's own Parquet source
 SENT = 300_000.0  # rows/s
-SENT_CPU = 2e6 / SENT  # µs of a row: two cores send as many
+SENT_CPU = 2e6 / SENT  # µs of a row, such that two cores reach SENT
 SINK_ROWS = 1_000_000
 SINK_LIMIT = 120.0  # seconds
 VISIBLE_RATE = 200_000  # messages/s
 VISIBLE_SECONDS = 20
-VISIBLE_WARM = 10  # seconds of messages before, in which Java compiles
+VISIBLE_WARM = 10  # seconds of messages before measuring, in which Java compiles
 VISIBLE_AFTER = 3.0  # seconds, p99
-VISIBLE_LIMIT = 120.0  # seconds until everything is in the table
+VISIBLE_LIMIT = 120.0  # seconds until everything must be in the table
 
 
 def messages(count: int) -> list[bytes]:
-    """As a sensor sends them: an id, a subject, a type, a time, two properties, 100 octets."""
+    """Return messages as from a sensor: an id, a subject, a type, a time, two properties, 100 octets."""
     from router.amqp.message import Message
 
     return [
@@ -53,7 +53,7 @@ def messages(count: int) -> list[bytes]:
 
 @contextmanager
 def spark() -> Iterator[SparkSession]:
-    """Two slots, as in the measurements of the design."""
+    """Run a Spark session with two slots."""
     from pipeline.env import session
 
     os.environ["PYTHONPATH"] = str(ROOT)
@@ -66,13 +66,13 @@ def spark() -> Iterator[SparkSession]:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """Of this checkout's disk."""
+    """Create a temporary folder on the disk of this checkout."""
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="bench-pipeline-") as path:
         yield Path(path)
 
 
 def land(path: Path) -> None:
-    """A log of one address, as a lander writes it."""
+    """Write a log of one address, as a lander does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -102,7 +102,7 @@ def land(path: Path) -> None:
 
 
 def rate(frame: DataFrame, rounds: int) -> float:
-    """Rows/s into nothing; the first time warms up."""
+    """Return rows/s of writing a frame to nowhere; the first run warms up."""
     taken = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
@@ -112,7 +112,7 @@ def rate(frame: DataFrame, rounds: int) -> float:
 
 
 def reading(bench: Bench) -> list[Figure]:
-    """The source beside Spark's own, on the same files."""
+    """Measure the source beside Spark's own Parquet source, on the same files."""
     rounds = max(bench.effort.rounds, 3)
     figures = []
     with folder() as path, spark() as session:
@@ -138,7 +138,7 @@ def reading(bench: Bench) -> list[Figure]:
 
 
 def decoding(bench: Bench) -> list[Figure]:
-    """One core, without Spark."""
+    """Measure decoding on one core, without Spark."""
     import pyarrow as pa
 
     from pipeline import columns
@@ -160,7 +160,7 @@ def decoding(bench: Bench) -> list[Figure]:
 
 @contextmanager
 def accepting(port: int, address: str) -> Iterator[None]:
-    """A receiver in a process of its own."""
+    """Run a receiver in a process of its own."""
     process = subprocess.Popen(
         [sys.executable, "-m", "loadtests.accepting", str(port), address], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -175,7 +175,7 @@ def accepting(port: int, address: str) -> Iterator[None]:
 
 
 def sending(bench: Bench) -> list[Figure]:
-    """A table to a receiver that only counts, through a router: unsettled, each row accepted."""
+    """Measure writing a table to a receiver that only counts, through a router: unsettled, each row accepted."""
     taken: list[float] = []
     used: list[float] = []
     with bench.router(1, CONFIGURATION) as router, spark() as session:
@@ -201,13 +201,16 @@ def sending(bench: Bench) -> list[Figure]:
 
 
 def sending_cpu() -> float:
-    """CPU time of Java and of the workers in Python: of the processes that this one has started by way of Spark."""
+    """Return the CPU seconds of Java and of its Python workers: the descendants of this process through Spark."""
     java = (each for each in psutil.Process().children() if each.name() == "java")
     return sum(cpu_seconds(each.pid) for each in java)
 
 
 def visible(bench: Bench) -> list[Figure]:
-    """From send to the table that a query writes: a message is visible when the log of its batch is in the folder."""
+    """Measure from send to the table that a query writes.
+
+    A message is visible once its batch's log is in the folder.
+    """
     with bench.router(1, CONFIGURATION) as router, folder() as path, spark() as session:
         landing = path / "landing"
         with lander(router, "visible", landing):
@@ -237,18 +240,20 @@ def visible(bench: Bench) -> list[Figure]:
 
 
 class Table:
-    """What a query has written. A look reads only what has come since the last one, so that it takes no core from the
-    query."""
+    """Table that a query writes.
+
+    Each read covers only the rows added since the last, to take little CPU from the query.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.batches: set[int] = set()
         self.files: set[str] = set()
         self.rows = 0
-        self.found: list[Any] = []  # (when they were sent, ns; ns from then until they were visible)
+        self.found: list[Any] = []  # (send time in ns, ns until visible)
 
     def wait(self, query: Any, count: int) -> None:
-        """Until there are so many rows."""
+        """Wait until the table has `count` rows."""
         deadline = time.monotonic() + VISIBLE_LIMIT
         while self.look() < count:
             if time.monotonic() > deadline or not query.isActive:
@@ -256,7 +261,10 @@ class Table:
             time.sleep(0.5)
 
     def look(self) -> int:
-        """Rows that there are. Each tenth log of Spark is called NUMBER.compact, and names the files of all batches."""
+        """Read new rows; return the number of all rows.
+
+        Each tenth log of Spark is called NUMBER.compact, and names the files of all batches.
+        """
         import pyarrow.parquet as pq
 
         ahead = time.time_ns() - time.monotonic_ns()
@@ -268,7 +276,7 @@ class Table:
         for batch in sorted(logs.keys() - self.batches):
             self.batches.add(batch)
             at = logs[batch].stat().st_mtime_ns - ahead
-            for line in logs[batch].read_text().splitlines()[1:]:  # the first one is a version
+            for line in logs[batch].read_text().splitlines()[1:]:  # the first line is a version
                 name = Path(json.loads(line)["path"].removeprefix("file://")).name
                 if name not in self.files:
                     self.files.add(name)
@@ -276,7 +284,7 @@ class Table:
         return self.rows
 
     def _take(self, bodies: Any, at: int) -> None:
-        """Bodies begin with the time by the monotonic clock, ns."""
+        """Record the delay of each message. A body begins with the send time by the monotonic clock, in ns."""
         import numpy as np
 
         for bodies_of in bodies.chunks:
@@ -288,7 +296,7 @@ class Table:
             self.rows += len(sent)
 
     def seconds(self) -> list[float]:
-        """Of each message until it was visible, in the order in which they were sent."""
+        """Return the seconds until each message was visible, in the order of sending."""
         import numpy as np
 
         both = np.concatenate(self.found, axis=1)

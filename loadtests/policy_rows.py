@@ -1,4 +1,4 @@
-"""Rows about vhost policy: what its rules cost a delivery, against a router without them in the same run."""
+"""Rows about vhost policy: cost of its rules for a delivery, beside a router without them in the same run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from loadtests.processes import LINK_CAPACITY, Router
 from loadtests.report import Figure, ratio_at_most
 
 VHOSTS = 200
-GROUPS = 50  # of the vhost in use; the client is in the last one
-NAMES = 100  # of each list; the address in use is the last one
+GROUPS = 50  # groups of the vhost in use; the client is in the last one
+NAMES = 100  # names in each list; the address in use is the last one
 VHOST = "crowded"
 ADDRESS = "bench"
 
 
 def configuration(rules: str = "") -> str:
-    """One worker and one listener; rules: sections of policy, which decide about all of its clients."""
+    """Return a configuration with one worker and one listener. rules: policy sections that apply to all clients."""
     vhost = f"policyVhost: {VHOST}" if rules else ""
     return f"""\
 router {{
@@ -37,7 +37,7 @@ listener {{
 
 
 def many_rules(vhost: str = VHOST, address: str = ADDRESS) -> str:
-    """Many vhosts, of which this one has many groups with long lists; anonymous senders may use the address."""
+    """Return many vhosts, one with many groups and long lists. Anonymous senders may use the address."""
     names = ", ".join([*(f"queue.{number}" for number in range(NAMES - 1)), address])
     groups = ",\n        ".join(
         f'"g{number}": {{"users": "u{number}{", anonymous" if number == GROUPS - 1 else ""}", "remoteHosts": "*",'
@@ -59,7 +59,9 @@ policy {{
 
 
 def policy(bench: Bench) -> list[Figure]:
-    """CPU of an anonymous sender's deliveries, and of a sender's with a target, which no rule is asked about."""
+    """Measure the CPU of deliveries of an anonymous sender, and of a sender with a target, which no rule is checked
+    for.
+    """
     options: dict[str, object] = {"seconds": bench.effort.seconds, "size": BODY, "address": ADDRESS}
     with bench.router(1, configuration(many_rules())) as ruled, bench.router(1, configuration()) as free:
         figures = []
@@ -80,7 +82,7 @@ def policy(bench: Bench) -> list[Figure]:
 
 
 def in_turn(bench: Bench, routers: tuple[Router, ...], options: dict[str, object]) -> list[Readings]:
-    """The same load through each of the routers, which are warm."""
+    """Measure the same load through each router in turn, after warming them up."""
     for router in routers:
         router.load(**{**options, "seconds": WARM_SECONDS})
     series = [Readings() for _ in routers]

@@ -1,6 +1,6 @@
-"""The processes that a benchmark starts and ends: byte relay, router, load generator.
+"""Processes that a benchmark starts and ends: byte relay, router, load generator.
 
-Each is ended by its own process id; nothing here looks processes up by name.
+Each process is ended by its own id. Nothing here looks processes up by name.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ RELAY = WIRE / "build" / "relay"
 RELAY_BUFFER = 65536  # octets
 DEFAULT_ROUTER = (str(ROOT / ".venv" / "bin" / "sluice"), "run")
 
-START_LIMIT = 30.0  # seconds until "Listening on": far above the bar of 1 s, so that a slow start is measured
-STOP_LIMIT = 20.0  # seconds after SIGTERM
+START_LIMIT = 30.0  # seconds until "Listening on": far above the bar of 1 s, so that a slow start is still measured
+STOP_LIMIT = 20.0  # seconds to exit after SIGTERM
 RUN_LIMIT = 400.0  # seconds for one run of the generator; the longest (10 GB at 100 MB/s) takes 100
 LOG_LINES_KEPT = 40
 LISTENING = re.compile(r"Listening on \S*?:(\d+)")
 RELOADED = re.compile(r"Configuration reloaded from|The configuration stays as it is")
-LINK_CAPACITY = 1000  # deliveries; the same as amqpload's credit, so that relay and router have one window
+LINK_CAPACITY = 1000  # deliveries; equal to amqpload's credit, so that relay and router have one window
 
 
 class MeasureError(Exception):
-    """A process did not start, ended early, or reported a fault; the text says which and why."""
+    """Raised if a process did not start, ended early, or reported a fault. The text names it and the reason."""
 
 
 def build_tools() -> None:
-    """Compile amqpload and relay if needed. Raises MeasureError with the compiler's words."""
+    """Compile amqpload and relay if needed. Raises MeasureError with the compiler's output."""
     made = subprocess.run(["make", "-s", "-C", str(WIRE)], capture_output=True, text=True, check=False)
     if made.returncode:
         raise MeasureError(f"make -C {WIRE} failed:\n{made.stderr.strip()}")
@@ -54,9 +54,9 @@ def raise_file_limit() -> None:
 
 
 class Relay:
-    """The byte relay: `pid`, `sender_port` and `receiver_port` once entered.
+    """Byte relay: `pid`, `sender_port` and `receiver_port` after entry.
 
-    beyond: another one, which what comes from the sender's side has to pass, too: a hop.
+    beyond: a second relay that octets from the sender's side pass as well, as a model of a hop.
     """
 
     pid: int
@@ -88,14 +88,14 @@ class Relay:
         self._process.communicate()
 
     def load(self, **options: object) -> dict[str, Any]:
-        """Run amqpload straight through the relay; returns its report."""
+        """Run amqpload directly through the relay. Return its report."""
         return load(port=self.sender_port, receiver_port=self.receiver_port, direct=True, **options)
 
 
 def router_configuration(workers: int, capacity: int = LINK_CAPACITY) -> str:
-    """A standalone router with one listener on a free loopback port and multicast under multicast/.
+    """Return the configuration of a standalone router: a listener on a free loopback port, multicast under multicast/.
 
-    capacity: deliveries of a client's link.
+    capacity: linkCapacity of the listener.
     """
     return f"""\
 router {{
@@ -122,10 +122,10 @@ log {{
 
 
 class Router:
-    """A router of its own configuration, started on entry and stopped on exit.
+    """Router process with its own configuration, started on entry and stopped on exit.
 
     After entry: `port` (of the first listener), `ports` (of all, in their order), `pid`, `configuration` (its file),
-    `start_seconds` (from exec to the log line that names the last port).
+    `start_seconds` (from exec to the log line with the last port).
     """
 
     port: int
@@ -134,8 +134,8 @@ class Router:
     start_seconds: float
 
     def __init__(self, workers: int, command: Sequence[str] = DEFAULT_ROUTER, text: str | None = None) -> None:
-        """text: the configuration; None: the one of the benchmark."""
-        self._reloads = threading.Semaphore(0)  # that the log tells of
+        """Prepare the router. text: the configuration; None: that of the benchmark."""
+        self._reloads = threading.Semaphore(0)  # reloads reported in the log
         self._text = router_configuration(workers) if text is None else text
         self._command = list(command)
         self._lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
@@ -156,7 +156,7 @@ class Router:
                 stderr=subprocess.STDOUT,
                 text=True,
                 cwd=ROOT,
-                start_new_session=True,  # Ctrl-C is for the program that measures; it stops the router
+                start_new_session=True,  # only the measuring program gets Ctrl-C; it stops the router
             )
         except OSError as error:
             self._directory.cleanup()
@@ -183,7 +183,7 @@ class Router:
                 self.ports.append(int(found.group(1)))
                 if len(self.ports) == self._listeners:
                     self._listening.set()
-        self._listening.set()  # it ended: nothing to wait for
+        self._listening.set()  # at the end of the log, `__enter__` must not wait any longer
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -210,13 +210,13 @@ class Router:
         return clean
 
     def hang_up(self) -> None:
-        """Send SIGHUP and wait until the log tells of a reload. Raises MeasureError."""
+        """Send SIGHUP and wait until the log reports a reload. Raises MeasureError."""
         self._process.send_signal(signal.SIGHUP)
         if not self._reloads.acquire(timeout=START_LIMIT):
             raise MeasureError(f"no reload within {START_LIMIT:g} s of SIGHUP")
 
     def load(self, **options: object) -> dict[str, Any]:
-        """Run amqpload against the router, its processes' CPU and memory included; returns its report."""
+        """Run amqpload against the router; its report includes CPU and memory of the router's processes."""
         return load(port=self.port, pid=self.pid, **options)
 
     def start_load(self, **options: object) -> subprocess.Popen[str]:
@@ -225,7 +225,10 @@ class Router:
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:
-    """amqpload's command line: `max_frame=512` is --max-frame 512, `direct=True` --direct, False nothing."""
+    """Return amqpload's command line:
+
+    `max_frame=512` is --max-frame 512, `direct=True` is --direct, False is omitted.
+    """
     words: list[str] = []
     for name, value in options.items():
         if value is False:
@@ -243,7 +246,7 @@ def start_load(options: Mapping[str, object]) -> subprocess.Popen[str]:
 
 
 def finish_load(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for amqpload and return its report. Raises MeasureError when it found a fault."""
+    """Wait for amqpload; return its report. Raises MeasureError if it found a fault."""
     try:
         out, complaints = process.communicate(timeout=RUN_LIMIT)
     except subprocess.TimeoutExpired:
@@ -257,12 +260,12 @@ def finish_load(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def load(**options: object) -> dict[str, Any]:
-    """Run amqpload to its end; returns its report. Raises MeasureError when it found a fault."""
+    """Run amqpload to its end; return its report. Raises MeasureError if it found a fault."""
     return finish_load(start_load(options))
 
 
 def cpu_model() -> str:
-    """The processor's name and the number of processors that this process may use."""
+    """Return the processor's name and the number of processors that this process may use."""
     with open("/proc/cpuinfo") as info:
         names = [line.split(":", 1)[1].strip() for line in info if line.startswith("model name")]
     return f"{names[0] if names else os.uname().machine}, {len(os.sched_getaffinity(0))} usable CPUs"
