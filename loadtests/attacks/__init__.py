@@ -1,1 +1,1 @@
-"""Clients that do harm within the protocol, all at once, beside pairs that must not notice: `make long-attacks`."""
+"""Attacks within the protocol, all at once, beside pairs that must not notice: `make long-attacks`."""

@@ -1,10 +1,10 @@
 """`python -m loadtests.attacks`: all attacks at once beside pairs on the same worker, which must not notice.
 
-Each attack runs in a process of its own, again and again. Beside it, pairs send at a low rate through the router, and
-others through a byte relay, which shows what the machine itself costs them. Exit status: 0 passed; 1 a worker was
-replaced, a pair lost a message or its connection, an attack was never played, or, on CORES cores and more, a message
-of a pair came later than LATEST and LATEST_TIMES the relay's latest; 2 it could not begin. With fewer cores the
-attackers' own processes delay the pairs most.
+Each attack runs repeatedly in a process of its own. Beside it, pairs send at a low rate through the router. Other
+pairs send through a byte relay, which shows the effect of the machine alone. Exit status: 0 passed; 1 a worker was
+replaced, a pair lost a message or its connection, an attack was never played, or, with at least CORES cores, a message
+of a pair took longer than LATEST and than LATEST_TIMES the relay's longest; 2 the test could not start. With fewer
+cores the attackers' own processes delay the pairs most.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from loadtests.processes import (
 )
 
 PAIRS: Final = 20
-RATE: Final = 1000  # messages a second of all pairs
+RATE: Final = 1000  # messages a second of all pairs together
 LATEST: Final = 100_000.0  # µs
 LATEST_TIMES: Final = 3.0
 SECONDS: Final = 60.0
 CORES: Final = 8
 STOP_LIMIT: Final = 30.0  # seconds for an attacker to end its round
-BUFFERED: Final = 64  # MiB that a connection may have the router hold
+BUFFERED: Final = 64  # MiB that the router may hold for a connection
 BETWEEN: Final = 1.0  # seconds between readings of the workers' memory
 
 
 def routes() -> str:
-    """Link routes to a broker of each attack that has one."""
+    """Return link routes to a broker for each attack that has one."""
     return "".join(
         f"linkRoute {{\n    prefix: {name}\n    direction: {direction}\n    containerId: {name}\n}}\n"
         for name in BROKERS
@@ -88,7 +88,7 @@ log {{
 
 @dataclass(slots=True)
 class Report:
-    """What one attacker has done. played: rounds that came to their end; ended: that the router ended."""
+    """Counts of one attacker. played: completed rounds. ended: rounds that the router ended."""
 
     played: int
     ended: int
@@ -96,7 +96,7 @@ class Report:
 
 
 def workers_of(pid: int) -> dict[int, int]:
-    """Octets in memory of a router's workers, by process id."""
+    """Return the octets in memory of a router's workers, by process id."""
     found = {}
     for process in psutil.Process(pid).children(recursive=True):
         try:
@@ -120,7 +120,7 @@ def attack(router: Router, names: Sequence[str], seconds: float) -> dict[str, su
 
 
 def reports(attackers: dict[str, subprocess.Popen[str]]) -> dict[str, Report]:
-    """What they have done. Raises MeasureError when one had a fault of its own."""
+    """Wait for the attackers; return their reports. Raises MeasureError if one failed by itself."""
     found = {}
     for name, process in attackers.items():
         try:
@@ -136,7 +136,7 @@ def reports(attackers: dict[str, subprocess.Popen[str]]) -> dict[str, Report]:
 
 
 def watch(router: Router, pairs: subprocess.Popen[str], before: set[int]) -> tuple[int, list[str]]:
-    """Until the pairs have ended: the most memory that a worker had, in octets, and faults."""
+    """Watch the workers until the pairs have ended. Return the peak memory of a worker in octets, and faults."""
     most = 0
     while True:
         memory = workers_of(router.pid)
@@ -151,7 +151,7 @@ def watch(router: Router, pairs: subprocess.Popen[str], before: set[int]) -> tup
 
 
 def judge(mine: dict[str, Any], relay: dict[str, Any], played: dict[str, Report]) -> list[str]:
-    """What is not as it should be."""
+    """Return the violations of the expected result."""
     latest, theirs = float(mine["latency_us"]["max"]), float(relay["latency_us"]["max"])
     idle = [name for name, one in played.items() if not one.played + one.ended]
     faults = [f"attacks that were never played: {', '.join(idle)}"] if idle else []
@@ -163,7 +163,7 @@ def judge(mine: dict[str, Any], relay: dict[str, Any], played: dict[str, Report]
 
 
 def run(names: Sequence[str], workers: int, seconds: float) -> list[str]:
-    """Play; prints what was seen, returns faults. Raises MeasureError."""
+    """Run the attacks and print the result. Return faults. Raises MeasureError."""
     load: dict[str, object] = {"pairs": PAIRS, "distinct": True, "rate": RATE, "size": 100, "seconds": seconds}
     with Router(workers, text=configuration(workers)) as router, Relay() as relay:
         before = set(workers_of(router.pid))

@@ -1,4 +1,4 @@
-"""A connection of an attacker: what is sent is encoded by hand, and nothing is read unless an attack asks for it."""
+"""Connection of an attacker. Output is encoded by hand, and input is read only if an attack waits for it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from loadtests.liveness.frames import ATTACH, BEGIN, CLOSE, DETACH, END, FLOW, T
 from tests.peer.frames import AMQP_HEADER, source, target
 
 HOST = "127.0.0.1"
-PATIENCE = 5.0  # seconds for a frame, and for the router to take what is sent
-WIDE = 0x7FFFFFFF  # a window, or credit, that never ends
-SESSION = (0, WIDE, 0, WIDE)  # the fields of a flow that concern the session
+PATIENCE = 5.0  # seconds for a frame, and for the router to accept output
+WIDE = 0x7FFFFFFF  # a window, or credit, that is never used up
+SESSION = (0, WIDE, 0, WIDE)  # session fields of a flow
 READ_SIZE = 65536
-LAST_CHANNEL = 255  # used by no attack
-MORE = 5  # field of a transfer
+LAST_CHANNEL = 255  # a channel that no attack uses
+MORE = 5  # index of a transfer's field `more`
 
 
 class RefusedError(Exception):
-    """The router has ended the connection, the session or the link, as it may."""
+    """Raised if the router ended the connection, the session or the link, which it may do."""
 
 
 class Attacker:
-    """A connection, open and with one session on channel 0."""
+    """Open connection with one session on channel 0."""
 
     def __init__(self, port: int, container: str = "attacker", frame_size: int | None = None) -> None:
         self._socket = socket.create_connection((HOST, port), PATIENCE)
@@ -42,16 +42,16 @@ class Attacker:
     ) -> None:
         self._socket.close()
 
-    # -- what is sent -------------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------------
 
     def send(self, octets: bytes) -> None:
-        """Raises OSError, TimeoutError among them, when the router does not take it."""
+        """Send octets. Raises OSError, for example TimeoutError if the router does not read them."""
         self._socket.sendall(octets)
 
     def begin(self, channel: int = 0) -> None:
         self.send(rare("begin", channel, next_outgoing_id=0, incoming_window=WIDE, outgoing_window=WIDE))
 
-    # -- what is read -------------------------------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------------------------------
 
     def _fill(self, size: int) -> None:
         while len(self._octets) < size:
@@ -76,7 +76,7 @@ class Attacker:
         return self._next()[:3]
 
     def message(self) -> bytes:
-        """Wait for the next message of the only link that this client receives by; return its octets."""
+        """Wait for the next message of this client's only receiver; return its octets."""
         parts = []
         more = True
         while more:
@@ -87,14 +87,14 @@ class Attacker:
         return b"".join(parts)
 
     def until(self, done: Callable[[int, int, list[Any]], bool]) -> None:
-        """Read frames until one of them, given as channel, performative and fields, is the last one wanted."""
+        """Read frames until `done` returns True for a frame's channel, performative and fields."""
         end = time.monotonic() + PATIENCE
         while not done(*self.next_frame()):
             if time.monotonic() > end:
                 raise TimeoutError("what an attack waits for did not come")
 
     def attached(self, count: int) -> None:
-        """Wait for the answers to so many attaches."""
+        """Wait for the answers to `count` attaches."""
         left = [count]
 
         def note(channel: int, code: int, fields: list[Any]) -> bool:
@@ -104,12 +104,12 @@ class Attacker:
         self.until(note)
 
     def handled(self) -> None:
-        """Wait until the router has handled what was sent: it answers a begin after it."""
+        """Wait until the router has handled all output: it then answers a begin."""
         self.begin(LAST_CHANNEL)
         self.until(lambda channel, code, fields: code == BEGIN)
 
     def credits(self, count: int) -> dict[tuple[int, int], int]:
-        """Wait until so many links have credit: by channel and the router's handle."""
+        """Wait until `count` links have credit. Return it by channel and the router's handle."""
         found: dict[tuple[int, int], int] = {}
 
         def note(channel: int, code: int, fields: list[Any]) -> bool:
@@ -121,7 +121,7 @@ class Attacker:
         return found
 
     def take(self, code: int, count: int) -> list[list[Any]]:
-        """Wait for so many frames of a performative; returns their fields."""
+        """Wait for `count` frames of a performative; return their fields."""
         taken: list[list[Any]] = []
 
         def note(channel: int, found: int, fields: list[Any]) -> bool:
@@ -134,7 +134,7 @@ class Attacker:
 
 
 def receiver(handle: int, address: str, credit: int = 0, channel: int = 0, name: str | None = None) -> bytes:
-    """Attach as a receiver, and grant credit."""
+    """Encode the attach of a receiver, followed by a flow if it has credit."""
     octets = rare(
         "attach", channel, name=name or f"r{handle}", handle=handle, role=True, source=source(address), target=target()
     )
@@ -142,7 +142,7 @@ def receiver(handle: int, address: str, credit: int = 0, channel: int = 0, name:
 
 
 def sender(handle: int, address: str | None, channel: int = 0, name: str | None = None) -> bytes:
-    """Attach as a sender; without an address each message names its own."""
+    """Encode the attach of a sender. Without an address each message names its own."""
     return rare(
         "attach", channel, name=name or f"s{handle}", handle=handle, role=False, source=source(),
         target=target(address), initial_delivery_count=0,
@@ -150,14 +150,16 @@ def sender(handle: int, address: str | None, channel: int = 0, name: str | None 
 
 
 class Broker(Attacker):
-    """A container that the router attaches routed links to. It answers every attach, until it stops reading."""
+    """Container that the router attaches routed links to. It answers every attach until it stops reading."""
 
     def __init__(self, port: int, container: str) -> None:
         super().__init__(port, container)
 
     def answer(self, address: str) -> tuple[int, int, bool]:
-        """Answer begins and attaches up to that of a link with this address: its channel, handle, and whether the
-        router receives."""
+        """Answer begins and attaches up to that of a link with this address.
+
+        Returns channel, handle, and True if the router receives.
+        """
         found: list[tuple[int, int, bool]] = []
 
         def note(channel: int, code: int, fields: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m loadtests.attacks.play ATTACK CLIENTS BROKERS BEYOND SECONDS`: one attacker, with ports of listeners.
+"""`python -m loadtests.attacks.play ATTACK CLIENTS BROKERS BEYOND SECONDS`: one attacker. The others are ports.
 
 Prints a line of JSON at the end.
 """
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from loadtests.attacks.attacker import RefusedError
 from loadtests.attacks.plays import ATTACKS, Ports
 
-#: The pairs' own processes come first where cores are few: what is judged is the router.
+#: On few cores the pairs' processes take precedence: the test judges the router.
 NICE = 10
-#: Seconds before an attacker whose connection was refused comes again.
+#: Seconds before an attacker whose connection was refused connects again.
 BETWEEN = 0.1
 
 

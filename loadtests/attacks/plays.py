@@ -1,7 +1,7 @@
-"""Attacks, each played once by a call: legal frames of one anonymous client or broker that cost the router the most.
+"""Attacks: legal frames of one anonymous client or broker that cost the router the most. A call plays one round.
 
-Each takes the ports of listeners, and ends by RefusedError or OSError where the router ends the connection, as it may.
-Faults: chapter E of the list of 2026-11.
+Each attack takes the ports of listeners. It raises RefusedError or OSError if the router ends the connection, which it
+may do. Faults: chapter E of the list of 2026-11.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from tests.peer.codec import encode
 from tests.peer.frames import Performative, rejected
 from tests.peer.types import Described, Symbol, ULong
 
-BODY = b"\x00\x53\x77\x45"  # a section that holds an empty list
+BODY = b"\x00\x53\x77\x45"  # a section with an empty list
 ACCEPTED, RELEASED = STATES["accepted"], STATES["released"]
-#: States that are not outcomes: of transactions.
+#: Delivery states that are not outcomes: those of transactions.
 OTHER_STATES = Described(ULong(0x34), [b"txn" * 5]), Described(ULong(0x33), [b"txn" * 50])
 HANDLE_MAX = 65535
-FRAME = 16000  # octets of payload in the longest frame
-HUGE_RANGE = 0x70000000  # ids
-#: Containers that links are routed to, and the first part of the addresses.
+FRAME = 16000  # payload octets of the longest frame
+HUGE_RANGE = 0x70000000  # delivery-ids
+#: Containers that links are routed to; also the first segments of the addresses.
 BROKERS = FLOWS, RANGES, LINKS = "flows", "ranges", "links"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports of the router's listeners for clients and for brokers; beyond: of one for clients at another router of its
-    network, or the first again."""
+    """Listener ports of the router, for clients and for brokers.
+
+    beyond: client listener of another router in its network, or `clients` again.
+    """
 
     clients: int
     brokers: int
@@ -53,13 +55,13 @@ Attack = Callable[[Ports], None]
 
 
 def parts(count: int, size: int = 100) -> Iterator[range]:
-    """Numbers from 0 on, so many at a time."""
+    """Yield the numbers from 0 to `count` - 1 in ranges of `size`."""
     for first in range(0, count, size):
         yield range(first, min(first + size, count))
 
 
 def fill(consumer: Attacker, producer: Attacker, address: str, links: int) -> int:
-    """Have a consumer hold as many unsettled deliveries of a producer as the credit of so many links allows."""
+    """Send unsettled deliveries to a consumer, as many as the credit of `links` links allows. Return their number."""
     consumer.send(receiver(0, address, credit=1 << 20))
     consumer.attached(1)
     producer.send(b"".join(sender(handle, address) for handle in range(links)))
@@ -76,7 +78,7 @@ def fill(consumer: Attacker, producer: Attacker, address: str, links: int) -> in
 
 
 def wide_dispositions(ports: Ports) -> None:
-    """Change the state of thousands of deliveries by each frame, for a producer that does not read."""
+    """Change the state of thousands of deliveries by each frame; the producer does not read."""
     with Attacker(ports.clients) as consumer, Attacker(ports.clients) as producer:
         consumer.begin()
         producer.begin()
@@ -103,7 +105,7 @@ def empty_ranges(ports: Ports) -> None:
 
 
 def distinct_outcomes(ports: Ports) -> None:
-    """Reject each of thousands of deliveries with an error of its own, for a producer that does not read."""
+    """Reject each of thousands of deliveries with an error of its own; the producer does not read."""
     with Attacker(ports.clients) as consumer, Attacker(ports.clients) as producer:
         consumer.begin()
         producer.begin()
@@ -119,7 +121,7 @@ def distinct_outcomes(ports: Ports) -> None:
 
 
 def multicast(ports: Ports) -> None:
-    """Multiply tiny messages by ten thousand receivers that take none."""
+    """Send tiny messages to ten thousand multicast receivers that take none."""
     receivers, senders = 10_000, 4
     with Attacker(ports.clients) as client:
         client.begin()
@@ -153,7 +155,7 @@ def routed_flows(ports: Ports) -> None:
 
 
 def routed_ranges(ports: Ports) -> None:
-    """Settle empty ranges over a routed link, while a broker waits for the outcomes of thousands of deliveries."""
+    """Settle empty ranges over a routed link while a broker waits for the outcomes of thousands of deliveries."""
     count = 2000
     with Broker(ports.brokers, RANGES) as broker, Attacker(ports.clients) as client:
         client.begin()
@@ -189,7 +191,7 @@ def endless_annotations(ports: Ports) -> None:
 
 
 def replaced_links(ports: Ports) -> None:
-    """Send flows on links that wait for a broker's answer, when the router replaces them by routed ones."""
+    """Send flows on links that wait for a broker's answer, while the router replaces them by routed links."""
     address = f"{LINKS}.q"
     with Broker(ports.brokers, LINKS) as broker, Attacker(ports.clients) as client:
         client.begin()
@@ -210,7 +212,7 @@ def sparse_handles(ports: Ports) -> None:
 
 
 def unfinished(ports: Ports) -> None:
-    """Begin a message on each of many links, and end none."""
+    """Begin a message on each of many links, and complete none."""
     links = 300
     with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
@@ -227,7 +229,7 @@ def unfinished(ports: Ports) -> None:
 
 
 def promises(ports: Ports) -> None:
-    """Use the credit of many links of many sessions for a consumer that takes nothing."""
+    """Use the credit of many links of many sessions for a consumer that takes no message."""
     sessions, links = 60, 20
     with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
@@ -247,7 +249,7 @@ def promises(ports: Ports) -> None:
 
 
 def echoes(ports: Ports) -> None:
-    """Ask for flows, and read none."""
+    """Request flows, and read none."""
     with Attacker(ports.clients) as client:
         client.begin()
         client.send(receiver(0, "attack.echoes", credit=1))
@@ -257,7 +259,7 @@ def echoes(ports: Ports) -> None:
 
 
 def garbage(ports: Ports) -> None:
-    """Send frames with lengths, descriptors and types that are wrong, each on a connection of its own."""
+    """Send frames with wrong lengths, descriptors and types, each on a connection of its own."""
     choose = random.Random(time.monotonic_ns())
     whole = [
         transfer(0, 0, BODY, False, (0, b"t", False)),
@@ -279,7 +281,7 @@ def garbage(ports: Ports) -> None:
 
 
 def settled_flood(ports: Ports) -> None:
-    """Send settled messages to a consumer that reads nothing, whatever the credit is."""
+    """Send settled messages beyond the credit to a consumer that does not read."""
     with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.settled", credit=1 << 20))
@@ -299,9 +301,9 @@ def settled_flood(ports: Ports) -> None:
 
 
 def states_in_streams(ports: Ports) -> None:
-    """Give streams for consumers of all workers, and of another router, states in later frames and by dispositions.
+    """Send states in later frames and by dispositions for streams to consumers of all workers and of another router.
 
-    All is legal and taken: raises LookupError when a consumer does not get what was sent.
+    All frames are legal. Raises LookupError if a consumer does not get what was sent.
     """
     address, count, size = f"multicast.states{time.monotonic_ns()}", 4, 200_000
     message = b"\x00\x53\x75\xb0" + struct.pack(">I", size) + b"\xff" * size
