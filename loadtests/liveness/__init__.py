@@ -1,1 +1,1 @@
-"""Random misbehaviour within the protocol from a seed; then everybody behaves, and everything must come to rest."""
+"""Random legal misbehaviour from a seed; then all parties behave, and all work must complete."""

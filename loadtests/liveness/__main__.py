@@ -1,6 +1,6 @@
-"""`python -m loadtests.liveness`: rounds of random misbehaviour within the protocol, then everything comes to rest.
+"""`python -m loadtests.liveness`: rounds of random legal misbehaviour, after which all work must complete.
 
-Exit status: 0 passed; 1 failed, with the options that repeat the round; 2 it could not begin.
+Exit status: 0 passed; 1 failed, with the options that repeat the round; 2 the test could not start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loadtests.liveness.world import World
 
 KINDS = ("rest", "grudge")
 WORKERS = (1, 3)
-#: Seconds without progress that count as a standstill.
+#: Seconds without progress that count as a stall.
 PATIENCE = 10.0
 ROUNDS = 100
 #: Faults of a round that are printed.
@@ -28,14 +28,14 @@ SHOWN = 8
 
 
 class Setting(NamedTuple):
-    """Under which a seed is run."""
+    """Conditions under which a seed is run."""
 
     hop: str
     workers: int
     kind: str
 
     def words(self, seed: int) -> str:
-        """The options that repeat a round."""
+        """Return the options that repeat a round."""
         return f"--seed {seed} --kind {self.kind} --workers {self.workers} --hop {self.hop}"
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line; exits with status 2 and a message when it is wrong."""
+    """Parse the command line. Exits with status 2 and a message if it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.liveness", description="Does everything come to rest?")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="this one only, with its history")
@@ -60,7 +60,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def seeds(options: argparse.Namespace) -> Iterator[int]:
-    """The seeds to run."""
+    """Return the seeds to run."""
     if options.seed is not None:
         return iter((options.seed,))
     if options.seeds:
@@ -72,7 +72,7 @@ def seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def settings(options: argparse.Namespace) -> list[Setting]:
-    """All requested settings, in an order in which few seeds cover all of their parts."""
+    """Return all requested settings, in an order in which few seeds cover all of their values."""
     hops = HOPS if options.hop == "all" else (options.hop,)
     kinds = KINDS if options.kind == "both" else (options.kind,)
     workers = (options.workers,) if options.workers else WORKERS
@@ -80,7 +80,7 @@ def settings(options: argparse.Namespace) -> list[Setting]:
 
 
 class Run:
-    """Rounds, with the routers that they share."""
+    """Rounds, and the routers that they share."""
 
     def __init__(self, stack: ExitStack, patience: float) -> None:
         self._stack = stack
@@ -90,7 +90,7 @@ class Run:
         self.failed: list[str] = []
 
     def round(self, seed: int, setting: Setting, history: bool = False) -> bool:
-        """One round; whether it passed."""
+        """Run one round. Return True if it passed."""
         routers = self._at_rest(setting)
         start = time.monotonic()
         scenario = draw(seed, setting.kind, len(routers.routers), routers.neighbour is not None)
@@ -115,7 +115,7 @@ class Run:
         return not faults
 
     def _at_rest(self, setting: Setting) -> Routers:
-        """Routers of a setting, started on first use."""
+        """Return the routers of a setting; they are started on first use."""
         key = setting.hop, setting.workers
         if key not in self._routers:
             own = self._stack.enter_context(ExitStack())
@@ -123,19 +123,19 @@ class Run:
         return self._routers[key][1]
 
     def _discard(self, setting: Setting) -> None:
-        """Routers that have failed are not used again."""
+        """Stop routers after a failed round, so that no other round uses them."""
         own, _routers = self._routers.pop((setting.hop, setting.workers))
         own.close()
 
     def summary(self) -> str:
-        """The rounds run, and those that failed."""
+        """Return the counts of rounds, and the failed ones."""
         lines = [f"{count:6} rounds: {setting}" for setting, count in sorted(self.counts.items())]
         lines.append(f"{len(self.failed)} of {sum(self.counts.values())} rounds failed")
         return "\n".join(lines + [f"    {words}" for words in self.failed])
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run; returns the exit status."""
+    """Run the rounds. Return the exit status."""
     options = parse(sys.argv[1:] if words is None else words)
     chosen = settings(options)
     until = time.monotonic() + options.seconds if options.seconds else None

@@ -1,4 +1,4 @@
-"""The checks: while messages arrive, when all parties behave, and at the end."""
+"""Checks: on each arrival, after all parties behave, and at the end of a round."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from loadtests.liveness.routers import CAPACITY
 if TYPE_CHECKING:
     from loadtests.liveness.world import World
 
-#: Credit of a routed link beyond which the router need not pass it on at once.
+#: Credit of a routed link beyond which the router may delay passing it on.
 ROUTED_CREDIT = 5000
 
 
 def in_order(world: World, message: Message, link: InLink | BehindIn) -> None:
-    """Messages of one link of a producer come to a consumer in the order in which they were sent."""
+    """Check that messages of one producer's link reach a consumer in the order in which they were sent."""
     if world.routers.hop and message.size >= STREAM // 8:
-        return  # between routers large messages may overtake
+        return  # large messages may overtake others between routers
     key = (message.uid, id(message.link))
     before = link.order.get(key)
     link.order[key] = message.number
@@ -31,17 +31,17 @@ def in_order(world: World, message: Message, link: InLink | BehindIn) -> None:
 
 
 def _expected(role: Role) -> bool:
-    """Whether something is expected of a role."""
+    """Return True if the role must be served."""
     return not role.grudge and not role.gone
 
 
 def _paired(world: World, role: Role) -> Role | None:
-    """The other end of a routed link."""
+    """Return the other end of a routed link."""
     return next((one for one in world.roles.values() if one is not role and one.address is role.address), None)
 
 
 def not_attached(world: World) -> list[str]:
-    """Links that are to be attached, and are not."""
+    """Describe the links that should be attached, and are not."""
     found = []
     for role in world.roles.values():
         if role.behind:
@@ -54,7 +54,7 @@ def not_attached(world: World) -> list[str]:
 
 
 def standing(world: World) -> list[str]:
-    """The unfinished work: none, once all is complete."""
+    """Describe the unfinished work; empty when all is complete."""
     found = not_attached(world)
     messages: dict[int, list[Message]] = {}
     for message in world.ledger:
@@ -106,7 +106,7 @@ def _why(link: OutLink) -> str:
 
 
 def _settled_ones(world: World) -> list[str]:
-    """Presettled messages that must arrive, and have not."""
+    """Describe presettled messages that must have arrived, and have not."""
     found = []
     for message in world.ledger:
         address = message.address
@@ -120,7 +120,7 @@ def _settled_ones(world: World) -> list[str]:
 
 
 def ledger(world: World) -> list[str]:
-    """The checks of the ledger when all is complete."""
+    """Check the ledger after all work has completed. Return the faults."""
     found = []
     for message in world.ledger:
         if not message.done or message.settled:
@@ -140,7 +140,7 @@ def ledger(world: World) -> list[str]:
 
 
 def holding(world: World) -> list[str]:
-    """What routers hold although nothing is in flight."""
+    """Describe content and deliveries that routers hold although nothing is in flight."""
     found = []
     for number, gauges in enumerate(world.routers.gauges()):
         for name in ("undelivered", "unsettled", "busy", "buffered", "in_rings"):

@@ -1,4 +1,4 @@
-"""Links that receive: how credit is given, and when and how deliveries are settled."""
+"""Receiving links: patterns of credit and of settlement."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from loadtests.liveness.links import Link, Role
 if TYPE_CHECKING:
     from loadtests.liveness.party import Session
 
-#: Seconds after which a batch is settled, however small.
+#: Seconds after which a batch is settled, however small it is.
 BATCH_WAIT = 0.03
 
 
 class Consumer(Role):
-    """Receives."""
+    """Role that receives."""
 
     spec: ConsumerSpec
     link: InLink | None
@@ -27,7 +27,7 @@ class Consumer(Role):
 
 
 class Delivery:
-    """What an InLink has received of a delivery, and not settled."""
+    """Delivery that an InLink has received, at least in part, and not settled."""
 
     __slots__ = ("link", "message", "number", "outcome", "payload", "settled")
 
@@ -41,7 +41,7 @@ class Delivery:
 
 
 class InLink(Link):
-    """A link that receives."""
+    """Receiving link."""
 
     role: Consumer
 
@@ -60,12 +60,12 @@ class InLink(Link):
 
     @property
     def spec(self) -> ConsumerSpec:
-        """Its drawing."""
+        """Drawn specification of the link."""
         return self.role.spec
 
     @property
     def credit(self) -> int:
-        """What the router may still send."""
+        """Number of messages that the router may still send."""
         return self.limit - self.count
 
     def on_attach(self, fields: list[Any]) -> None:
@@ -102,7 +102,7 @@ class InLink(Link):
             self.set(self.credit + more)
 
     def set(self, credit: int, drain: bool = False) -> None:
-        """Send the flow."""
+        """Send a flow with this credit."""
         credit = min(credit, (1 << 32) - 1)
         self.limit = self.count + credit
         self.session.flow((self.handle, self.count % frames.MODULUS, credit, drain, False))
@@ -114,7 +114,7 @@ class InLink(Link):
             self.set(self.credit, True)
 
     def on_flow(self, fields: list[Any]) -> None:
-        """The sender's state: after a drain, its count has gone on."""
+        """Take over the sender's state; after a drain its delivery-count has advanced."""
         count = frames.field(fields, 5)
         if count is not None:
             self.count += max(0, frames.serial(int(count) - self.count))
@@ -132,7 +132,7 @@ class InLink(Link):
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
     def on_transfer(self, fields: list[Any], payload: memoryview) -> None:
-        """A frame of a delivery."""
+        """Handle a frame of a delivery."""
         if self.leaving:
             return
         self.world.progress(self.role)
@@ -158,14 +158,14 @@ class InLink(Link):
             self.after_delivery()
 
     def after_delivery(self) -> None:
-        """Grant again, if the pattern does so now."""
+        """Grant credit again if the pattern does so now."""
         if self.spec.credit[0] in ("burst", "drain") and not self.world.calm:
             self.world.loop.after(self.rng.choice((0.0, 0.001, 0.02)), self.grant)
         else:
             self.grant()
 
     def complete(self, delivery: Delivery) -> None:
-        """A delivery is complete."""
+        """Identify a complete delivery, check it, and choose its outcome."""
         message, wrong = self.world.ledger.identify(delivery.payload)
         size = len(delivery.payload)
         delivery.payload = bytearray()
@@ -189,7 +189,7 @@ class InLink(Link):
         self.consider(delivery)
 
     def consider(self, delivery: Delivery) -> None:
-        """Settle it now, later, or together with others."""
+        """Settle a delivery now, later, or together with others."""
         how, seconds, number = self.spec.settle
         calm = self.world.calm
         if how == "never" or (how == "hold" and not calm):
@@ -214,13 +214,13 @@ class InLink(Link):
             self.settle([delivery])
 
     def settle_waiting(self) -> None:
-        """Settle waiting deliveries, adjacent ones with the same outcome in one frame."""
+        """Settle waiting deliveries; adjacent ones with equal outcomes share a frame."""
         self.flush = False
         waiting, self.waiting = self.waiting, []
         self.settle(waiting)
 
     def settle(self, deliveries: list[Delivery], again: bool = False) -> None:
-        """Send outcomes of deliveries."""
+        """Send the outcomes of deliveries."""
         if self.ended or self.leaving or not self.session.usable:
             return
         run: list[Delivery] = []
@@ -240,11 +240,11 @@ class InLink(Link):
         self.grant()
 
     def send_disposition(self, run: list[Delivery]) -> None:
-        """One disposition."""
+        """Send one disposition for consecutive deliveries with equal outcomes."""
         self.session.dispose(True, run[0].number, run[-1].number, True, frames.STATES[run[0].outcome])
 
     def on_settled(self, number: int) -> None:
-        """The sender has settled first."""
+        """Handle a settlement by the sender that precedes ours."""
         delivery = self.unsettled.pop(number, None)
         self.session.received.pop(number, None)
         if delivery is not None:
@@ -252,7 +252,7 @@ class InLink(Link):
             self.grant()
 
     def calm_down(self) -> None:
-        """From now on, act without delay."""
+        """Act without delay from now on."""
         self.grant()
         if self.spec.settle[0] in ("hold", "batch"):
             self.settle_waiting()

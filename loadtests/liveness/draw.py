@@ -1,4 +1,4 @@
-"""Draws a round from its seed alone, never from time or from the router."""
+"""Draws of rounds. A round depends on its seed alone, never on time or on the router."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 KIB, MIB = 1 << 10, 1 << 20
 WIDE = (1 << 31) - 1
-#: Octets of all messages of a round, and of a single one.
+#: Octets of all messages of a round, and of the largest one.
 ROUND_OCTETS = 10 * MIB
 LARGEST = 4 * MIB
-#: Messages for one address: fewer than fill a queue, so that nothing presettled may be dropped.
+#: Messages for one address: too few to fill a queue, so that no presettled message may be dropped.
 MOST_MESSAGES = 120
 ROUTED = ("in", "out")
 ADDRESSED = ("balanced", "closest", "multicast")
@@ -23,13 +23,13 @@ GRUDGES = ("deaf", "shut", "unsettled", "no credit", "half a stream", "deaf brok
 
 @dataclass(eq=False)
 class Address:
-    """An address of one round. `kind`: a distribution, or a link route or auto link by its direction."""
+    """Address of one round. `kind`: a distribution, or a link route or auto link by its direction."""
 
     text: str
     kind: str
-    #: the connection of its broker
+    #: connection of its broker
     broker: ConnectionSpec | None = None
-    #: a party here never behaves: nothing is expected of messages sent to it
+    #: a party here never behaves, so messages to the address may fail
     grudge: bool = False
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Address:
 
 @dataclass(frozen=True)
 class MessageSpec:
-    """One message. Abort and pause: after so many octets."""
+    """Message to send. Abort and pause happen after so many octets."""
 
     size: int
     settled: bool = False
@@ -49,7 +49,7 @@ class MessageSpec:
 
 @dataclass(eq=False)
 class ProducerSpec:
-    """A link that sends. `cut`: (how, octets); `drain`: what it does when it is asked to drain."""
+    """Sending link. `cut`: (pattern, octets) of frames. `drain`: reaction to a drain."""
 
     uid: int
     address: Address
@@ -58,14 +58,14 @@ class ProducerSpec:
     cut: tuple[str, int] = ("full", 0)
     pace: float = 0.0
     drain: str = "send"
-    #: sends for ever, with messages like its last one
+    #: sends for ever, repeating its last message
     endless: bool = False
     delay: float = 0.0
 
 
 @dataclass(eq=False)
 class ConsumerSpec:
-    """A link that receives. `credit`: (pattern, number); `settle`: (pattern, seconds, number)."""
+    """Receiving link. `credit`: (pattern, number). `settle`: (pattern, seconds, number)."""
 
     uid: int
     address: Address
@@ -78,7 +78,7 @@ class ConsumerSpec:
 
 @dataclass(eq=False)
 class SessionSpec:
-    """A session: its incoming window in frames, when it is opened again, and where its numbers begin."""
+    """Session: incoming window in frames, the rule for reopening it, and the first transfer number."""
 
     window: int = WIDE
     reopen: str = "half"
@@ -89,9 +89,9 @@ class SessionSpec:
 
 @dataclass(eq=False)
 class ConnectionSpec:
-    """A connection. `role`: client, visitor (a broker that comes) or host (a broker that a connector comes to).
+    """Connection. `role`: client, visitor (a broker that connects) or host (a broker that a connector connects to).
 
-    A role `behind`: clients of a neighbour. `gush`: it writes all that credit and windows allow before it reads again.
+    Role `behind`: clients of a neighbour. `gush`: write all that credit and windows allow before reading again.
     """
 
     name: str
@@ -108,13 +108,13 @@ class ConnectionSpec:
 
     @property
     def broker(self) -> bool:
-        """Whether the router attaches the links."""
+        """True if the router attaches the links."""
         return self.role in ("visitor", "host")
 
 
 @dataclass(frozen=True)
 class Incident:
-    """An incident: its kind, party, time and duration."""
+    """Incident: its kind, party, time and duration."""
 
     at: float
     what: str
@@ -127,7 +127,7 @@ class Incident:
 
 @dataclass(eq=False)
 class Scenario:
-    """A whole round."""
+    """Round to be played."""
 
     seed: int
     kind: str
@@ -139,7 +139,7 @@ class Scenario:
     incidents: list[Incident] = field(default_factory=list)
 
     def links(self) -> list[tuple[ConnectionSpec, SessionSpec, ProducerSpec | ConsumerSpec]]:
-        """All links with where they are."""
+        """Return all links with their connections and sessions."""
         return [(c, s, link) for c in self.connections for s in c.sessions for link in s.links]
 
 
@@ -147,7 +147,7 @@ THEMES = ("mixed", "mixed", "small", "streams", "streams", "windows", "gateway",
 
 
 class Draw:
-    """Draws a scenario. `routers`: how many there are to be connected to."""
+    """Draw of a scenario. `routers`: number of routers to connect to."""
 
     def __init__(self, seed: int, kind: str, routers: int, neighbour: bool) -> None:
         self.rng = random.Random(f"{seed}:{kind}:{routers}:{neighbour}")
@@ -158,7 +158,7 @@ class Draw:
         self._uids = 0
 
     def __call__(self) -> Scenario:
-        """The scenario."""
+        """Draw and return the scenario."""
         rng, scenario = self.rng, self.scenario
         scenario.theme = rng.choice(THEMES)
         scenario.seconds = rng.choice((0.1, 0.3, 0.6))
@@ -219,10 +219,12 @@ class Draw:
         return [spec for spec in self.scenario.connections if spec.role == "client" and not spec.deaf]
 
     def _ends(self) -> list[ConnectionSpec]:
-        """Where links of addresses may be: clients, and a neighbour's with the same weight as all of them."""
+        """Return the connections that may have links of addresses: clients, and a neighbour with the weight of all of
+        them.
+        """
         clients = self._clients()
         if self.scenario.grudge == "busy":
-            return clients  # the neighbour of the tests is slow, and would have time for nothing else
+            return clients  # the neighbour of the tests is slow, and would be fully occupied
         behind = [spec for spec in self.scenario.connections if spec.role == "behind"]
         return clients + behind * len(clients)
 
@@ -237,7 +239,7 @@ class Draw:
     # --- addresses ----------------------------------------------------------------------------------------------------
 
     def _address(self, number: int, kind: str = "", grudge: bool = False) -> Address:
-        """An address with its links."""
+        """Draw an address with its links."""
         rng, brokers = self.rng, self._brokers()
         gateway = self.scenario.theme == "gateway"
         kind = kind or rng.choice(ADDRESSED + (ROUTED + AUTO if brokers else ()) + (ROUTED * 3 if gateway else ()))
@@ -272,7 +274,7 @@ class Draw:
         return address
 
     def producer(self, address: Address, others: int = 1) -> ProducerSpec:
-        """A producer of an address that has so many."""
+        """Draw a producer of an address that has `others` producers."""
         rng = self.rng
         self._uids += 1
         settled = rng.choice((0.0, 0.0, 0.3, 1.0))
@@ -310,7 +312,7 @@ class Draw:
         return rng.randint(low, high)
 
     def consumer(self, address: Address) -> ConsumerSpec:
-        """A consumer of an address."""
+        """Draw a consumer of an address."""
         rng = self.rng
         self._uids += 1
         number = rng.choice((1, 2, 5, 10, 50, 300))
@@ -327,7 +329,7 @@ class Draw:
             delay=rng.choice((0.0, 0.0, 0.0, 0.05, 0.3)),
         )
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- incidents ----------------------------------------------------------------------------------------------------
 
     def _incident(self) -> None:
         rng = self.rng
@@ -340,7 +342,7 @@ class Draw:
         if what == "flap" and not self._brokers():
             what = "detach"
         if what == "detach" and connection.broker and link.address.kind in AUTO and rng.random() < 0.9:
-            what = "shut"  # the router takes seconds to attach it again
+            what = "shut"  # the router would take seconds to attach it again
         if what == "flap":
             connection = rng.choice(self._brokers())
         if connection.role == "host" and what in ("drop", "close"):
@@ -358,7 +360,7 @@ class Draw:
         )
 
     def _own_answers(self) -> None:
-        """One connection that sends large messages to itself, and grants credit behind what it has written."""
+        """Draw one connection that sends large messages to itself, and grants credit behind its own output."""
         rng = self.rng
         spec = self._connection("c0", "client")
         spec.gush, spec.frame, spec.listener = True, rng.choice((16384, 65536)), "clients"
@@ -372,7 +374,7 @@ class Draw:
         session.links.append(ProducerSpec(2, address, messages))
 
     def _one_who_never_behaves(self) -> None:
-        """The grudge, with addresses of its own, and producers or consumers among the others."""
+        """Draw the permanent misbehaviour, with addresses of its own, and producers or consumers among the others."""
         rng, grudge = self.rng, self.scenario.grudge
         if not grudge:
             return
@@ -423,7 +425,7 @@ class Draw:
                 link.messages = [MessageSpec(large, rng.random() < 0.2) for _ in range(min(60, 3 * MIB // large))]
 
     def _busy(self, mine: list[Address]) -> None:
-        """A consumer with a backlog that never ends, in a session with others and a small window."""
+        """Draw a consumer with an endless backlog, in a session with other links and a small window."""
         rng = self.rng
         small = rng.choice((1, 2, 4, 10))
         for connection, session, link in self.scenario.links():
@@ -439,7 +441,7 @@ class Draw:
                 session.reopen = "zero"
                 if connection.role != "client":
                     continue
-                # Another party in the same session, after it.
+                # Other links in the same session, behind it.
                 if any(each.text.endswith("a10") for each in self.scenario.addresses):
                     continue
                 quiet = self._address(10, "balanced")
@@ -450,5 +452,5 @@ class Draw:
 
 
 def draw(seed: int, kind: str, routers: int = 1, neighbour: bool = False) -> Scenario:
-    """The scenario of a seed. `neighbour`: there is one of 1.19, with clients."""
+    """Return the scenario of a seed. `neighbour`: there is a neighbour of 1.19, with clients."""
     return Draw(seed, kind, routers, neighbour)()

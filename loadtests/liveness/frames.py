@@ -1,4 +1,4 @@
-"""The three frequent performatives, written and read without the tables of `tests.peer.frames`: thousands a round."""
+"""Fast codec of the three frequent performatives, without the tables of `tests.peer.frames`: thousands in a round."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.peer.types import Described
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = range(0x40, 0x45)
 MODULUS = 1 << 32
-#: More octets than the performative of any transfer written here has, frame header included.
+#: Upper bound of the octets of a transfer performative written here, frame header included.
 TRANSFER_ROOM = 64
 
 
 def serial(number: int) -> int:
-    """The distance that a difference of two serial numbers stands for: -2^31 to 2^31 - 1."""
+    """Return the signed difference of two serial numbers, from -2^31 to 2^31 - 1."""
     number %= MODULUS
     return number - MODULUS if number >= MODULUS >> 1 else number
 
@@ -35,7 +35,7 @@ def _flag(value: bool | None) -> bytes:
 
 
 def frame(body: bytes, channel: int, kind: int = 0) -> bytes:
-    """A frame around a performative and its payload."""
+    """Return a frame around a performative and its payload."""
     return struct.pack("!IBBH", 8 + len(body), 2, kind, channel) + body
 
 
@@ -52,7 +52,7 @@ def transfer(
     first: tuple[int, bytes, bool] | None = None,
     aborted: bool = False,
 ) -> bytes:
-    """A transfer; `first`: delivery-id, tag and settled of the first one of a delivery."""
+    """Encode a transfer. `first`: delivery-id, tag and settled, for the first transfer of a delivery."""
     if first is None:
         items = [_uint(handle), b"\x40\x40\x40\x40", _flag(more)]
         count = 6
@@ -73,8 +73,11 @@ def flow(
     session: tuple[int, int, int, int],
     link: tuple[int, int, int, bool, bool] | None = None,
 ) -> bytes:
-    """A flow: next-incoming-id, incoming-window, next-outgoing-id, outgoing-window; of a link: handle, delivery-count,
-    credit, drain, echo."""
+    """Encode a flow.
+
+    session: next-incoming-id, incoming-window, next-outgoing-id, outgoing-window. link: handle, delivery-count,
+    credit, drain, echo.
+    """
     items = [_uint(number) for number in session]
     if link is not None:
         handle, count, credit, drain, echo = link
@@ -83,19 +86,19 @@ def flow(
 
 
 def disposition(channel: int, receiver: bool, first: int, last: int, settled: bool, state: bytes | None) -> bytes:
-    """A disposition; `state`: octets of the state."""
+    """Encode a disposition. `state`: octets of the state."""
     return frame(
         _listed(DISPOSITION, _flag(receiver), _uint(first), _uint(last), _flag(settled), state or b"\x40"), channel
     )
 
 
 def rare(name: str, channel: int = 0, kind: int = 0, /, **fields: Any) -> bytes:
-    """Any other frame, by its fields."""
+    """Encode any other frame, by its fields."""
     return frame(Performative(name, **fields).encode(), channel, kind)
 
 
 def read(octets: bytes) -> tuple[int, int, list[Any], int]:
-    """A whole frame: channel, descriptor (0: a heartbeat), fields, and where its payload begins."""
+    """Decode a whole frame: channel, descriptor (0: a heartbeat), fields, and offset of its payload."""
     at = 4 * octets[4]
     channel = (octets[6] << 8) + octets[7]
     if at == len(octets):
@@ -138,7 +141,7 @@ def _items(octets: bytes, at: int, count: int) -> list[Any]:
 
 
 def field(values: list[Any], index: int) -> Any:
-    """A field, None where the list ends before it."""
+    """Return a field. None: the list ends before it."""
     return values[index] if index < len(values) else None
 
 
@@ -152,5 +155,5 @@ NAMES = {0x23: "received", 0x24: "accepted", 0x25: "rejected", 0x26: "released",
 
 
 def state_name(value: Any) -> str | None:
-    """Name of a state; None without one."""
+    """Return the name of a state. None: no state."""
     return NAMES.get(int(value.descriptor), str(value.descriptor)) if isinstance(value, Described) else None

@@ -1,4 +1,4 @@
-"""The record of every message of a round: sender, receivers, outcomes."""
+"""Record of every message of a round: sender, receivers, outcomes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STREAM = 100_000
 
 
 def body(uid: int, number: int, size: int) -> bytes:
-    """The octets of a message of a producer: who and which it is, then octets that only it has at these places."""
+    """Return the body of a message: its identity, then octets that only this message has at these offsets."""
     at = (uid * 7919 + number * 257) % (1 << 16)
     return _ID.pack(_MARK, uid, number, size) + _PATTERN[at : at + size]
 
 
 def encoded(uid: int, number: int, size: int, to: str | None) -> bytes:
-    """The whole message; `to`: in its properties."""
+    """Return the encoded message. `to`: address in its properties."""
     octets = body(uid, number, size)
     prefix = message.properties(to=to) if to is not None else b""
     return prefix + b"\x00\x53\x75\xb0" + struct.pack("!I", len(octets)) + octets
@@ -38,7 +38,7 @@ def encoded(uid: int, number: int, size: int, to: str | None) -> bytes:
 
 @dataclass(eq=False)
 class Message:
-    """One message."""
+    """Message of a round, with its sender and receivers."""
 
     uid: int
     number: int
@@ -46,16 +46,16 @@ class Message:
     settled: bool
     address: Address
     link: OutLink | BehindOut
-    #: the last octet has been given to the socket
+    #: the last octet has been written to the socket
     sent: bool = False
     aborted: bool = False
-    #: its outcome at the producer, and whether it was settled
+    #: outcome at the producer, and whether it was settled
     outcome: str | None = None
     done: bool = False
     #: links at which it has arrived completely, and their outcomes
     arrivals: list[InLink | BehindIn] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
-    #: a consumer's link was lost with it
+    #: a consumer's link was lost while it held the message
     lost_with: bool = False
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Ledger:
         return iter(self.messages.values())
 
     def identify(self, payload: bytes | bytearray) -> tuple[Message | None, str]:
-        """The message with these octets; or None and the error."""
+        """Return the message with these octets, or None and the error."""
         at = payload.find(_MARK)
         if at < 0 or len(payload) < at + _ID.size:
             return None, f"{len(payload)} octets that nobody sent"

@@ -1,4 +1,4 @@
-"""Base of producers and consumers: a drawn link over all its attaches, and one attach."""
+"""Base classes of producers and consumers: a drawn link over all its attaches, and one attach."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ AGAIN = 0.04
 
 
 class Role:
-    """A drawn link, over all its attaches."""
+    """Drawn link, over all its attaches."""
 
-    #: whether messages go from here to the router
+    #: True if messages go from here to the router
     sends = False
 
     def __init__(self, world: World, spec: ProducerSpec | ConsumerSpec) -> None:
@@ -32,22 +32,22 @@ class Role:
         self.link: Link | None = None
         self.session: Session | None = None
         self.attaches = 0
-        #: it is a client of a neighbour, without a link that the router attached
+        #: True for a client of a neighbour, whose link the router does not attach
         self.behind = False
-        #: it has left for good
+        #: True after it has left for good
         self.gone = False
-        #: how long it stays away when it has left
+        #: seconds for which it stays detached after leaving
         self.away = 0.0
-        #: a party that is not expected to be served
+        #: True for a party that need not be served
         self.grudge = spec.address.grudge
 
     @property
     def name(self) -> str:
-        """In the history."""
+        """Name in the history."""
         return f"{'producer' if self.sends else 'consumer'} {self.spec.uid}"
 
     def attach(self, session: Session) -> None:
-        """Attach by itself."""
+        """Attach on this side's initiative."""
         self.session = session
         if self.gone or self.link is not None or not session.usable:
             return
@@ -56,18 +56,18 @@ class Role:
         self.link.attach()
 
     def answer(self, session: Session, fields: list[Any]) -> Link:
-        """The router has attached: this end of it."""
+        """Answer the router's attach; return this end of the link."""
         self.session = session
         self.attaches += 1
         self.link = self.make(session)
         return self.link
 
     def make(self, session: Session) -> Link:
-        """A link for this."""
+        """Return a new link of this role."""
         raise NotImplementedError
 
     def ended(self, link: Link, by_us: bool) -> None:
-        """The link, or what it was on, is gone."""
+        """Forget a link that has ended, by itself or with its session; attach again later."""
         if self.link is not link:
             return
         self.link = None
@@ -83,7 +83,7 @@ class Role:
 
 
 class Link:
-    """One attach of a role."""
+    """Attach of a role, with its state."""
 
     def __init__(self, role: Role, session: Session) -> None:
         self.role = role
@@ -94,9 +94,9 @@ class Link:
         self.handle = session.take_handle()
         self.remote_handle: int | None = None
         self.up = False
-        #: the detach of this end has been sent
+        #: our detach has been sent
         self.leaving = False
-        #: it ended in order: what it sent settled before is not lost
+        #: ended in order: messages sent settled before are not lost
         self.clean = False
         self.ended = False
         self.count = 0
@@ -122,20 +122,20 @@ class Link:
         )
 
     def on_attach(self, fields: list[Any]) -> None:
-        """The router's answer."""
+        """Handle the router's answer."""
         self.remote_handle = int(fields[1])
         mine = frames.field(fields, 6 if self.role.sends else 5)
         if mine is None or (isinstance(mine, Described) and mine.value == [] and not self.role.spec.address.text):
-            return  # refused: its detach follows
+            return  # refused: the router's detach follows
         self.up = True
         self.world.progress(self.role)
         self.opened()
 
     def opened(self) -> None:
-        """It is attached."""
+        """Act after the attach; overridden by subclasses."""
 
     def detach(self, closed: bool) -> None:
-        """Leave."""
+        """Send a detach."""
         if self.leaving or self.ended:
             return
         self.leaving = self.clean = True
@@ -143,7 +143,7 @@ class Link:
         self.lost()
 
     def on_detach(self, fields: list[Any]) -> None:
-        """The router's detach, or its answer."""
+        """Handle the router's detach, or its answer to ours."""
         ours = self.leaving
         if not ours:
             self.world.detached(self, frames.field(fields, 2))
@@ -152,7 +152,7 @@ class Link:
         self.end(ours)
 
     def end(self, by_us: bool) -> None:
-        """It has ended completely."""
+        """Remove the link from its session and its role."""
         if self.ended:
             return
         self.ended = True
@@ -164,4 +164,4 @@ class Link:
         self.role.ended(self, by_us)
 
     def lost(self) -> None:
-        """Messages in flight have no outcome any more."""
+        """Forget messages in flight: their outcomes will not arrive."""

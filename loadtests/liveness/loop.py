@@ -1,4 +1,4 @@
-"""One thread that drives all parties: sockets and timers."""
+"""Event loop that drives all parties in one thread: sockets and timers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, Protocol
 
 
 class Reader(Protocol):
-    """The owner of a socket in the loop."""
+    """Owner of a socket in the loop."""
 
     def readable(self) -> None:
-        """The socket is readable, or has ended."""
+        """Handle a socket that is readable or has ended."""
 
     def writable(self) -> None:
-        """The socket is writable."""
+        """Handle a writable socket."""
 
 
 class Timer:
-    """A call at some time, unless cancelled."""
+    """Call at a given time, unless cancelled."""
 
     __slots__ = ("call",)
 
@@ -30,7 +30,7 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the call."""
         self.call = None
 
 
@@ -47,7 +47,7 @@ class Loop:
         self.last_input = self.now
 
     def close(self) -> None:
-        """No further use."""
+        """Release the selector."""
         self._selector.close()
 
     def watch(self, sock: socket.socket, owner: Reader, events: int) -> None:
@@ -62,7 +62,7 @@ class Loop:
             self._selector.modify(sock, events, owner)
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call once, later."""
+        """Call once, after `seconds`."""
         timer = Timer(call)
         heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), timer))
         return timer
@@ -100,7 +100,7 @@ class Loop:
             self.turn(left)
 
     def until(self, condition: Callable[[], Any], seconds: float, every: float = 0.02) -> bool:
-        """Turns until the condition is true, looked at again every so often; False when the time is over."""
+        """Run turns until the condition is true; it is checked every `every` seconds. Return False after `seconds`."""
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:

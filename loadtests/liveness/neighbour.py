@@ -1,7 +1,7 @@
-"""A neighbour of the shape of Dispatch 1.19: one session for all its streams, windows without end.
+"""Neighbour in the style of Dispatch 1.19: one session for all its streams, unlimited windows.
 
-`tests.peer.router19` is the router, in a thread of its own. Here are its producers and consumers, which a round draws
-like others: nothing of them but what they send, and when they settle.
+`tests.peer.router19` is the router, in a thread of its own. The producers and consumers here belong to it, and are
+drawn like others. They control only sending and the time of settlement.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from loadtests.liveness.world import World
 
 NAME = "N19"
-#: Seconds between the moments at which it announces addresses; 1 in 1.19.
+#: Seconds between announcements of addresses; 1 in Dispatch 1.19.
 TICK = 0.05
-#: Messages of one producer that are under way.
+#: Unsettled messages of one producer.
 WINDOW = 50
-#: Messages of fewer octets are handed over in one go, so that they keep their order.
+#: Smaller messages are handed over whole, so that they keep their order.
 WHOLE = 12_000
 STATES = {
     "accepted": peer_frames.ACCEPTED,
@@ -39,7 +39,7 @@ STATES = {
 
 
 class Neighbour:
-    """The router and its thread; one for many rounds."""
+    """Router and its thread, used for many rounds."""
 
     def __init__(self, port: int, router_id: str) -> None:
         self.world = World19()
@@ -50,20 +50,20 @@ class Neighbour:
         self.router.wait_reach(router_id)
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the router."""
         self.router.stop()
         self.world.close()
 
 
 class BehindOut:
-    """What stands for the link of a producer there."""
+    """Stand-in for the link of a producer at the neighbour."""
 
     def __init__(self, role: Producer) -> None:
         self.role = role
         self.up = True
         self.clean = False
         self.under_way: list[tuple[Message, Injection]] = []
-        #: a message in parts: its injection, octets, and how many were given
+        #: message in parts: its injection, octets, and the number handed over
         self.part: tuple[Message, Injection, bytes, int] | None = None
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class BehindOut:
 
 
 class BehindIn:
-    """What stands for the link of a consumer there."""
+    """Stand-in for the link of a consumer at the neighbour."""
 
     def __init__(self, role: Consumer, consumer: Consumer19) -> None:
         self.role = role
@@ -86,7 +86,7 @@ class BehindIn:
 
 
 class Behind:
-    """All clients of the neighbour in a round."""
+    """Clients of the neighbour in a round."""
 
     def __init__(self, world: World, neighbour: Neighbour, roles: list[Role]) -> None:
         self.world = world
@@ -102,11 +102,11 @@ class Behind:
 
     @property
     def connected(self) -> bool:
-        """Whether it is still connected to the router."""
+        """True while the neighbour is connected to the router."""
         return bool(self.router.connections)
 
     def known(self) -> bool:
-        """Whether every message finds somebody."""
+        """Return True if every address of a producer has a consumer."""
         with self.neighbour.world.lock:
             for out in self.outs:
                 found = self.router.forward.table.get(f"M0{out.role.address.text}")
@@ -114,10 +114,10 @@ class Behind:
                     return False
         return True
 
-    # --- a look at it every so often ----------------------------------------------------------------------------------
+    # --- periodic work ------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Send, and settle, what there is now."""
+        """Send, receive and settle what is possible now."""
         if self.neighbour.world.errors:
             raise self.neighbour.world.errors[0]
         for out in self.outs:
@@ -210,7 +210,7 @@ class Behind:
             arrival.settle(STATES[outcome])
 
     def standing(self) -> list[str]:
-        """What has not come to its end."""
+        """Describe the unfinished work."""
         found = []
         for out in self.outs:
             if out.role.grudge:
@@ -230,7 +230,7 @@ class Behind:
         return found
 
     def leave(self) -> None:
-        """The consumers go."""
+        """Abort unfinished messages and detach the consumers."""
         for out in self.outs:
             if out.part is not None:
                 out.part[1].abort()

@@ -1,4 +1,4 @@
-"""The parties: connections of clients and brokers, with their sessions, as state machines on frames."""
+"""Parties: connections of clients and brokers, with their sessions, as state machines on frames."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.peer.types import Array, Symbol
 if TYPE_CHECKING:
     from loadtests.liveness.world import World
 
-#: Octets to be written at which no more is produced; a connection that gushes has no such limit.
+#: Pending output in octets above which no transfer is produced. A connection that gushes has no such limit.
 WRITE_AHEAD = 65536
-#: Octets read in one go, and made in one turn.
+#: Octets read at once, and produced in one turn.
 READ_OCTETS = 1 << 18
 TURN_OCTETS = 1 << 18
 HEARTBEAT = 4.0
 
 
 class Session:
-    """One session."""
+    """Session of a party."""
 
     def __init__(self, connection: Connection, spec: SessionSpec, channel: int) -> None:
         self.connection = connection
@@ -36,13 +36,13 @@ class Session:
         self.remote_channel: int | None = None
         self.out_id = spec.first_id
         self.delivery_id = spec.first_id
-        #: frames that the router takes
+        #: frames that the router may still receive
         self.out_window = 0
         self.in_id = 0
         self.in_window = spec.window
         self.shut = False
         self.usable = True
-        #: our end is on its way
+        #: our end has been sent
         self.leaving = False
         self.links: dict[int, Link] = {}
         self.by_remote: dict[int, Link] = {}
@@ -55,12 +55,12 @@ class Session:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def write(self, performative: str, /, **fields: Any) -> None:
-        """Any frame but the frequent ones."""
+        """Write any frame but the frequent ones."""
         if self.usable:
             self.connection.put(frames.rare(performative, self.channel, **fields))
 
     def begin(self, remote: int | None = None) -> None:
-        """Our begin."""
+        """Write our begin."""
         self.write(
             "begin",
             remote_channel=remote,
@@ -70,16 +70,16 @@ class Session:
         )
 
     def take_handle(self) -> int:
-        """The lowest free handle."""
+        """Return the lowest free handle."""
         return next(number for number in range(len(self.links) + 1) if number not in self.links)
 
     def take_delivery(self) -> int:
-        """The next delivery-id."""
+        """Return the next delivery-id."""
         number, self.delivery_id = self.delivery_id, (self.delivery_id + 1) % frames.MODULUS
         return number
 
     def flow(self, link: tuple[int, int, int, bool, bool] | None = None) -> None:
-        """A flow, which also opens the window as far as it may be."""
+        """Write a flow, which also opens the window unless it is shut."""
         if not self.usable:
             return
         if not self.shut:
@@ -94,18 +94,18 @@ class Session:
         first: tuple[int, bytes, bool] | None,
         aborted: bool = False,
     ) -> None:
-        """A transfer."""
+        """Write a transfer."""
         self.out_id = (self.out_id + 1) % frames.MODULUS
         self.out_window -= 1
         self.connection.put(frames.transfer(self.channel, handle, payload, more, first, aborted))
 
     def dispose(self, receiver: bool, first: int, last: int, settled: bool, state: bytes | None) -> None:
-        """A disposition."""
+        """Write a disposition."""
         if self.usable:
             self.connection.put(frames.disposition(self.channel, receiver, first, last, settled, state))
 
     def open_window(self) -> None:
-        """Take frames again."""
+        """Accept frames again."""
         self.shut = False
         if self.remote_channel is not None:
             self.flow()
@@ -113,13 +113,13 @@ class Session:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def on_begin(self, channel: int, fields: list[Any]) -> None:
-        """The router's begin."""
+        """Handle the router's begin."""
         self.remote_channel = channel
         self.in_id = int(fields[1])
         self.out_window = int(fields[2])
 
     def on_frame(self, code: int, fields: list[Any], payload: memoryview) -> None:
-        """A frame for this session."""
+        """Handle a frame for this session."""
         if self.leaving and code != frames.END:
             return
         if code == frames.TRANSFER:
@@ -196,7 +196,7 @@ class Session:
         self.asked(fields)
 
     def asked(self, fields: list[Any]) -> None:
-        """The router attaches a link: an auto link, or a routed link of a client."""
+        """Answer an attach by the router: an auto link, or a routed link of a client."""
         side = terminus(frames.field(fields, 5 if fields[2] else 6))
         role = self.connection.role_for(str(side.get("address")), bool(fields[2]))
         answer = {"source": frames.field(fields, 5), "target": frames.field(fields, 6)}
@@ -226,14 +226,14 @@ class Session:
         connection.forget(self)
 
     def end(self) -> None:
-        """End it; its links are gone."""
+        """End the session; its links are gone."""
         if self.usable and not self.leaving:
             self.write("end")
             self.leaving = True
             self.dead(True, clean=True)
 
     def dead(self, by_us: bool, clean: bool = False) -> None:
-        """All links of it are lost; `clean`: what was sent before is not."""
+        """Lose all links. `clean`: messages sent settled before are not lost."""
         self.usable = False
         for link in list(self.links.values()):
             link.clean |= clean
@@ -243,7 +243,7 @@ class Session:
 
 
 class Connection:
-    """A party: a client, or a broker."""
+    """Party: a client or a broker."""
 
     def __init__(self, world: World, spec: ConnectionSpec, roles: dict[SessionSpec, list[Role]]) -> None:
         self.world = world
@@ -262,7 +262,7 @@ class Connection:
         self._turn = 0
         self._last_write = 0.0
         self.attempt = 0
-        #: handles of links without a role: an auto link that comes and goes
+        #: handles of links without a role: an auto link that is created and deleted
         self.flaps: dict[tuple[int, int], int] = {}
 
     def __str__(self) -> str:
@@ -306,11 +306,11 @@ class Connection:
 
     def _open(self) -> None:
         name = f"{self.spec.name}-{self.world.scenario.seed}"
-        # Containers are known by their names to link routes; a client that comes again does not have to be.
+        # Link routes identify containers by name. The name of a client does not matter.
         self.put(frames.rare("open", container_id=name, max_frame_size=self.spec.frame, channel_max=1000))
 
     def begin(self, spec: SessionSpec) -> None:
-        """Begin a session, and its links."""
+        """Begin a session and attach its links."""
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
         session = self.sessions[channel] = Session(self, spec, channel)
         session.begin()
@@ -318,7 +318,7 @@ class Connection:
             role.attach(session)
 
     def current(self, spec: SessionSpec) -> Session | None:
-        """The session there is now for a drawn one."""
+        """Return the present session of a drawn one. None: there is none."""
         return next((one for one in self.sessions.values() if one.spec is spec and one.usable), None)
 
     def drop(self, reset: bool = False) -> None:
@@ -330,7 +330,7 @@ class Connection:
         self._gone(True)
 
     def close(self) -> None:
-        """Close in order: earlier output is sent first."""
+        """Close in order, after earlier output."""
         if self.sock is not None and not self.closing:
             self.put(frames.rare("close"))
             self.closing = True
@@ -354,13 +354,13 @@ class Connection:
         self.world.connection_gone(self)
 
     def forget(self, session: Session) -> None:
-        """A session has ended."""
+        """Remove a session that has ended."""
         self.sessions.pop(session.channel, None)
         if session.remote_channel is not None:
             self.by_channel.pop(session.remote_channel, None)
 
     def role_for(self, address: str, sends: bool) -> Role | None:
-        """The role that the router attaches a link for."""
+        """Return the role that the router attaches a link for. None: no such role."""
         for roles in self.roles.values():
             for role in roles:
                 if role.address.text == address and isinstance(role, Producer) == sends:
@@ -368,7 +368,7 @@ class Connection:
         return None
 
     def flapping(self, session: Session, fields: list[Any], answer: dict[str, Any]) -> None:
-        """A link that no role is for: answered at once, then left alone until the router detaches it."""
+        """Answer a link without a role, then leave it alone until the router detaches it."""
         handle = 1000 + len(self.flaps)
         self.flaps[session.channel, int(fields[1])] = handle
         count = 0 if fields[2] else None
@@ -387,11 +387,11 @@ class Connection:
         self.wants()
 
     def wants(self) -> None:
-        """There may be something to write."""
+        """Schedule a call of `pump`: there may be output."""
         self.world.loop.soon(self.pump)
 
     def pump(self) -> None:
-        """Make transfers in turns, and write."""
+        """Produce transfers in turns, and write."""
         if self.sock is None:
             return
         most = 1 << 40 if self.spec.gush else WRITE_AHEAD
@@ -447,18 +447,18 @@ class Connection:
             self.world.loop.watch(self.sock, self, events | (selectors.EVENT_WRITE if self.out else 0))
 
     def writable(self) -> None:
-        """The socket has room."""
+        """Write, now that the socket has room."""
         self.pump()
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def set_deaf(self, deaf: bool) -> None:
-        """Stop reading, or go on."""
+        """Stop or resume reading."""
         self.deaf = deaf
         self._watch()
 
     def readable(self) -> None:
-        """Read what is there."""
+        """Read available input."""
         if self.sock is None or self.deaf:
             return
         try:
@@ -509,7 +509,7 @@ class Connection:
         elif code == frames.OPEN:
             if self.spec.role == "host":
                 self._open()
-            # What the router takes, and no more than this party would produce by itself.
+            # The router's maximum, but no more than this party would produce by itself.
             self.room = min(int(frames.field(fields, 2) or 65536), max(512, self.spec.frame)) - frames.TRANSFER_ROOM
             self.opened = True
             self.world.progress()

@@ -1,4 +1,4 @@
-"""Links that send: messages, their frames, pace, and outcomes."""
+"""Sending links: messages, their frames, pace, and outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Producer(Role):
-    """Sends the messages of its list; continues after it is attached again."""
+    """Role that sends the messages of its list, and continues after it is attached again."""
 
     sends = True
     spec: ProducerSpec
@@ -30,12 +30,12 @@ class Producer(Role):
 
     @property
     def left(self) -> int:
-        """Messages that have not been begun."""
+        """Number of messages that have not been begun."""
         return 1 << 30 if self.spec.endless and not self.world.ending else len(self.spec.messages) - self.next
 
 
 class OutLink(Link):
-    """A link that sends."""
+    """Sending link."""
 
     role: Producer
 
@@ -55,7 +55,7 @@ class OutLink(Link):
 
     @property
     def spec(self) -> ProducerSpec:
-        """Its drawing."""
+        """Drawn specification of the link."""
         return self.role.spec
 
     def opened(self) -> None:
@@ -76,19 +76,19 @@ class OutLink(Link):
 
     @property
     def ready(self) -> bool:
-        """Whether a frame may be written, if the session's window is open."""
+        """True if a frame may be written once the session's window is open."""
         if not self.up or self.leaving or self.waits:
             return False
         if self.spec.anonymous and not self.world.begun:
-            return False  # it has credit before there is anybody to get its messages
+            return False  # an anonymous link has credit before its addresses have consumers
         return self.current is not None or (self.credit > 0 and self.role.left > 0)
 
     def on_flow(self, fields: list[Any]) -> None:
-        """Credit."""
+        """Handle credit and drain."""
         count, credit = frames.field(fields, 5), frames.field(fields, 6) or 0
         known = int(count) if count is not None else self.count
         self.limit = (known + int(credit)) % frames.MODULUS
-        # Credit is 32 bits without a sign: what was sent since is taken off.
+        # link-credit is an unsigned 32-bit number; deliveries sent since are deducted.
         self.credit = max(0, int(credit) - frames.serial(self.count - known))
         self.drain = bool(frames.field(fields, 8))
         self.world.progress(self.role)
@@ -100,20 +100,20 @@ class OutLink(Link):
             self.send_flow()
 
     def give_back(self) -> None:
-        """The answer to a drain."""
+        """Answer a drain: use up the credit."""
         self.count = (self.count + self.credit) % frames.MODULUS
         self.credit = 0
         self.drain = False
         self.send_flow(True)
 
     def send_flow(self, drain: bool = False) -> None:
-        """A flow with our state."""
+        """Send a flow with our state."""
         self.session.flow((self.handle, self.count, self.credit, drain, False))
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """One transfer."""
+        """Write one transfer."""
         if self.current is None:
             self.start()
         message = self.current
@@ -145,7 +145,7 @@ class OutLink(Link):
             self.finish()
 
     def piece(self, left: int) -> int:
-        """Octets of the next transfer."""
+        """Return the number of octets of the next transfer."""
         room = self.session.connection.room
         how, number = self.spec.cut
         if how == "random":
@@ -157,7 +157,7 @@ class OutLink(Link):
         return min(left, room)
 
     def start(self) -> None:
-        """Take the next message."""
+        """Begin the next message."""
         role = self.role
         spec = self.spec.messages[min(role.next, len(self.spec.messages) - 1)]
         number, role.next = role.next, role.next + 1
@@ -173,7 +173,7 @@ class OutLink(Link):
             self.session.sent[self.number] = self
 
     def finish(self) -> None:
-        """The message has been written."""
+        """Finish the message, which has been written or aborted."""
         self.current = None
         if self.spec.pace and not self.world.calm:
             self.pause(self.spec.pace)
@@ -181,7 +181,7 @@ class OutLink(Link):
             self.give_back()
 
     def on_outcome(self, number: int, state: str | None, settled: bool) -> None:
-        """An outcome from the router."""
+        """Handle an outcome from the router."""
         message = self.unsettled.get(number)
         if message is None:
             return
@@ -196,7 +196,7 @@ class OutLink(Link):
             message.done = True
             del self.unsettled[number]
             self.session.sent.pop(number, None)
-            if self.spec.endless:  # the list would be long, and is gone through at each look
+            if self.spec.endless:  # an endless list would slow down each check
                 self.world.ledger.messages.pop((message.uid, message.number), None)
 
     def lost(self) -> None:

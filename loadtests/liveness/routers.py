@@ -1,4 +1,4 @@
-"""The routers under test: started once, used for many rounds, inspected between them."""
+"""Routers under test: started once, used for many rounds, inspected between them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.system.counters import Counters
 from tests.system.network import CONVERGENCE, interior, ports
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
-#: Frames of a session window where listeners say so.
+#: Frames of a session window at listeners that limit it.
 SMALL_WINDOW = 20
 CAPACITY = 250
 #: Routers between clients: one; two; one and a neighbour of 1.19.
 HOPS = ("none", "two", "1.19")
-#: Seconds after which the connection of a management client is not used again; the router's idle time-out is 16.
+#: Seconds after which a management client's connection is replaced; the router's idle time-out is 16 s.
 AGENT_AGE = 6.0
 _HELD = re.compile(r"^(sluice_(?!pool_)\w*(?:buffered|held)_(?:bytes|octets)(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
@@ -43,7 +43,7 @@ def _listeners() -> list[Section]:
 
 
 class Routers:
-    """One router, or two with a connection between them."""
+    """Single router, or two with a connection between them."""
 
     def __init__(self, workers: int, hop: str) -> None:
         self.workers = workers
@@ -116,7 +116,7 @@ class Routers:
     # --- management ---------------------------------------------------------------------------------------------------
 
     def agent(self, number: int) -> Management:
-        """A management client. It sends no heartbeats while idle, so one that was not used for a while is replaced."""
+        """Return a management client. It sends no heartbeats, so one that was idle for long is replaced."""
         agent, used = self._agents.get(number, (None, 0.0))
         now = time.monotonic()
         if agent is None or now - used > AGENT_AGE:
@@ -127,15 +127,15 @@ class Routers:
         return agent
 
     def create(self, number: int, kind: str, name: str, **attributes: Any) -> None:
-        """Configure something."""
+        """Create a configured entity."""
         self.agent(number).create(KINDS[kind], name, **attributes)
 
     def delete(self, number: int, kind: str, name: str) -> None:
-        """Take it away."""
+        """Delete a configured entity."""
         self.agent(number).delete(KINDS[kind], name)
 
     def delete_any(self, number: int, kind: str, name: str) -> None:
-        """Take it away, if it is there."""
+        """Delete a configured entity, if it exists."""
         try:
             self.delete(number, kind, name)
         except ManagementStatusError as error:
@@ -143,7 +143,7 @@ class Routers:
                 raise
 
     def query(self, number: int, kind: str) -> list[dict[str, Any]]:
-        """Rows of a type."""
+        """Return the rows of a type."""
         return self.agent(number).query(kind)
 
     # --- bystanders ---------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Routers:
         self._bystanders.go_on()
 
     def rest(self) -> list[str]:
-        """Let the bystanders send no more; return how they were disturbed."""
+        """Stop the bystanders. Return their disturbances."""
         assert self._bystanders is not None
         try:
             self._bystanders.check(rest=True)
@@ -165,11 +165,11 @@ class Routers:
     # --- from inside --------------------------------------------------------------------------------------------------
 
     def gauges(self) -> list[dict[str, int]]:
-        """What each router holds."""
+        """Return the gauges of each router."""
         return [counters.gauges() for counters in self._counters]
 
     def held(self) -> dict[str, float]:
-        """The metrics of octets held that are not 0."""
+        """Return the metrics of held octets that are not 0."""
         found: dict[str, float] = {}
         for number, router in enumerate(self.routers):
             url = f"http://127.0.0.1:{router.ports['web']}/metrics"
@@ -179,7 +179,7 @@ class Routers:
         return found
 
     def trouble(self) -> list[str]:
-        """Faults independent of traffic: a router that ended, workers that died, faults in logs."""
+        """Describe faults independent of traffic: a router that ended, workers that crashed, faults in logs."""
         found = []
         for router in self.routers:
             if not router.alive:
@@ -189,7 +189,7 @@ class Routers:
         return found
 
     def drops(self) -> list[dict[str, int]]:
-        """Deliveries that each router has dropped since its start, by reason."""
+        """Return the deliveries that each router has dropped since its start, by reason."""
         found = []
         for counters in self._counters:
             totals = counters.totals()
@@ -197,5 +197,5 @@ class Routers:
         return found
 
     def failed_checks(self) -> int:
-        """Assertions of the routers that did not hold."""
+        """Return the number of failed assertions in the routers."""
         return sum(counters.totals()["checks_failed"] for counters in self._counters)

@@ -1,4 +1,4 @@
-"""One round: its parties on their sockets, from the first attach until nothing is left."""
+"""Course of a round: its parties on their sockets, from the first attach until nothing is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.peer import frames as peer_frames
 
 #: Seconds for links to attach, and for link routes to become active.
 SETTING_UP = 15.0
-#: Seconds that a round takes at most, while there is progress.
+#: Upper bound in seconds of a round that makes progress.
 LONGEST = 60.0
 #: Seconds between checks of progress behind a neighbour.
 NEIGHBOUR_TURN = 0.003
@@ -32,7 +32,7 @@ MOST_FAULTS = 20
 
 
 class Door:
-    """The listener of a connector."""
+    """Listening socket of a broker that a connector connects to."""
 
     def __init__(self, world: World, connection: Connection) -> None:
         self.world, self.connection = world, connection
@@ -46,7 +46,7 @@ class Door:
         world.loop.watch(self.sock, self, selectors.EVENT_READ)
 
     def readable(self) -> None:
-        """A connection has come."""
+        """Accept a connection."""
         try:
             sock, _address = self.sock.accept()
         except BlockingIOError:
@@ -57,16 +57,16 @@ class Door:
         self.connection.use(sock)
 
     def writable(self) -> None:
-        """Nothing is written to it."""
+        """Do nothing: a listening socket is never written."""
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         self.world.loop.watch(self.sock, self, 0)
         self.sock.close()
 
 
 class World:
-    """A round under way."""
+    """Round in progress."""
 
     def __init__(self, scenario: Scenario, routers: Routers, patience: float) -> None:
         self.scenario = scenario
@@ -75,7 +75,7 @@ class World:
         self.loop = Loop()
         self.order = random.Random(f"{scenario.seed}:order")
         self.ledger = Ledger()
-        #: everybody is attached
+        #: all parties are attached
         self.begun = False
         self.calm = False
         #: the round is over: parties leave
@@ -106,10 +106,10 @@ class World:
         self.roles[spec] = role
         return role
 
-    # --- what parties say ---------------------------------------------------------------------------------------------
+    # --- events of parties --------------------------------------------------------------------------------------------
 
     def log(self, text: str) -> None:
-        """A line of the history."""
+        """Add a line to the history."""
         self.history.append(f"{self.loop.now - self.began:8.3f}  {text}")
 
     def fault(self, text: str) -> None:
@@ -119,12 +119,12 @@ class World:
             self.log(f"FAULT: {text}")
 
     def progress(self, role: Role | None = None) -> None:
-        """Note progress; that of a role that never behaves does not count."""
+        """Note progress, unless of a role that never behaves."""
         if role is None or not role.grudge:
             self.last = self.loop.now
 
     def arrived(self, message: Message, link: InLink | BehindIn) -> None:
-        """All of a message has come."""
+        """Record a complete message, and check it."""
         message.arrivals.append(link)
         if message.aborted:
             self.fault(f"{link}: {message} was aborted, and came")
@@ -135,7 +135,7 @@ class World:
         check.in_order(self, message, link)
 
     def detached(self, link: Link, error: Any) -> None:
-        """The router has detached a link."""
+        """Handle a detach by the router, which may be a fault."""
         found = peer_frames.error_of(error)
         self.log(f"{link} was detached: {found}")
         role = link.role
@@ -144,28 +144,28 @@ class World:
         if role.address.kind in ("in", "out", "auto_in", "auto_out") and role.address in self.left:
             return
         if not link.up and role.address.kind in ("in", "out"):
-            return  # refused: no broker, or none yet
+            return  # refused: there is no broker, or none yet
         self.fault(f"{link} was detached: {found}")
 
     def unexpected(self, connection: Connection, text: str) -> None:
-        """The router ends a session or connection."""
+        """Handle the end of a session or connection by the router, which may be a fault."""
         self.log(text)
         grudge = connection.spec.deaf or any(session.shut for session in connection.spec.sessions)
         if not grudge and not self.ending:
             self.fault(text)
 
     def disturbed(self, address: Address) -> None:
-        """A consumer, or a connection without a close, is gone: messages in flight there may be lost."""
+        """Note a lost consumer, or a connection lost without a close: messages in flight to the address may be lost."""
         if not self.ending:
             self.upset.add(address)
             self.left.add(address)
 
     def connection_gone(self, connection: Connection) -> None:
-        """A socket is closed."""
+        """Note progress: a socket was closed."""
         self.progress()
 
     def flapped(self, connection: Connection) -> None:
-        """An auto link that comes and goes has been attached and answered."""
+        """Run the action that waits for the answer to an auto link created for a flap."""
         go = self._flaps.pop(connection.spec.name, None)
         if go is not None:
             go()
@@ -173,7 +173,7 @@ class World:
     # --- the course of a round ----------------------------------------------------------------------------------------
 
     def run(self) -> list[str]:
-        """Run the round; returns the faults."""
+        """Run the round. Return the faults."""
         self.routers.go_on()
         try:
             if self._set_up():
@@ -193,7 +193,7 @@ class World:
         self.loop.close()
 
     def _set_up(self) -> bool:
-        """Connect brokers, then clients, and attach all links. False: it failed."""
+        """Connect brokers, then clients, and attach all links. Return False if that fails."""
         for spec, connection in self.connections.items():
             if spec.role == "visitor":
                 connection.connect(self.routers.routers[spec.router].ports["brokers"])
@@ -219,7 +219,7 @@ class World:
         )
 
     def _addresses_known(self) -> bool:
-        """Whether every router knows which others have consumers of an address."""
+        """Return True if every router knows which others have consumers of an address."""
         wanted: dict[str, set[str]] = {}
         for spec, _session, link in self.scenario.links():
             if isinstance(link, ConsumerSpec) and link.address.kind not in ("in", "out"):
@@ -251,7 +251,7 @@ class World:
         return False
 
     def _configure(self) -> None:
-        """Connectors, link routes and auto links of this round."""
+        """Create connectors, link routes and auto links of this round."""
         for spec in self.scenario.connections:
             if not spec.broker:
                 continue
@@ -269,7 +269,7 @@ class World:
             for kind in ("in", "out"):
                 if any(a.broker is spec and a.kind == kind for a in self.scenario.addresses):
                     for router in range(len(self.routers.routers)):
-                        # The others know that it is one, also while there is no broker.
+                        # The other routers learn of the link route, even while there is no broker.
                         if router == spec.router:
                             self._create(
                                 router,
@@ -310,7 +310,7 @@ class World:
         return True
 
     def _storm(self) -> None:
-        """All parties act as drawn, and the drawn incidents happen."""
+        """Let all parties act as drawn, with the drawn incidents."""
         start = self.loop.now
         self.begun = True
         for spec, connection in self.connections.items():
@@ -325,7 +325,7 @@ class World:
         self.loop.run(self.scenario.seconds)
 
     def _happen(self, incident: Incident) -> None:
-        """An incident."""
+        """Carry out an incident."""
         connection = self.connections[incident.connection]
         session = connection.current(incident.session) if incident.session is not None else None
         role = self.roles[incident.link] if incident.link is not None else None
@@ -377,7 +377,7 @@ class World:
         connection.connect(router.ports["brokers" if connection.spec.broker else connection.spec.listener])
 
     def _flap(self, incident: Incident) -> None:
-        """An auto link that is deleted when its container has answered."""
+        """Create an auto link, and delete it after its container has answered."""
         spec = incident.connection
         name = f"{spec.name}-{self.scenario.seed}"
         address = f"balanced/s{self.scenario.seed}.flap"
@@ -403,7 +403,7 @@ class World:
         send("CREATE", address=address, direction="out", **where)
 
     def _calm(self) -> None:
-        """From now on all parties behave, except those that never do; everything must come to rest."""
+        """Let all parties behave, except those that never do, and wait until all work has completed."""
         self.calm = True
         self.log("from now on everybody behaves")
         self.progress()
@@ -436,7 +436,7 @@ class World:
             self._rest("at rest")
 
     def _rest(self, when: str, links: bool = True) -> None:
-        """No router holds anything."""
+        """Check that no router holds anything."""
         self.faults += self.routers.rest()
         end = self.loop.now + self.patience
         left = check.holding(self)
@@ -448,7 +448,7 @@ class World:
             check.describe(self)
 
     def _leave(self) -> None:
-        """All parties leave, and nothing may be left."""
+        """Let all parties leave, and check that nothing is left."""
         self.log("everybody leaves")
         self.ending = True
         clean = not self.faults
