@@ -1,1 +1,1 @@
-"""A network of protocol engines on a virtual clock."""
+"""Network of protocol engines on a virtual clock."""

@@ -1,4 +1,4 @@
-"""What a network should have come to, computed anew and naively from what is really connected."""
+"""Expected state of a network, computed naively from the connections that are up."""
 
 import heapq
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ Graph = Mapping[str, Mapping[str, int]]  # live router -> routers connected to i
 
 
 def distances(graph: Graph, root: str) -> dict[str, int]:
-    """Cost of the cheapest way from `root` to all that it reaches, itself included."""
+    """Return the cost of the cheapest path from `root` to each reachable router, `root` included."""
     found: dict[str, int] = {}
     open_ways = [(0, root)]
     while open_ways:

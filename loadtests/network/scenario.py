@@ -1,4 +1,4 @@
-"""Random events in a simulated network, and whether it has come to what it should."""
+"""Random events in a simulated network, and the check of its state against the model."""
 
 import random
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from loadtests.network.topologies import TOPOLOGIES
 from loadtests.network.world import Mirror, Router, Wire, World
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
-# Virtual seconds that a network is given: for the first convergence, and after an event. A held (damped) neighbour may
-# take half a minute, and what a silent one does three seconds; those are given longer where they occur.
+# Virtual seconds until the network must have converged: after the start, and after an event. A held (damped) neighbour
+# may take half a minute, and changes behind a silent one three seconds; longer times apply where these occur.
 COLD: Final = 4.0
 QUIET: Final = 4.0
-FOREIGN: Final = 12.0  # more where some are of 1.19, who say and ask in their own time
+FOREIGN: Final = 12.0  # added if some routers count as 1.19, which announce and request at their own pace
 HELD: Final = 40.0
 
 
 @dataclass
 class Fault:
-    """What a router should know and does not."""
+    """Difference between a router's state and the model."""
 
     router: str
     about: str
@@ -29,7 +29,7 @@ class Fault:
 
 @dataclass
 class Network:
-    """A world with a topology, addresses and events."""
+    """Simulated network with a topology, addresses and events."""
 
     size: int
     addresses: int
@@ -37,7 +37,7 @@ class Network:
     seed: int
     timers: Timers = field(default_factory=Timers)
     mirrors: int = 8
-    foreign: int = 0  # how many of the routers count as 1.19
+    foreign: int = 0  # number of routers that count as 1.19
     shared: bool = True  # see World
     limits: ProtocolLimits = field(default_factory=ProtocolLimits)
 
@@ -119,7 +119,7 @@ class Network:
         return f"revive {router.id}" + f" with its clock {-clock} s back" * bool(clock)
 
     def restart(self) -> str:
-        """Killed, and there again 1.2 s later."""
+        """Kill a router and restart it 1.2 s later."""
         text = self.kill()
         if text.startswith("kill"):
             self.world.run(self.world.now + 1.2)
@@ -127,7 +127,7 @@ class Network:
         return text
 
     def partition(self) -> str:
-        """All connections between two halves are cut, and made again 2 s later."""
+        """Cut all connections between two halves, and restore them 2 s later."""
         half = {router for router in range(self.size) if self.rng.random() < 0.5}
         between = [wire for wire in self.wires() if (wire.ends[0] in half) != (wire.ends[1] in half)]
         for wire in between:
@@ -140,7 +140,7 @@ class Network:
         return f"partition of {len(between)} connections, healed"
 
     def storm(self, most: int = 200) -> str:
-        """Addresses come and go all over the network."""
+        """Announce and withdraw addresses all over the network."""
         alive = self.alive()
         for _ in range(most):
             router = self.rng.choice(alive)
@@ -151,7 +151,7 @@ class Network:
         return f"{most} addresses come and go"
 
     def flap(self) -> str:
-        """One connection is lost and made again six times in three seconds."""
+        """Cut and restore one connection six times in three seconds."""
         wires = self.wires()
         if not wires:
             return "nothing to flap"
@@ -165,7 +165,7 @@ class Network:
         return f"flap {ends[:2]}"
 
     def recost(self) -> str:
-        """A connection is made again with another cost beside the old one, which is then closed."""
+        """Open a connection with another cost beside an existing one, which is then closed."""
         wires = self.wires()
         if not wires:
             return "nothing to change"
@@ -176,7 +176,7 @@ class Network:
         return f"cost of {wire.ends}"
 
     def event(self) -> tuple[str, float]:
-        """Something happens; (what, virtual seconds to wait for it to be over)."""
+        """Cause a random event. Return its description, and the virtual seconds until it must be over."""
         kinds: list[tuple[Callable[[], str], int]] = [
             (self.cut, 5), (self.heal, 5), (self.kill, 2), (self.revive, 2), (self.restart, 2), (self.storm, 3),
             (self.recost, 2), (self.partition, 1), (self.flap, 1),
@@ -197,7 +197,7 @@ class Network:
         return found
 
     def faults(self, most: int = 10) -> list[Fault]:
-        """Where engines differ from the model: costs, reachability, next hops that do not lead nearer, keys."""
+        """Compare engines with the model: costs, reachability, next hops that do not lead nearer, keys."""
         graph = self.graph()
         costs = {router: distances(graph, router) for router in graph}
         by_id = {router.id: router for router in self.world.routers}
@@ -232,7 +232,7 @@ class Network:
         if len(peers) != 1 or len(path.links) != sum(link in router.wires for link in path.links):
             found.append(Fault(router.id, other.id, f"links {path.links} lead to {peers}"))
             return
-        # Each step leads nearer by what it costs: no loops, and the whole way is a shortest one.
+        # Each hop reduces the remaining cost by the cost of its link: no loops, and the whole path is a shortest one.
         nearer = costs[peers.pop()][other.id]
         price = {router.wires[link].cost for link in path.links}
         if price != {path.cost - nearer}:
@@ -242,7 +242,7 @@ class Network:
             found.append(Fault(router.id, other.id, f"{len(known)} keys, should be {len(other.keys)}"))
 
     def _compare_mirror(self, router: Router, mirror: Mirror, found: list[Fault]) -> None:
-        """What was sent step by step comes to what is known."""
+        """Compare the sum of an engine's changes with its state."""
         rows = {row.index: row for row in router.engine.routers() if row.index}
         if mirror.ids != {index: row.id for index, row in rows.items()}:
             found.append(Fault(router.id, "changes", "other routers than known"))

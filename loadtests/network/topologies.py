@@ -1,25 +1,25 @@
-"""Shapes of networks: which routers are connected, at what cost."""
+"""Topologies: connections of routers, with their costs."""
 
 import random
 from collections.abc import Callable
 from typing import Final
 
 Pair = tuple[int, int]  # two routers, the lower number first
-Edges = dict[Pair, int]  # with the cost of their connection
+Edges = dict[Pair, int]  # costs of connections
 
 
 def ring(size: int, rng: random.Random) -> Edges:
-    """Each with the next, all of cost 1."""
+    """Connect each router with the next, all at cost 1."""
     return {(min(a, b), max(a, b)): 1 for a in range(size) if (b := (a + 1) % size) != a}
 
 
 def tree(size: int, rng: random.Random) -> Edges:
-    """Each with an earlier one."""
+    """Connect each router with an earlier one."""
     return {(rng.randrange(router), router): rng.randint(1, 5) for router in range(1, size)}
 
 
 def mesh(size: int, rng: random.Random) -> Edges:
-    """A grid whose edges meet, each with four others, all of cost 1; the last ones as many as there are."""
+    """Connect a grid whose edges meet, each router with four others, all at cost 1. The last row may be incomplete."""
     width = max(2, round(size**0.5))
     edges: Edges = {}
     for router in range(size):
@@ -32,7 +32,7 @@ def mesh(size: int, rng: random.Random) -> Edges:
 
 
 def scattered(size: int, rng: random.Random) -> Edges:
-    """A tree and as many connections again, costs 1 to 10: four neighbours on average."""
+    """Connect a tree and add as many connections again, at costs 1 to 10: four neighbours on average."""
     edges = {pair: rng.randint(1, 10) for pair in tree(size, rng)}
     for _ in range(size if size > 2 else 0):
         a, b = sorted(rng.sample(range(size), 2))
@@ -41,7 +41,7 @@ def scattered(size: int, rng: random.Random) -> Edges:
 
 
 def full(size: int, rng: random.Random) -> Edges:
-    """Each with all others; for small networks."""
+    """Connect each router with all others; for small networks."""
     return {(a, b): rng.randint(1, 3) for b in range(size) for a in range(b)}
 
 

@@ -1,4 +1,4 @@
-"""Engines, the connections between them and a clock that jumps to what happens next."""
+"""Simulated routers: engines, the connections between them, and a clock that jumps to the next event."""
 
 import heapq
 import random
@@ -13,15 +13,15 @@ from supervisor.network.protocol.outputs import KeysChanged, PathChanged, Router
 from supervisor.network.protocol.paths import TreeCache
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
-EPOCH = 1_800_000_000  # seconds since 1970 when the clock says 0
+EPOCH = 1_800_000_000  # seconds since 1970 at time 0 of the clock
 
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """A connection between two routers. `up`: octets pass."""
+    """Connection between two routers. `up`: octets pass."""
 
     ends: tuple[int, int]
-    numbers: tuple[int, int]  # of its links at either end
+    numbers: tuple[int, int]  # numbers of its links at either end
     cost: int
     latency: float
     up: bool = True
@@ -29,14 +29,14 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class Mirror:
-    """What the changes of one engine come to, as the supervisor's table would hold it."""
+    """Sum of an engine's changes, as the supervisor's table would hold it."""
 
     ids: dict[int, str] = field(default_factory=dict)
     paths: dict[int, PathChanged] = field(default_factory=dict)
     keys: dict[int, dict[str, int | None]] = field(default_factory=dict)
 
     def apply(self, change: object) -> None:
-        """Raises AssertionError for a change that does not fit what was sent before."""
+        """Apply a change. Raises AssertionError if it does not fit the earlier ones."""
         if isinstance(change, RouterAdded):
             assert change.index > 0
             assert change.index not in self.ids
@@ -65,16 +65,16 @@ class Router:
     number: int
     id: str
     engine: Engine
-    wires: dict[int, Wire] = field(default_factory=dict)  # by our number of the link
-    links: int = 0  # numbers given so far
-    wake: float = 0.0  # when the next tick is planned
+    wires: dict[int, Wire] = field(default_factory=dict)  # by this router's number of the link
+    links: int = 0  # number of links so far
+    wake: float = 0.0  # time of the next planned tick
     alive: bool = True
-    keys: dict[str, int] = field(default_factory=dict)  # announced
+    keys: dict[str, int] = field(default_factory=dict)  # announced keys
     mirror: Mirror | None = None
 
 
 class World:
-    """A network. `seed` decides latencies; events come from outside."""
+    """Network of engines. `seed` determines latencies; the caller triggers events."""
 
     def __init__(
         self,
@@ -85,9 +85,10 @@ class World:
         shared: bool = True,
         limits: ProtocolLimits | None = None,
     ) -> None:
-        """mirrors: routers whose changes are followed. foreign: numbers of routers that count as 1.19 to the others.
+        """Create an empty network. mirrors: number of routers whose changes are added up.
 
-        shared: engines share what they can, else each holds and computes for itself as in a process of its own.
+        foreign: numbers of routers that count as 1.19 to the others. shared: engines share caches; else each holds and
+        computes everything for itself, as in a process of its own.
         """
         self.rng = random.Random(seed)
         self.timers = timers or Timers()
@@ -99,7 +100,7 @@ class World:
         self.octets = 0
         self._mirrors = mirrors
         self._foreign = foreign
-        # (when, order, connection, to which end, message), or (when, order, None, router to wake or action, nothing)
+        # (when, order, connection, receiving end, message), or (when, order, None, router to wake or action, b"")
         self._queue: list[tuple[float, int, Wire | None, Any, bytes]] = []
         self._order = count()
         self._memo = Memo(messages=200_000, largest=1 << 20, applied=200_000) if shared else None
@@ -123,13 +124,13 @@ class World:
         return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, self.limits, self._memo, self._trees)
 
     def kill(self, router: Router) -> None:
-        """The process ends; its neighbours see their connections close."""
+        """End a router's process; its neighbours see their connections close."""
         router.alive = False
         for wire in list(router.wires.values()):
             self.cut(wire)
 
     def restart(self, router: Router, clock: int = 0) -> None:
-        """A new process of the same id; it is connected by `connect` alone. clock: seconds that its clock is fast."""
+        """Start a new process with the same id; only `connect` connects it. clock: seconds that its clock is fast."""
         router.engine = self._engine(router.id, clock)
         router.alive = True
         if router.mirror is not None:
@@ -166,7 +167,7 @@ class World:
         return wire
 
     def cut(self, wire: Wire) -> None:
-        """Lost: both ends see it now, and what was under way is gone."""
+        """Lose a connection: both ends notice now, and messages in flight are dropped."""
         wire.up = False
         a, b = wire.ends
         self.wires[min(a, b), max(a, b)].remove(wire)
@@ -177,7 +178,7 @@ class World:
                 self._touch(end)
 
     def silence(self, wire: Wire) -> None:
-        """Nothing passes any more, but nobody sees the connection close."""
+        """Stop forwarding on a connection that neither end sees close."""
         wire.up = False
 
     # -- time
@@ -189,7 +190,7 @@ class World:
         self._dirty[router.number] = router
 
     def _serve(self, router: Router) -> None:
-        """Take what an engine has to say after it has been touched; plan its tick."""
+        """Collect the output of an engine after it has been touched; plan its tick."""
         engine = router.engine
         now = self.now
         deadline = engine.deadline()
@@ -217,13 +218,13 @@ class World:
     def _arrive(self, wire: Wire, side: int, octets: bytes) -> None:
         other = self.routers[wire.ends[side]]
         number = wire.numbers[side]
-        # A connection ends with the process of either end, so that nothing comes to a later one.
+        # A connection ends with the process of either end, so that no message reaches a later process.
         if wire.up and other.alive:
             other.engine.receive(number, octets, self.now)
             self._dirty[other.number] = other
 
     def run(self, until: float) -> None:
-        """All that happens up to a time."""
+        """Run all events up to a time."""
         queue = self._queue
         while True:
             while self._dirty:
