@@ -1,1 +1,1 @@
-"""Scenarios for locust: which users there are, in what proportion, with which addresses and rates."""
+"""Scenarios for locust: kinds of users, their proportions, addresses and rates."""

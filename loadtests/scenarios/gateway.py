@@ -1,4 +1,4 @@
-"""A router in front of two brokers: a queue on each, one sharded over both, and traffic that no broker sees.
+"""Scenario of a router in front of two brokers: a queue on each, one on both, and traffic without a broker.
 
     python -m loadtests.load --scenario gateway       with a router, a RabbitMQ and an Artemis of its own
 
@@ -13,7 +13,7 @@ from loadtests import users
 
 
 class QueueSender(users.Sender):
-    """What all senders to queues share: durable messages, ten in flight."""
+    """Base class of senders to queues: durable messages, ten in flight."""
 
     abstract = True
     rate = 10
@@ -36,42 +36,42 @@ class ArtemisReceiver(users.Receiver):
 
 
 class ShardedReceiver(users.Receiver):
-    """Two consumers of the queue on both."""
+    """Two consumers of the queue that is on both brokers."""
 
     fixed_count = 2
     address = "q.sharded"
 
 
 class Service(users.Responder):
-    """A service that clients reach directly."""
+    """Service that clients reach directly."""
 
     fixed_count = 1
     address = "closest/service"
 
 
 class RabbitSender(QueueSender):
-    """To the queue on RabbitMQ."""
+    """Sender to the queue on RabbitMQ."""
 
     weight = 4
     address = "q.RabbitMQ"
 
 
 class ArtemisSender(QueueSender):
-    """To the queue on Artemis."""
+    """Sender to the queue on Artemis."""
 
     weight = 4
     address = "q.Artemis"
 
 
 class ShardedSender(QueueSender):
-    """To the queue on both."""
+    """Sender to the queue that is on both brokers."""
 
     weight = 4
     address = "q.sharded"
 
 
 class Client(users.Requester):
-    """One request at a time, no broker involved."""
+    """Requester with one request at a time, without a broker."""
 
     weight = 2
     rate = 10
@@ -79,7 +79,7 @@ class Client(users.Requester):
 
 
 class Visitor(users.Churn):
-    """A connection for a single message into a queue."""
+    """Client that connects for a single message to a queue."""
 
     weight = 1
     rate = 2

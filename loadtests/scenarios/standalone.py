@@ -1,9 +1,9 @@
-"""One router by itself: consumers that compete, a broadcast, requests over dynamic addresses, short connections.
+"""Scenario of a single router: competing consumers, multicast, requests over dynamic addresses, short connections.
 
     python -m loadtests.load                                   with a router of its own
     locust -f loadtests/scenarios/standalone.py --host amqp://127.0.0.1:5672      with one that runs
 
-Receivers have fixed numbers and start first. The rest is shared out by weight: 10 : 2 : 4 : 1.
+Receivers have fixed numbers and start first. The other users are divided by weight: 10 : 2 : 4 : 1.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from loadtests import users
 
 
 class QueueReceiver(users.Receiver):
-    """Four consumers compete for the queue."""
+    """Four competing consumers of the queue."""
 
     fixed_count = 4
     address = "balanced/load"
 
 
 class NewsReceiver(users.Receiver):
-    """Three consumers get a copy each."""
+    """Three consumers that receive a copy each."""
 
     fixed_count = 3
     address = "multicast/load"
@@ -33,7 +33,7 @@ class Service(users.Responder):
 
 
 class QueueSender(users.Sender):
-    """Most of the load: unsettled, some messages in flight."""
+    """Sender that causes most of the load: unsettled, some messages in flight."""
 
     weight = 10
     rate = 20
@@ -42,7 +42,7 @@ class QueueSender(users.Sender):
 
 
 class NewsSender(users.Sender):
-    """Presettled, larger."""
+    """Sender of larger, presettled messages."""
 
     weight = 2
     rate = 10
@@ -52,7 +52,7 @@ class NewsSender(users.Sender):
 
 
 class Client(users.Requester):
-    """One request at a time."""
+    """Requester with one request at a time."""
 
     weight = 4
     rate = 10
@@ -60,7 +60,7 @@ class Client(users.Requester):
 
 
 class Visitor(users.Churn):
-    """A connection for a single message."""
+    """Client that connects for a single message."""
 
     weight = 1
     rate = 2

@@ -1,4 +1,4 @@
-"""locust's users over AMQP 1.0: connections and links on python-qpid-proton's engine, users, what they measure.
+"""Locust users for AMQP 1.0, on python-qpid-proton's engine: connections, links, users and their metrics.
 
 locust replaces blocking calls of the standard library by gevent's when it is imported: import this package only in a
 process that locust started.

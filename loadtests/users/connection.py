@@ -1,8 +1,8 @@
-"""An AMQP connection for one locust user: proton's engine on a socket that gevent makes cooperative.
+"""AMQP connection of one locust user: proton's engine on a socket that gevent makes cooperative.
 
-Proton's engine does no I/O of its own, so no reactor and no thread is needed: of three greenlets one reads the socket
-and dispatches the engine's events, one writes, one keeps the clock of heartbeats. The user's greenlet calls methods
-here and waits for what they bring about. Owner of everything: the process; greenlets of a process never run at once.
+Proton's engine does no I/O of its own, so neither a reactor nor a thread is needed. One greenlet reads the socket and
+dispatches the engine's events, one writes, one drives the heartbeat clock. The user's greenlet calls methods here and
+waits for their effects. Owner of everything: the process; its greenlets never run at once.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from loadtests.users.errors import AmqpError, Lost, Refused, TimedOut
 from loadtests.users.security import Security
 
 PORTS = {"amqp": 5672, "amqps": 5671}
-READ_SIZE = 65536  # octets asked from the socket at once
-HEARTBEAT_LOOK = 5.0  # seconds between looks at the clock while the engine waits for nothing
-CLOSE_LIMIT = 2.0  # seconds for the peer's close; after that the socket goes
+READ_SIZE = 65536  # octets read from the socket at once
+HEARTBEAT_LOOK = 5.0  # seconds between clock checks while the engine has no deadline
+CLOSE_LIMIT = 2.0  # seconds to wait for the peer's close before the socket is closed
 
 
 class Owner(Protocol):
-    """What stands behind a proton link: it is told of the link's events."""
+    """Owner of a proton link, notified of the link's events."""
 
     def on_delivery(self, delivery: proton.Delivery) -> None:
-        """A delivery arrived, or its state changed."""
+        """Handle a new delivery, or a changed state of one."""
 
 
 class Connection:
-    """One connection with one session. `lost` says why it ended, None while it is up."""
+    """Connection with one session. `lost`: reason for its end; None while it is up."""
 
     def __init__(
         self, url: str, *, container_id: str = "", timeout: float = 10.0, security: Security | None = None
     ) -> None:
-        """url: amqp[s]://[USER:PASSWORD@]HOST[:PORT]; without a user SASL ANONYMOUS. timeout: seconds for each wait.
-        Raises ValueError."""
+        """Prepare a connection. timeout: seconds for each wait. Raises ValueError.
+
+        url: amqp[s]://[USER:PASSWORD@]HOST[:PORT]; without a user, SASL ANONYMOUS.
+        """
         parts = urlsplit(url if "//" in url else f"amqp://{url}")
         if parts.scheme not in PORTS or not parts.hostname:
             raise ValueError("not a URL like amqp://HOST:PORT or amqps://HOST:PORT")
@@ -73,7 +75,7 @@ class Connection:
         self.session = self._engine.session()
 
     def open(self) -> None:
-        """Connect, authenticate, open, begin; returns when the peer has done so too. Raises AmqpError."""
+        """Connect, authenticate, open and begin; return when the peer has done so too. Raises AmqpError."""
         try:
             self._socket = socket.create_connection((self.host, self.port), self.timeout)
         except OSError as error:
@@ -92,11 +94,11 @@ class Connection:
             raise
 
     def flush(self) -> None:
-        """What the engine has to say goes out as soon as this greenlet waits."""
+        """Schedule the engine's output, which is written as soon as this greenlet waits."""
         self._output.set()
 
     def wait(self, ready: Callable[[], bool], what: str, timeout: float | None = None) -> None:
-        """Wait until `ready()`, which is asked again whenever something came in.
+        """Wait until `ready()` returns True. It is called after each input.
 
         Raises TimedOut after `timeout` seconds (the connection's by default), or the reason why the connection ended.
         """
@@ -114,8 +116,10 @@ class Connection:
                 self._waiting -= 1
 
     def close(self) -> None:
-        """Close and wait for the peer's close, not for long; then the socket is gone. Raises AmqpError when the peer's
-        close had an error or did not come."""
+        """Close, wait briefly for the peer's close, and close the socket.
+
+        Raises AmqpError if the peer's close had an error or did not arrive.
+        """
         if self.lost:
             self.abort()
             return
@@ -128,7 +132,7 @@ class Connection:
             self.abort()
 
     def abort(self) -> None:
-        """Let go of socket and greenlets without a word."""
+        """Close the socket and end the greenlets without a close frame."""
         self.lost = self.lost or Lost("closed here")
         gevent.killall([one for one in self._greenlets if one is not gevent.getcurrent()], block=False)
         self._greenlets = []
@@ -145,7 +149,7 @@ class Connection:
                 self._end(Lost(f"connection lost: {error.strerror or error}"))
                 return
             if not octets:
-                self._transport.pending()  # only now the engine sees what a refusal of SASL means
+                self._transport.pending()  # only this call makes the engine evaluate a refusal by SASL
                 self._dispatch()
                 self._transport.close_tail()
                 self._dispatch()
@@ -154,7 +158,7 @@ class Connection:
             self._take(octets)
 
     def _take(self, octets: bytes) -> None:
-        """Give the engine what came in; it takes as much as it has room for at a time."""
+        """Pass input to the engine, as much as it has room for at a time."""
         try:
             while octets:
                 room = self._transport.capacity()
@@ -214,7 +218,7 @@ class Connection:
             self._end(Refused("connection lost", self._transport.condition))
 
     def _end(self, reason: AmqpError) -> None:
-        """The connection is of no more use: whoever waits learns why."""
+        """Mark the connection as unusable, and wake all waiting greenlets."""
         if self.lost is None:
             self.lost = reason
         self._wake()

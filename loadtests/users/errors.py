@@ -1,4 +1,4 @@
-"""What goes wrong for a user, named as AMQP names it: locust counts failures by these texts."""
+"""Errors of users, named in AMQP's terms. locust counts failures by these texts."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from proton import Delivery
 
 
 class AmqpError(Exception):
-    """A refusal, a loss or an outcome other than accepted; the text is what locust shows and groups by."""
+    """Base class: a refusal, a loss, or an outcome other than accepted. locust shows the text and groups by it."""
 
 
 class Refused(AmqpError):
-    """The peer closed a link, a session or the connection; `condition` is the error's, or None."""
+    """Raised if the peer closed a link, a session or the connection.
+
+    `condition`: name of its error condition, or None.
+    """
 
     def __init__(self, what: str, condition: Any) -> None:
-        """what: "link detached", ...; condition: proton's Condition or None."""
+        """Compose the text. what: for example "link detached". condition: proton's Condition or None."""
         self.condition: str | None = condition.name if condition else None
         text = f"{condition.name}: {condition.description}" if condition else "without an error"
         super().__init__(f"{what}: {text}")
 
 
 class Lost(AmqpError):
-    """The connection broke without a close."""
+    """Raised if the connection broke without a close."""
 
 
 class TimedOut(AmqpError):
-    """Nothing came in the time that the user waits."""
+    """Raised if nothing arrived within the user's time limit."""
 
 
 class NotAccepted(AmqpError):
-    """A message got another outcome than accepted; `outcome` is its name."""
+    """Error for an outcome other than accepted; `outcome` is its name."""
 
     def __init__(self, outcome: str, detail: str = "") -> None:
         self.outcome = outcome
@@ -38,7 +41,7 @@ class NotAccepted(AmqpError):
 
 
 def outcome_of(delivery: Delivery) -> NotAccepted | None:
-    """What a sender learns from a delivery that its peer settled; None: accepted."""
+    """Return the error for a delivery that the peer settled. None: accepted."""
     state = delivery.remote_state
     if state == Delivery.ACCEPTED:
         return None

@@ -1,4 +1,4 @@
-"""The links of a user: senders that wait for credit and report outcomes, receivers that settle and replenish credit."""
+"""Links of a user: senders that wait for credit and report outcomes, receivers that settle and replenish credit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from proton import Delivery, Endpoint, Link, Terminus
 from loadtests.users.connection import Connection
 from loadtests.users.errors import NotAccepted, Refused, outcome_of
 
-#: Called with what went wrong, or None when the message was accepted.
+#: Callback for an outcome: the error, or None if the message was accepted.
 Settled = Callable[[NotAccepted | None], None]
-#: Gets the octets of a message; gives the outcome, like Delivery.ACCEPTED.
+#: Callback for the octets of a message. Returns the outcome, for example Delivery.ACCEPTED.
 Arrived = Callable[[bytes], int]
 
 
 class AttachedLink:
-    """What sender and receiver share: attaching, and being detached by the peer."""
+    """Base class of sender and receiver: attaching, and being detached by the peer."""
 
     def __init__(self, connection: Connection, link: proton.Link) -> None:
         self.connection = connection
@@ -25,7 +25,7 @@ class AttachedLink:
         link.owner = self
 
     def attach(self) -> None:
-        """Attach and wait for the peer's attach. Raises Refused when the peer detaches instead, or AmqpError."""
+        """Attach, and wait for the peer's attach. Raises Refused if the peer detaches instead, or AmqpError."""
         self.link.open()
         self.connection.flush()
         self.connection.wait(self._answered, "attach")
@@ -34,7 +34,7 @@ class AttachedLink:
             raise self.reason()
 
     def _answered(self) -> bool:
-        """The peer refuses by an attach without a terminus, which its detach follows."""
+        """Return True if the peer has answered. A refusal is an attach without a terminus, followed by a detach."""
         if not self.link.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED):
             return False
         terminus = self.link.remote_target if self.link.is_sender else self.link.remote_source
@@ -42,25 +42,25 @@ class AttachedLink:
 
     @property
     def detached(self) -> bool:
-        """Whether the peer has detached or closed the link."""
+        """True if the peer has detached or closed the link."""
         return bool(self.link.state & Endpoint.REMOTE_CLOSED)
 
     def reason(self) -> Refused:
-        """Why the peer detached."""
+        """Return the reason for the peer's detach."""
         return Refused("link detached", self.link.remote_condition)
 
     def close(self) -> None:
-        """Close the link and wait for the peer to do so. Raises AmqpError."""
+        """Close the link, and wait for the peer to do so. Raises AmqpError."""
         self.link.close()
         self.connection.flush()
         self.connection.wait(lambda: self.detached, "detach")
 
 
 class SendingLink(AttachedLink):
-    """A sender. `outstanding`: messages that were sent and are not settled."""
+    """Sending link. `outstanding`: number of unsettled messages."""
 
     def __init__(self, connection: Connection, address: str | None, *, presettled: bool = False) -> None:
-        """address: None is the anonymous target: each message says where to."""
+        """Create the link. address: None for the anonymous target: each message names its own."""
         super().__init__(connection, connection.session.sender(f"sender-{address}"))
         if address is not None:
             self.link.target.address = address
@@ -70,15 +70,17 @@ class SendingLink(AttachedLink):
         self._tag = 0
 
     def wait_for_credit(self) -> None:
-        """Wait until a message may be sent. Raises Refused when the peer detached, or AmqpError."""
+        """Wait until a message may be sent. Raises Refused if the peer detached, or AmqpError."""
         if self.link.credit <= 0:
             self.connection.wait(lambda: self.link.credit > 0 or self.detached, "credit")
         if self.detached:
             raise self.reason()
 
     def send(self, octets: bytes, settled: Settled) -> None:
-        """Send a message for which there is credit; `settled` is called when its outcome is known, for a presettled
-        one at once."""
+        """Send a message; the link must have credit.
+
+        `settled` is called with the outcome, for a presettled message at once.
+        """
         if self.connection.lost:
             raise self.connection.lost
         self._tag += 1
@@ -101,7 +103,7 @@ class SendingLink(AttachedLink):
             raise self.reason()
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """The peer said something about a message; it counts when it is final."""
+        """Handle a state from the peer, if it is final."""
         if not delivery.updated or not (delivery.settled or delivery.remote_state in FINAL):
             return
         self.outstanding -= 1
@@ -115,10 +117,10 @@ FINAL = (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIF
 
 
 class ReceivingLink(AttachedLink):
-    """A receiver that always offers `credit` messages of credit. `address`: the peer's, if dynamic."""
+    """Receiving link that always offers `credit` messages of credit. `address`: assigned by the peer, if dynamic."""
 
     def __init__(self, connection: Connection, address: str | None, credit: int, arrived: Arrived) -> None:
-        """address: None asks for a dynamic one."""
+        """Create the link. address: None for a dynamic one."""
         name = f"receiver-{address}" if address else "receiver-dynamic"
         super().__init__(connection, connection.session.receiver(name))
         if address is None:
@@ -129,17 +131,19 @@ class ReceivingLink(AttachedLink):
         self.arrived = arrived
 
     def attach(self) -> None:
-        """See AttachedLink; the first credit goes with it."""
+        """Attach as in AttachedLink, with the first credit."""
         self.link.flow(self.credit)
         super().attach()
 
     @property
     def address(self) -> str:
-        """The address that messages for this receiver are sent to."""
+        """Address to which messages for this receiver are sent."""
         return str(self.link.remote_source.address)
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Take a whole message, settle it with the outcome that `arrived` gives, replenish credit by halves."""
+        """Receive a whole message, settle it with the outcome from `arrived`, and replenish half of the credit at a
+        time.
+        """
         if delivery.aborted:
             self.link.advance()
             delivery.settle()
@@ -154,7 +158,7 @@ class ReceivingLink(AttachedLink):
             self.link.flow(missing)
 
     def drain(self) -> None:
-        """Take back the credit: afterwards nothing arrives that was not on its way. Raises AmqpError."""
+        """Withdraw the credit. Afterwards only messages that were in flight arrive. Raises AmqpError."""
         self.link.drain(0)
         self.connection.flush()
         self.connection.wait(lambda: not self.link.draining() or self.detached, "drain")

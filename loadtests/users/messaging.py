@@ -1,4 +1,4 @@
-"""Users that send, receive, request and respond over one connection each."""
+"""Locust users that send, receive, request and respond, over one connection each."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from loadtests.users.errors import AmqpError, NotAccepted, TimedOut
 from loadtests.users.links import ReceivingLink, SendingLink
 from loadtests.users.user import LINGER, AmqpUser, Phase
 
-IDLE_LOOK = 1.0  # seconds between a receiver's looks at whether its link still is
-SETTLE_LIMIT = 2.0  # seconds a stopping sender waits for what is outstanding
+IDLE_LOOK = 1.0  # seconds between a receiver's checks that its link is attached
+SETTLE_LIMIT = 2.0  # seconds that a stopping sender waits for outstanding messages
 
 
 class Sender(AmqpUser):
-    """Sends stamped messages. `send`: milliseconds from the wish to send, waiting for credit included, to settlement;
-    a presettled message: until it was handed over."""
+    """Sender of stamped messages.
+
+    `send`: milliseconds from the attempt to send, including the wait for credit, to settlement. For a presettled
+    message: until it was handed over.
+    """
 
     abstract = True
     address = "queue"
     body_size = 100
     presettled = False
     window = 1
-    #: Fields of each message, like {"durable": True}.
+    #: Fields of each message, for example {"durable": True}.
     fields: ClassVar[dict[str, object]] = {}
 
     def __init__(self, environment: object) -> None:
@@ -41,7 +44,7 @@ class Sender(AmqpUser):
         self._number = 0
 
     def attach(self, connection: Connection) -> None:
-        """The one sending link."""
+        """Attach the sending link."""
         self.link = SendingLink(connection, self.address, presettled=self.presettled)
         self.link.attach()
 
@@ -65,7 +68,7 @@ class Sender(AmqpUser):
             self.link.wait_for_window(self.window)
 
     def on_stop(self) -> None:
-        """Wait for what is outstanding, then close."""
+        """Wait for outstanding messages, then close."""
         if self.connection is not None and self.connection.lost is None:
             try:
                 self.connection.wait(lambda: not self.link.outstanding, "settlement", SETTLE_LIMIT)
@@ -75,15 +78,15 @@ class Sender(AmqpUser):
 
 
 class Receiver(AmqpUser):
-    """Receives. `receive`: milliseconds from the stamp in the message to its arrival; both ends must be on one machine.
+    """Receiver of messages. Its task only waits: arrivals are counted as they come.
 
-    Its task only waits: arrivals are counted as they come.
+    `receive`: milliseconds from the stamp in the message to its arrival. Both ends must be on one machine.
     """
 
     abstract = True
     address = "queue"
     credit = 250
-    #: What becomes of a message: Delivery.ACCEPTED, RELEASED, REJECTED or MODIFIED.
+    #: Outcome of each message: Delivery.ACCEPTED, RELEASED, REJECTED or MODIFIED.
     outcome: int = Delivery.ACCEPTED
 
     def __init__(self, environment: object) -> None:
@@ -91,16 +94,16 @@ class Receiver(AmqpUser):
         self.address = self.addressed(self.address)
 
     def wait_time(self) -> float:
-        """None between tasks: a rate is for those who send."""
+        """Return 0: a rate is for senders."""
         return 0.0
 
     def attach(self, connection: Connection) -> None:
-        """The one receiving link."""
+        """Attach the receiving link."""
         self.link = ReceivingLink(connection, self.address, self.credit, self.arrived)
         self.link.attach()
 
     def arrived(self, octets: bytes) -> int:
-        """Count it and give the outcome."""
+        """Count a message. Return its outcome."""
         found = stamp.read(octets)
         if found is not None:
             self.report_latency("receive", self.address, found[0], octets=len(octets))
@@ -108,7 +111,7 @@ class Receiver(AmqpUser):
 
     @task
     def listen(self) -> None:
-        """Receive for a while; a lost connection or link is reported."""
+        """Receive for a while. A lost connection or link is reported."""
         if self.ready():
             self.attempt("receive", self.address, self._listen)
 
@@ -118,11 +121,11 @@ class Receiver(AmqpUser):
         try:
             connection.wait(lambda: link.detached, "detach", IDLE_LOOK)
         except TimedOut:
-            return  # nothing happened to the link, as it should be
+            return  # the link is still attached, as expected
         raise link.reason()
 
     def on_stop(self) -> None:
-        """Stay until senders elsewhere have stopped, take what is on its way, close."""
+        """Stay until the senders of other processes have stopped, receive messages in flight, and close."""
         if self.connection is not None and self.connection.lost is None:
             if not Phase.running:
                 gevent.sleep(LINGER)
@@ -134,7 +137,7 @@ class Receiver(AmqpUser):
 
 
 class Requester(AmqpUser):
-    """Sends requests with a dynamic reply-to, waits for each answer. `request`: milliseconds from one to the other."""
+    """Requester with a dynamic reply-to. `request`: milliseconds from request to answer."""
 
     abstract = True
     address = "service"
@@ -149,7 +152,7 @@ class Requester(AmqpUser):
         self._answered = 0
 
     def attach(self, connection: Connection) -> None:
-        """A dynamic receiver for answers, then the sender."""
+        """Attach a dynamic receiver for answers, then the sender."""
         self.answers = ReceivingLink(connection, None, 10, self._arrived)
         self.answers.attach()
         self.link = SendingLink(connection, self.address)
@@ -165,7 +168,7 @@ class Requester(AmqpUser):
 
     @task
     def request(self) -> None:
-        """One request and its answer."""
+        """Send one request and wait for its answer."""
         if self.ready():
             self.attempt("request", self.address, self._request)
 
@@ -182,20 +185,22 @@ class Requester(AmqpUser):
 
 
 class Responder(Receiver):
-    """Answers each request on `address` with its own body, over an anonymous sender. `receive` is the way of requests;
-    an answer that is not accepted is a failure of `respond`."""
+    """Responder that answers each request on `address` with the request's body, over an anonymous sender.
+
+    `receive`: latency of requests. An answer that is not accepted is a failure of `respond`.
+    """
 
     abstract = True
     address = "service"
 
     def attach(self, connection: Connection) -> None:
-        """The sender for answers, then the receiver of requests."""
+        """Attach the sender for answers, then the receiver of requests."""
         self.replies = SendingLink(connection, None)
         self.replies.attach()
         super().attach(connection)
 
     def arrived(self, octets: bytes) -> int:
-        """Answer if the peer lets us; without credit for answers the request goes back."""
+        """Answer a request. Without credit for answers, release it."""
         outcome = super().arrived(octets)
         request = Message()
         request.decode(octets)
@@ -215,12 +220,12 @@ class Responder(Receiver):
 
 
 class Churn(AmqpUser):
-    """Connects, attaches a sender, sends, closes, over and over. `connect`, `attach`, `close`: milliseconds of each."""
+    """User that connects, attaches a sender, sends and closes, repeatedly. `connect`, `attach`, `close`: ms of each."""
 
     abstract = True
     address = "queue"
     body_size = 100
-    #: Messages for each connection.
+    #: Messages of each connection.
     messages = 0
 
     def __init__(self, environment: object) -> None:
@@ -229,7 +234,7 @@ class Churn(AmqpUser):
         self._template = stamp.Template(self.option("body_size") or self.body_size)
 
     def attach(self, connection: Connection) -> None:
-        """A sender, timed."""
+        """Attach a sender, and report the time."""
         started = time.monotonic()
         self.link = SendingLink(connection, self.address)
         self.link.attach()
@@ -237,7 +242,7 @@ class Churn(AmqpUser):
 
     @task
     def come_and_go(self) -> None:
-        """One connection."""
+        """Use one connection."""
         if self.ready():
             self.attempt("churn", self.address, self._use)
 

@@ -1,6 +1,6 @@
 """Parameters of every scenario: on locust's command line, in its web UI, and sent to all its processes.
 
-Importing this module adds them. What is not given leaves what the scenario's classes say.
+Importing this module adds them. A parameter that is not given leaves the scenario classes' value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _add(parser: Any) -> None:
         help="how senders send (the class's)",
     )
     group.add_argument("--amqp-user", default="", env_var="AMQP_USER", help="who all users are (the host's)")
-    # Of no group: locust keeps only such an option from its web UI.
+    # Outside the group: locust can hide only such an option from its web UI.
     parser.add_argument(
         "--amqp-password", default="", env_var="AMQP_PASSWORD", include_in_web_ui=False, help="of the --amqp-user"
     )

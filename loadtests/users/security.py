@@ -1,4 +1,4 @@
-"""Who the users are, and how their connections are encrypted; proton's engine does both."""
+"""Credentials of the users and encryption of their connections. Proton's engine implements both."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from proton import SASL, SSL, SSLDomain, SSLException, Transport
 
 @dataclass(frozen=True)
 class Security:
-    """What is empty is not given. user, password: of all users, in place of those in the URL. mechanisms: separated by
-    blanks. ca: trusted authorities; the system's without. certificate, key: of all users."""
+    """Security settings of all users. An empty one is not given.
+
+    user, password: replace those in the URL. mechanisms: separated by blanks. ca: trusted authorities; empty for the
+    system's.
+    """
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -21,13 +24,13 @@ class Security:
     key: str = ""
 
     def log_in(self, sasl: SASL) -> None:
-        """Limit what a connection may use: by default PLAIN with a user, else EXTERNAL with a certificate."""
+        """Limit the SASL mechanisms of a connection: by default PLAIN with a user, else EXTERNAL with a certificate."""
         found = "PLAIN" if self.user else "EXTERNAL" if self.certificate else "ANONYMOUS"
-        sasl.allow_insecure_mechs = True  # the user's word: tests have passwords of their own
+        sasl.allow_insecure_mechs = True  # requested by the user: tests have passwords of their own
         sasl.allowed_mechs(self.mechanisms or found)
 
     def encrypt(self, transport: Transport, host: str) -> None:
-        """TLS on a connection; the certificate of the peer has to be for that host. Raises ValueError."""
+        """Encrypt a connection with TLS. The peer's certificate must be for `host`. Raises ValueError."""
         SSL(transport, _domain(self.ca, self.certificate, self.key)).peer_hostname = host
 
 

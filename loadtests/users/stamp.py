@@ -1,4 +1,4 @@
-"""Messages that carry the time of their sending, found again however a broker encoded the rest anew."""
+"""Messages with the time of sending, which is found again however a broker re-encodes the message."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ SMALLEST = STAMP.size
 
 
 class Template:
-    """A message encoded once; each copy gets its own stamp."""
+    """Message that is encoded once. Each copy gets its own stamp."""
 
     def __init__(self, size: int, **fields: object) -> None:
-        """size: octets of the body, at least SMALLEST; fields: of the message, like reply_to or durable."""
+        """Encode the message. size: octets of the body, at least SMALLEST. fields: for example reply_to or durable."""
         body = STAMP.pack(MAGIC, 0, 0) + bytes(max(0, size - SMALLEST))
         self._octets = bytearray(Message(body=body, inferred=True, **fields).encode())
         self._place = self._octets.index(MAGIC)
 
     def stamped(self, number: int) -> bytes:
-        """A message sent now."""
+        """Return the octets of a message sent now."""
         STAMP.pack_into(self._octets, self._place, MAGIC, time.monotonic_ns(), number)
         return bytes(self._octets)
 
 
 def read(octets: bytes) -> tuple[float, int] | None:
-    """Milliseconds since the message was stamped, and its number; None for a message of somebody else."""
+    """Return the milliseconds since the message was stamped, and its number. None: not a stamped message."""
     place = octets.find(MAGIC)
     if place < 0 or len(octets) < place + SMALLEST:
         return None

@@ -1,4 +1,4 @@
-"""What every AMQP user does: keep a connection, report to locust's statistics, stop reporting when the test ends."""
+"""Base class of AMQP users: keeps a connection, reports to locust's statistics, stops reporting when the test ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from loadtests.users.errors import AmqpError
 from loadtests.users.security import Security
 
 RECONNECT_DELAY = 1.0  # seconds between attempts of one user
-LINGER = 1.0  # seconds receivers stay when the test ends, until the senders of other processes have stopped too
+LINGER = 1.0  # seconds that receivers stay after the end of the test, until the senders of other processes have stopped
 
 
 class Phase:
-    """Whether what happens counts: not before the start, and not what stopping users do to one another."""
+    """Phase of the test. Only events while it runs count: not those before the start, nor while users stop."""
 
     running = False
 
@@ -33,7 +33,7 @@ def _stop(**_: object) -> None:
 
 
 def _look_at_the_clock(**_: Any) -> None:
-    """gevent's timers begin at its last look: on a slow machine the imports would count for the run time."""
+    """Update gevent's clock, on which its timers are based: on a slow machine the imports would count as run time."""
     gevent.get_hub().loop.update_now()
 
 
@@ -43,9 +43,9 @@ events.test_stopping.add_listener(_stop)
 
 
 class AmqpUser(User):
-    """One connection to `host`, a URL like amqp://127.0.0.1:5672 or amqps://localhost; made anew when it is lost.
+    """Connection to `host`, a URL like amqp://127.0.0.1:5672 or amqps://localhost, reopened when it is lost.
 
-    Attributes that a scenario's class sets: `rate` (tasks a second; 0: as fast as it can), `weight`, `fixed_count`.
+    Attributes that a scenario's class sets: `rate` (tasks a second; 0: unlimited), `weight`, `fixed_count`.
     """
 
     abstract = True
@@ -61,15 +61,15 @@ class AmqpUser(User):
         self._pace = constant_throughput(self.rate) if self.rate else None
 
     def wait_time(self) -> float:
-        """Seconds until the next task; a user that cannot keep its rate does not catch up."""
+        """Return the seconds until the next task. A user that cannot keep its rate does not catch up."""
         return float(self._pace(self)) if self._pace else 0.0
 
     def option(self, name: str) -> Any:
-        """The command line's value, or None when it was left out."""
+        """Return the command line's value. None: not given."""
         return getattr(self.environment.parsed_options, name, None) or None
 
     def addressed(self, address: str) -> str:
-        """The address with the command line's prefix."""
+        """Return the address with the command line's prefix."""
         return (self.option("address_prefix") or "") + address
 
     # For the classes below.
@@ -78,7 +78,7 @@ class AmqpUser(User):
         """Attach the links of this user. Raises AmqpError."""
 
     def ready(self) -> bool:
-        """Connect and attach if needed. False, after a pause, when that failed: it was reported."""
+        """Connect and attach if needed. Return False after a failure, which has been reported, and a pause."""
         if self.connection is not None and self.connection.lost is None:
             return True
         started = time.monotonic()
@@ -99,12 +99,12 @@ class AmqpUser(User):
         return True
 
     def drop(self) -> None:
-        """Give the connection up: the next task makes another."""
+        """Abort the connection: the next task opens another."""
         if self.connection is not None:
             self.connection.abort()
 
     def attempt(self, kind: str, name: str, action: Callable[[], None]) -> None:
-        """Do something on the connection; a failure is reported as one of `kind` and costs the connection."""
+        """Run an action on the connection. A failure is reported as `kind`, and aborts the connection."""
         started = time.monotonic()
         try:
             action()
@@ -122,7 +122,7 @@ class AmqpUser(User):
         octets: int = 0,
         error: AmqpError | None = None,
     ) -> None:
-        """Something took from `started` (time.monotonic) until now."""
+        """Report an event that took from `started` (time.monotonic) until now."""
         self.report_latency(kind, name, (time.monotonic() - started) * 1000, octets=octets, error=error)
 
     def report_latency(
@@ -134,7 +134,7 @@ class AmqpUser(User):
         octets: int = 0,
         error: AmqpError | None = None,
     ) -> None:
-        """Count it in locust's statistics under `kind` and `name` (the class's name when empty)."""
+        """Count an event in locust's statistics under `kind` and `name` (the class's name if empty)."""
         if Phase.running:
             self.environment.events.request.fire(
                 request_type=kind,
@@ -146,7 +146,7 @@ class AmqpUser(User):
             )
 
     def on_stop(self) -> None:
-        """Close; what the peer makes of it no longer counts."""
+        """Close. The peer's reaction is not counted."""
         if self.connection is not None:
             try:
                 self.connection.close()
