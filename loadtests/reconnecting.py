@@ -1,9 +1,9 @@
-"""Do pairs that come back meet on one worker? `python -m loadtests.reconnecting [--pairs N] [--workers N ...]`.
+"""Do reconnecting pairs meet on one worker? `python -m loadtests.reconnecting [--pairs N] [--workers N ...]`.
 
-Pairs of a producer and a consumer, each a connection with a container id of its own, come, go, and come back in another
-order. Each pair sends the same number of messages; of all deliveries, those between two workers are counted, and how
-many connections the fullest worker has, in those of the average: with `rememberedContainers: 0`, and its default. Exit
-status: 0 when the share is at most half of chance (1 - 1/workers) with a skew of at most 1.1, 1 when not, 2 when it
+Pairs of a producer and a consumer, each a connection with a container id of its own, connect, leave, and reconnect in
+another order. Each pair sends the same number of messages. The test counts the deliveries that cross workers, and the
+connections of the fullest worker relative to the average: with `rememberedContainers: 0`, and with the default. Exit
+status: 0 if the share is at most half of chance (1 - 1/workers) with a skew of at most 1.1, 1 if not, 2 if the test
 cannot run.
 """
 
@@ -26,17 +26,20 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerLink, PeerReceiver, PeerSender
 from tests.peer.wire import PeerError
 
-MESSAGES = 10  # of a pair
-SEED = 43  # of the order in which clients come back
-GONE_WITHIN = 60.0  # seconds
+MESSAGES = 10  # messages of a pair
+SEED = 43  # seed of the order in which clients reconnect
+GONE_WITHIN = 60.0  # seconds until connections must be closed
 MOST_SKEW = 1.1
-TURNS = 3  # that clients come; they are unknown in the first
+TURNS = 3  # times that the clients connect; the router does not know them the first time
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the clients of a router were in the last turn. across: share of deliveries between two workers. skew: of
-    connections. seconds: for all to come back, attach included."""
+    """Placement of a router's clients in the last turn.
+
+    across: share of deliveries between two workers. skew: skew of connections. seconds: time for all clients to
+    reconnect and attach.
+    """
 
     workers: int
     remembered: bool
@@ -47,12 +50,12 @@ class Outcome:
 
     @property
     def met(self) -> bool:
-        """Whether the bars are met."""
+        """True if share and skew are within their limits."""
         return self.across <= (1 - 1 / self.workers) / 2 and self.skew <= MOST_SKEW
 
 
 def configuration(workers: int, remembered: bool) -> str:
-    """A router of so many workers."""
+    """Return the configuration of a router with `workers` workers."""
     own = "" if remembered else "    rememberedContainers: 0\n"
     return (
         f"router {{\n    mode: standalone\n    id: bench\n    workerThreads: {workers}\n{own}}}\n"
@@ -61,7 +64,7 @@ def configuration(workers: int, remembered: bool) -> str:
 
 
 def places(pid: int) -> dict[int, int]:
-    """The worker's process by port of the client, of all connections of a router."""
+    """Return the process id of the worker by client port, for all connections of a router."""
     found: dict[int, int] = {}
     for process in psutil.Process(pid).children(recursive=True):
         for each in process.net_connections("tcp"):
@@ -70,8 +73,8 @@ def places(pid: int) -> dict[int, int]:
     return found
 
 
-def come(port: int, pairs: int, order: random.Random) -> tuple[list[PeerSender], list[PeerReceiver]]:
-    """All clients come, in any order; by pair."""
+def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], list[Receiver]]:
+    """Connect all clients in random order. Return their links by pair."""
     sides = [(number, receives) for number in range(pairs) for receives in (False, True)]
     order.shuffle(sides)
     senders: dict[int, PeerSender] = {}
@@ -85,8 +88,8 @@ def come(port: int, pairs: int, order: random.Random) -> tuple[list[PeerSender],
     return [senders[number] for number in range(pairs)], [receivers[number] for number in range(pairs)]
 
 
-def leave(pid: int, links: Sequence[PeerLink]) -> None:
-    """All clients go. Raises MeasureError."""
+def leave(pid: int, links: Sequence[Link]) -> None:
+    """Disconnect all clients. Raises MeasureError."""
     for link in links:
         link.peer.close()
         link.peer.drop()
@@ -98,7 +101,7 @@ def leave(pid: int, links: Sequence[PeerLink]) -> None:
 
 
 def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) -> Outcome:
-    """Let clients come and go. Raises MeasureError or PeerError."""
+    """Let clients connect and leave. Raises MeasureError or PeerError."""
     order = random.Random(SEED)
     with Router(workers, command, text=configuration(workers, remembered)) as router:
         for turn in range(TURNS):
@@ -124,7 +127,7 @@ def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line. Return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.reconnecting", description="Do pairs that come back meet on one worker?"
     )

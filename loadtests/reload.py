@@ -1,9 +1,9 @@
 """Reload under load: `python -m loadtests.reload [--reloads N] [--connections N] [--addresses N] ...`.
 
-Unsettled and presettled traffic flows over many connections while the configuration is loaded again and again: each
-reload changes the treatment of every address, opens or closes listeners, changes what those that stay offer, and log
-levels. amqpload says whether anything was lost, doubled, out of order, or a connection ended; the latency of the same
-traffic is measured before, without reloads. Exit status: 0 when all holds, 1 when not, 2 when it cannot run.
+Unsettled and presettled traffic flows over many connections while the configuration is reloaded again and again. Each
+reload changes the treatment of every address, opens or closes listeners, and changes attributes of the others and log
+levels. amqpload reports messages that were lost, doubled or out of order, and connections that ended. The latency of
+the same traffic is measured before, without reloads. Exit status: 0 if all holds, 1 if not, 2 if the test cannot run.
 """
 
 from __future__ import annotations
@@ -33,19 +33,22 @@ from loadtests.processes import (
     raise_file_limit,
 )
 
-MOST_ADDED_MS = 5.0  # what reloads may add to the 99th percentile of latency
+MOST_ADDED_MS = 5.0  # ms that reloads may add to the 99th percentile of latency
 DISTRIBUTIONS = ("balanced", "multicast", "closest")
-UNSETTLED, PRESETTLED = "u", "p"  # first token of the addresses in use
+UNSETTLED, PRESETTLED = "u", "p"  # first segment of the addresses in use
 WARM_SECONDS = 1.0
-ANSWER_LIMIT = 20.0  # seconds for an answer of management
-PERCENTILES = ("p50", "p99", "p99.9", "max")  # of amqpload's report
+ANSWER_LIMIT = 20.0  # seconds to wait for an answer of management
+PERCENTILES = ("p50", "p99", "p99.9", "max")  # percentiles in amqpload's report
 LOG_MODULES = ("SERVER", "ROUTER_CORE", "AGENT", "CONN_MGR")
 LEVELS = ("info+", "notice+", "debug+")
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is run. `connections`: of clients, half of them unsettled, half senders. `rate`: messages/s in all."""
+    """Dimensions of a run.
+
+    `connections`: of clients, half of them unsettled, half senders. `rate`: messages/s in all.
+    """
 
     connections: int
     addresses: int
@@ -57,7 +60,7 @@ class Size:
 
     @property
     def pairs(self) -> int:
-        """Sender and receiver of an address, for each of the two kinds of traffic."""
+        """Number of pairs of sender and receiver with one address, for each of the two kinds of traffic."""
         return max(1, self.connections // 4)
 
     @property
@@ -68,7 +71,7 @@ class Size:
 
 @dataclass
 class Outcome:
-    """What was found. Latencies in milliseconds, by kind of traffic."""
+    """Result of a run. Latencies are in ms, by kind of traffic."""
 
     before: dict[str, dict[str, float]]
     during: dict[str, dict[str, float]]
@@ -77,12 +80,12 @@ class Outcome:
 
     @property
     def added_ms(self) -> float:
-        """What reloads added to the 99th percentile, of the kind of traffic for which it is more."""
+        """Increase of the 99th percentile by reloads, for the kind of traffic with the larger one."""
         return max(self.during[kind]["p99"] - self.before[kind]["p99"] for kind in self.before)
 
 
 def configuration(size: Size, turn: int, port: int, more: Sequence[int]) -> str:
-    """The file of the `turn`th reload. port: of the listener that clients use. more: ports that come and go."""
+    """Return the file of reload number `turn`. port: listener of the clients. more: ports that open and close."""
     sections = [_section("router", mode="standalone", id="bench", workerThreads=size.workers)]
     sections.append(_section("listener", name="clients", host="127.0.0.1", port=port, linkCapacity=LINK_CAPACITY))
     for number, each in enumerate(more):
@@ -115,11 +118,14 @@ class Traffic:
 
     @property
     def flows(self) -> bool:
-        """Whether no load has ended."""
+        """True if no load has ended."""
         return all(load.poll() is None for load in self._loads.values())
 
     def finish(self) -> tuple[dict[str, dict[str, float]], int]:
-        """Latencies (ms) by kind, and messages in all. Raises MeasureError when anything went wrong."""
+        """Wait for the loads.
+
+        Return latencies (ms) by kind, and the number of messages. Raises MeasureError on any fault.
+        """
         reports = {kind: _finished(kind, load) for kind, load in self._loads.items()}
         latencies = {
             kind: {name: value / 1000 for name, value in report["latency_us"].items()}
@@ -136,9 +142,9 @@ def _finished(kind: str, load: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def check_in_force(router: Router, size: Size, turn: int) -> None:
-    """Ask management whether the router goes by the file of the `turn`th reload. Raises MeasureError."""
-    from router.cli.client import ManagementClient
-    from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
+    """Check through management that the file of reload number `turn` is in force. Raises MeasureError."""
+    from router.cli.client import Client
+    from router.cli.options import MANAGEMENT, Target, Url
 
     target = QueryTarget(
         ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
@@ -189,7 +195,7 @@ def measure(size: Size, command: Sequence[str]) -> Outcome:
 
 
 def free_ports(count: int) -> Iterator[int]:
-    """Loopback ports that were free a moment ago."""
+    """Yield loopback ports that were free a moment ago."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -199,7 +205,7 @@ def free_ports(count: int) -> Iterator[int]:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.reload", description="Reload a router under load.")
     parser.add_argument("--connections", type=int, default=200, help="of clients (%(default)s)")
     parser.add_argument("--addresses", type=int, default=1000, help="that change each time (%(default)s)")
@@ -215,7 +221,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def report(size: Size, outcome: Outcome) -> str:
-    """The result for people."""
+    """Return the result as text."""
     lines = [
         f"{cpu_model()}; {size.workers} workers, {4 * size.pairs} connections, {size.rate} messages/s, "
         f"{size.addresses} addresses, {size.reloads} reloads, one every {size.interval:g} s",
@@ -232,7 +238,7 @@ def report(size: Size, outcome: Outcome) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run; returns the exit status."""
+    """Run the test. Return the exit status."""
     options = parse(sys.argv[1:] if words is None else words)
     size = Size(
         options.connections, options.addresses, options.listeners, options.reloads, options.interval, options.rate,

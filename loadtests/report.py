@@ -1,4 +1,4 @@
-"""Measured figures against their bars: the terminal table, and the one in docs/performance.md."""
+"""Measured figures and their bars, as a terminal table and as the table in docs/performance.md."""
 
 from __future__ import annotations
 
@@ -14,41 +14,44 @@ HEADINGS = ("what", "measured", "relay", "ratio", "bar", "result")
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit: `value` itself, or the ratio to the relay when `ratio`, is at least or at most `limit`."""
+    """Limit of a value, or of its ratio to the relay's if `ratio`: at least or at most `limit`."""
 
     limit: float
     at_least: bool
     ratio: bool = False
 
     def holds(self, measured: float) -> bool:
-        """Whether `measured` (a value or a ratio, whichever the bar is about) is on the right side."""
+        """Return True if `measured`, a value or a ratio according to the bar, is within the limit."""
         return measured >= self.limit if self.at_least else measured <= self.limit
 
 
 def at_least(limit: float) -> Bar:
-    """The value must be `limit` or more."""
+    """Return a bar: the value must be `limit` or more."""
     return Bar(limit, at_least=True)
 
 
 def at_most(limit: float) -> Bar:
-    """The value must be `limit` or less."""
+    """Return a bar: the value must be `limit` or less."""
     return Bar(limit, at_least=False)
 
 
 def ratio_at_least(limit: float) -> Bar:
-    """Value / relay's value must be `limit` or more."""
+    """Return a bar: the ratio to the relay's value must be `limit` or more."""
     return Bar(limit, at_least=True, ratio=True)
 
 
 def ratio_at_most(limit: float) -> Bar:
-    """Value / relay's value must be `limit` or less."""
+    """Return a bar: the ratio to the relay's value must be `limit` or less."""
     return Bar(limit, at_least=False, ratio=True)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. `relay` is what it is compared with (None: nothing): the relay's, or that of what `than`
-    names; same unit. Without a bar it is shown beside others, to judge them by."""
+    """Measured number.
+
+    `relay` is the reference in the same unit (None: no reference): the relay's value, or that of the reference named
+    by `than`. A figure without a bar is shown for comparison.
+    """
 
     what: str
     value: float
@@ -59,12 +62,12 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Value over the relay's; None without a relay (or when it measured zero)."""
+        """Value divided by the relay's. None without a relay, or if the relay's value is zero."""
         return self.value / self.relay if self.relay else None
 
     @property
     def passed(self) -> bool:
-        """Whether the bar holds; a ratio that cannot be formed does not hold."""
+        """True if the bar holds. A ratio that cannot be formed does not hold."""
         if self.bar is None:
             return True
         measured = self.ratio if self.bar.ratio else self.value
@@ -73,14 +76,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Failure:
-    """A row that could not be measured, and why: always a miss."""
+    """Row that could not be measured, with the reason. Counts as a miss."""
 
     what: str
     reason: str
 
     @property
     def passed(self) -> bool:
-        """Never."""
+        """False: a failure never passes."""
         return False
 
 
@@ -88,14 +91,14 @@ Result = Figure | Failure
 
 
 def number(value: float) -> str:
-    """Three significant digits below 1000, whole numbers with thousands separators above."""
+    """Format three significant digits below 1000, whole numbers with thousands separators above."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def cells(result: Result) -> tuple[str, ...]:
-    """One row of the table, in the order of HEADINGS."""
+    """Return one row of the table, in the order of HEADINGS."""
     if isinstance(result, Failure):
         return (result.what, "not measured: " + " ".join(result.reason.split()), "", "", "", "miss")
     unit = f" {result.unit}" if result.unit else ""
@@ -113,7 +116,7 @@ def cells(result: Result) -> tuple[str, ...]:
 
 
 def text_table(results: Sequence[Result]) -> str:
-    """The table for a terminal, columns aligned."""
+    """Return the table for a terminal, with aligned columns."""
     rows = [HEADINGS, *(cells(result) for result in results)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -122,14 +125,14 @@ def text_table(results: Sequence[Result]) -> str:
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """The same table in Markdown."""
+    """Return the table in Markdown."""
     lines = ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
     lines += ["| " + " | ".join(text.replace("|", "\\|") for text in cells(result)) + " |" for result in results]
     return "\n".join(lines)
 
 
 def around_table(page: Path) -> tuple[str, str]:
-    """What stands before and after the markers in `page`. Raises ValueError when they are not there once each."""
+    """Return the text before and after the markers in `page`. Raises ValueError unless each occurs once."""
     text = page.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ValueError(f"{page}: one line {BEGIN} and, after it, one line {END} are wanted")
@@ -138,7 +141,7 @@ def around_table(page: Path) -> tuple[str, str]:
 
 
 def write_docs(page: Path, results: Sequence[Result], machine: str, command: str, day: datetime.date) -> None:
-    """Replace what lies between the markers in `page`. Raises ValueError when they are not there once each."""
+    """Replace the text between the markers in `page`. Raises ValueError unless each occurs once."""
     before, after = around_table(page)
     words = f"Measured on {day.isoformat()} ({machine}) by `{command}`."
     page.write_text(f"{before}{BEGIN}\n{words}\n\n{markdown_table(results)}\n{END}{after}")

@@ -1,7 +1,7 @@
-"""The rows of the benchmark: what is run, and which bars the figures have to meet.
+"""Rows of the benchmark: procedures, and bars for their figures.
 
-Where a figure is compared with the relay, both are measured alternately, several times, and the
-medians are compared: a machine that slows down half-way then slows both.
+A figure that is compared with the relay is measured in turn with it, several times, and the medians are compared: a
+machine that slows down half-way then slows both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loadtests.tls_rows import tls_crowd, tls_handshakes, tls_idle, tls_large, t
 from loadtests.websocket_rows import websocket
 
 LARGE_BODY = 100_000
-FRAMES = (1, 4, 15)  # MB of a body that is one frame
+FRAMES = (1, 4, 15)  # MB of a body that is a single frame
 MAX_FRAME = 16 * MIB
 FRAME_CREDIT = 10
 PAIRS = 100
@@ -34,13 +34,13 @@ COPIES = 100  # receivers of the multicast row
 IDLE_CONNECTIONS = 5_000
 STREAMS = 10  # messages
 STREAM_RATE = 100 * MB  # bytes/s that the slow reader takes
-STREAM_WINDOW = 64  # frames of session window of the slow reader
+STREAM_WINDOW = 64  # frames of the slow reader's session window
 BESIDE_RATE = 1_000  # small messages/s beside the stream
-BESIDE_SHARE = 0.8  # of the stream's duration: the small messages end before it does
+BESIDE_SHARE = 0.8  # of the stream's duration: the small messages end before the stream does
 
 
 def one_worker_unsettled(bench: Bench) -> list[Figure]:
-    """100-byte messages, settled by the receiver, through one worker."""
+    """Measure 100-byte messages, settled by the receiver, through one worker."""
     with Relay() as relay, bench.router(1) as router:
         relays, routers = bench.alternate(relay, router, size=BODY)
     rate = ("per_second",)
@@ -56,7 +56,7 @@ def one_worker_unsettled(bench: Bench) -> list[Figure]:
 
 
 def one_worker_presettled(bench: Bench) -> list[Figure]:
-    """100-byte messages, presettled, through one worker; the receiver keeps granting credit."""
+    """Measure 100-byte messages, presettled, through one worker. The receiver keeps granting credit."""
     with Relay() as relay, bench.router(1) as router:
         relays, routers = bench.alternate(relay, router, size=BODY, presettled=True, allow_loss=True)
     rate = ("per_second",)
@@ -67,7 +67,7 @@ def one_worker_presettled(bench: Bench) -> list[Figure]:
 
 
 def two_workers(bench: Bench) -> list[Figure]:
-    """Unsettled, with the sender's connection on one worker and the receiver's on the other."""
+    """Measure unsettled messages between connections on two workers."""
     with bench.router(2) as router:
         routers = bench.repeat(router, size=BODY, place="apart")
     cpu = routers.median("router_cpu", "us_per_delivery")
@@ -75,7 +75,7 @@ def two_workers(bench: Bench) -> list[Figure]:
 
 
 def two_workers_paced(bench: Bench) -> list[Figure]:
-    """What it costs to cross from one worker to another at a rate far below capacity."""
+    """Measure the cost of crossing workers at a rate far below capacity."""
     paced = {"size": BODY, "rate": PACED_RATE}
     one, two = Readings(), Readings()
     with bench.router(1) as single, bench.router(2) as double:
@@ -95,7 +95,7 @@ def two_workers_paced(bench: Bench) -> list[Figure]:
 
 
 def paced_latency(bench: Bench) -> list[Figure]:
-    """Latency at a rate far below capacity, against the relay's."""
+    """Measure the latency at a rate far below capacity, against the relay's."""
     with Relay() as relay, bench.router(1) as router:
         relays, routers = bench.alternate(relay, router, size=BODY, rate=PACED_RATE)
     return [
@@ -111,7 +111,7 @@ def paced_latency(bench: Bench) -> list[Figure]:
 
 
 def large_bodies(bench: Bench) -> list[Figure]:
-    """Bytes a second with bodies of several frames."""
+    """Measure bytes a second with bodies of several frames."""
     with Relay() as relay, bench.router(1) as router:
         relays, routers = bench.alternate(relay, router, size=LARGE_BODY)
     mine, theirs = (readings.median("bytes_per_second") / MIB for readings in (routers, relays))
@@ -119,7 +119,7 @@ def large_bodies(bench: Bench) -> list[Figure]:
 
 
 def large_frames(bench: Bench) -> list[Figure]:
-    """Router CPU of an octet with bodies of one frame each, of several lengths."""
+    """Measure the router's CPU time for an octet, with bodies of one frame of several lengths."""
     text = router_configuration(1).replace("linkCapacity", f"maxFrameSize: {MAX_FRAME}\n    linkCapacity")
     loads: list[dict[str, object]] = [
         {"size": size * MB, "max_frame": MAX_FRAME, "credit": FRAME_CREDIT} for size in FRAMES
@@ -138,8 +138,10 @@ def large_frames(bench: Bench) -> list[Figure]:
 
 
 def many_pairs(bench: Bench) -> list[Figure]:
-    """100-byte messages of many senders, each to a receiver of its own, which has credit for all that may be under way,
-    or for a quarter of them, so that messages wait for it."""
+    """Measure 100-byte messages of many senders, each to a receiver of its own.
+
+    Receivers have credit for all messages that may be in flight, or for a quarter of them, so that messages wait.
+    """
     figures = []
     with bench.router(1) as router:
         for credit in (LINK_CAPACITY, LINK_CAPACITY // 4):
@@ -155,7 +157,7 @@ def many_pairs(bench: Bench) -> list[Figure]:
 
 
 def multicast(bench: Bench) -> list[Figure]:
-    """One presettled sender, a hundred receivers of every message; a lost copy fails the run."""
+    """Measure a presettled sender with a hundred receivers of every message. A lost copy fails the run."""
     with bench.router(1) as router:
         routers = bench.repeat(
             router, address="multicast/bench", receivers=COPIES, multicast=True, presettled=True, size=BODY
@@ -164,7 +166,7 @@ def multicast(bench: Bench) -> list[Figure]:
 
 
 def idle_connections(bench: Bench) -> list[Figure]:
-    """What an idle connection with one session and two links costs, all router processes together."""
+    """Measure the memory of an idle connection with one session and two links, all router processes together."""
     with bench.router(2) as router:
         report = router.load(idle=IDLE_CONNECTIONS, address="idle")
     return [
@@ -174,7 +176,7 @@ def idle_connections(bench: Bench) -> list[Figure]:
 
 
 def stream_beside_small(bench: Bench) -> list[Figure]:
-    """Large messages to a slow reader, and what they do to the router's memory and to small messages."""
+    """Measure large messages to a slow reader, and their effect on the router's memory and on small messages."""
     effort = bench.effort
     seconds = STREAMS * effort.stream_bytes / STREAM_RATE * BESIDE_SHARE
     paced = {"rate": BESIDE_RATE, "size": BODY}
@@ -209,7 +211,7 @@ def stream_beside_small(bench: Bench) -> list[Figure]:
             ratio_at_most(2.0),
             alone["latency_us"]["p99"],
         ),
-        # What the machine itself does to somebody who shares its cores with the stream's two ends.
+        # Effect of the machine alone on a process that shares its cores with the stream's two ends.
         Figure(
             "the same through the byte relay, beside the router's stream",
             relay_beside["latency_us"]["p99"],
@@ -221,7 +223,7 @@ def stream_beside_small(bench: Bench) -> list[Figure]:
 
 
 def start_time(bench: Bench) -> list[Figure]:
-    """From exec to the log line that names the port."""
+    """Measure the time from exec to the log line that names the port."""
     seconds = []
     for _ in range(bench.effort.rounds):
         with bench.router(2) as router:

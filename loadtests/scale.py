@@ -1,14 +1,14 @@
-"""What a delivery and a wake cost as a router grows: `make bench-scale`.
+"""Cost of a delivery and of a wake as a router grows: `make bench-scale`.
 
     python -m loadtests.scale                  # what this machine can show; some minutes
     python -m loadtests.scale pair wake        # some rows, counted
     python -m loadtests.scale --loads          # with real workers, however few cores there are
     python -m loadtests.scale --write-docs     # and rewrite the table in docs/performance.md
 
-With more cores than a few: a router with 1, 2, 4 … workers, up to all cores, under load. With few: the instructions of
-a delivery and of a wake, counted as `loadtests.instructions` does, in a router whose shared memory has 2, 8, 32 and 64
-worker slots: its rings are real, and all workers but one or two are live peers that are quiet. What is counted must not
-grow: exit status 1 where the largest size takes 5 % more than the smallest.
+On more than a few cores: a router with 1, 2, 4 … workers, up to all cores, under load. On few cores: the instructions
+of a delivery and of a wake, counted as by `loadtests.instructions`, in a router whose shared memory has 2, 8, 32 and
+64 worker slots. Its rings are real, and all workers but one or two are live peers that are idle. Counts must not grow:
+exit status 1 if the largest size takes 5 % more than the smallest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 FEW_CORES: Final = 2
 MOST_GROWTH: Final = 1.05
 BATCH: Final = 20  # deliveries of a round
-SECONDS: Final = 3.0  # of each load
+SECONDS: Final = 3.0  # duration of each load
 
 Counts = Mapping[str, float]  # instructions, by scenario and size
 
@@ -40,13 +40,13 @@ def names_of(scenarios: Sequence[str]) -> list[str]:
 
 
 def growth(scenario: str, counts: Counts) -> float:
-    """The largest size against the smallest."""
+    """Return the count at the largest size divided by that at the smallest."""
     sizes = SCENARIOS[scenario].sizes
     return counts[f"{scenario}@{sizes[-1]}"] / counts[f"{scenario}@{sizes[0]}"]
 
 
 def as_table(counts: Counts) -> str:
-    """As Markdown, the scenarios that were counted."""
+    """Return the counted scenarios as a Markdown table."""
     lines = ["| row | instructions a | by | sizes | counted | growth |", "| --- | --- | --- | --- | --- | --- |"]
     for name, one in SCENARIOS.items():
         if f"{name}@{one.sizes[0]}" not in counts:
@@ -60,7 +60,7 @@ def as_table(counts: Counts) -> str:
 
 
 def grown(scenarios: Sequence[str], counts: Counts) -> list[str]:
-    """What is not flat."""
+    """Describe the scenarios whose counts grow."""
     return [
         f"{name}: {growth(name, counts):.2f} times as many instructions a {SCENARIOS[name].unit} with "
         f"{SCENARIOS[name].sizes[-1]:,} {SCENARIOS[name].grows} as with {SCENARIOS[name].sizes[0]:,}"
@@ -76,7 +76,7 @@ def write_docs(table: str) -> None:
 
 
 def measure_loads() -> int:
-    """Real workers. Status 2: it cannot begin, or a run had a fault."""
+    """Measure with real workers. Return status 2 if the test cannot start or a run had a fault."""
     raise_file_limit()
     try:
         build_tools()

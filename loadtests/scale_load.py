@@ -1,4 +1,4 @@
-"""The scenarios of `loadtests.scale` on real cores: a router with more and more workers, and clients beside it."""
+"""Scenarios of `loadtests.scale` on real cores: a router with more and more workers, and clients beside it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from loadtests.measuring import BODY, WARM_SECONDS, cpu_seconds
 from loadtests.processes import Router, finish_load
 
 CONSUMERS: Final = 1_000
-IDLE_PAIRS: Final = 2_500  # a producer's and a consumer's connection each
-IDLE_RATE: Final = 5_000  # deliveries/s of all of them
+IDLE_PAIRS: Final = 2_500  # a connection for the producer and one for the consumer of each
+IDLE_RATE: Final = 5_000  # deliveries/s of all pairs together
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of one row with so many workers."""
+    """Result of one row with a number of workers."""
 
     row: str
     workers: int
     per_second: float
-    cpu_us: float  # of all router processes, a delivery
+    cpu_us: float  # CPU time of all router processes for a delivery
 
 
-Loads = Callable[[int], list[Mapping[str, object]]]  # by workers: what each load generator is to do
+Loads = Callable[[int], list[Mapping[str, object]]]  # by number of workers: options of each load generator
 
 
 def pairs(place: str) -> Loads:
-    """As many pairs as workers, each with an address of its own. place: "together" on one worker or "apart"."""
+    """Return loads with as many pairs as workers, each with an address of its own.
+
+    place: "together" on one worker or "apart".
+    """
     return lambda workers: [{"address": f"pair{n}", "place": place, "size": BODY} for n in range(workers)]
 
 
@@ -47,7 +50,7 @@ ROWS: Final[dict[str, Loads]] = {
 
 
 def workers_up_to(cores: int) -> list[int]:
-    """1, 2, 4 and so on, and all of them."""
+    """Return 1, 2, 4 and so on, and the number of all cores."""
     counts = [1]
     while 2 * counts[-1] <= cores:
         counts.append(2 * counts[-1])
@@ -55,7 +58,7 @@ def workers_up_to(cores: int) -> list[int]:
 
 
 def measure(counts: Sequence[int], seconds: float) -> Iterator[Reading]:
-    """Each row with each number of workers. Raises MeasureError."""
+    """Measure each row with each number of workers. Raises MeasureError."""
     for name, loads in ROWS.items():
         for workers in counts:
             if workers == 1 and "across" in name:
@@ -66,7 +69,7 @@ def measure(counts: Sequence[int], seconds: float) -> Iterator[Reading]:
 
 
 def play(router: Router, loads: Sequence[Mapping[str, object]], seconds: float) -> list[float]:
-    """Run all load generators at once; returns their rates. Raises MeasureError."""
+    """Run all load generators at once. Return their rates. Raises MeasureError."""
     started = [router.start_load(**{**options, "seconds": seconds}) for options in loads]
     return [float(finish_load(one)["per_second"]) for one in started]
 
@@ -79,12 +82,12 @@ def reading(name: str, workers: int, router: Router, loads: Sequence[Mapping[str
 
 
 def as_table(readings: Sequence[Reading]) -> str:
-    """As Markdown."""
+    """Return the readings as a Markdown table."""
     lines = ["| row | workers | deliveries a second | µs of router CPU a delivery |", "| --- | --- | --- | --- |"]
     lines += [f"| {one.row} | {one.workers} | {one.per_second:,.0f} | {one.cpu_us:.2f} |" for one in readings]
     return "\n".join(lines)
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))

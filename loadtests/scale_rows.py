@@ -1,4 +1,4 @@
-"""The scenarios of `loadtests.scale` that are counted: what grows, and how large it is."""
+"""Counted scenarios of `loadtests.scale`, with the quantity that grows and its sizes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.peer.frames import frame_octets
 from tests.unit.engine.host import InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, message, producer
 
-SLOTS: Final = (2, 8, 32, 64)  # of workers
-CONSUMERS: Final = (32, 250, 1_000)  # more than the few that an exact rule is for
+SLOTS: Final = (2, 8, 32, 64)  # worker slots
+CONSUMERS: Final = (32, 250, 1_000)  # more than the few consumers for which an exact rule chooses
 IDLE: Final = (1, 200)  # connections: as many as callgrind opens in half a minute
 IDLE_ADDRESSES: Final = 100
 SOME_SLOTS: Final = 8
-CROWD: Final = 5  # connections that consumers are on
+CROWD: Final = 5  # connections that carry the consumers
 EMPTY: Final = frame_octets(b"")
 
 
-#: A scenario of that size.
+#: Scenario of a given size.
 Sized = Callable[[int], AbstractContextManager[Play]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is played, and what of it grows. unit: what is counted each time."""
+    """Scenario and the quantity that grows. unit: the event whose instructions are counted."""
 
     row: Sized
     grows: str
@@ -39,7 +39,7 @@ class Scenario:
 
 @contextmanager
 def alone(row: Row) -> Iterator[Play]:
-    """Each delivery by itself: its wakes are its own."""
+    """Play deliveries one at a time, each with wakes of its own."""
     with row() as play:
 
         def one_by_one(count: int) -> None:
@@ -59,8 +59,8 @@ def apart(slots: int) -> AbstractContextManager[Play]:
 
 @contextmanager
 def wake(slots: int) -> Iterator[Play]:
-    """A worker that slept hears an empty frame, and sleeps again."""
-    router = InProcessRouter(1, configuration(LISTENER), slots=slots)
+    """Wake a sleeping worker by an empty frame, until it sleeps again."""
+    router = Router(1, configuration(LISTENER), slots=slots)
     peer = started(router, 0, b"")
     router.settle()
 
@@ -75,8 +75,8 @@ def wake(slots: int) -> Iterator[Play]:
 
 @contextmanager
 def crowd(consumers: int) -> Iterator[Play]:
-    """One address with so many consumers, on both of two workers."""
-    router = InProcessRouter(2, configuration(LISTENER), 1 << 22, slots=SOME_SLOTS, links=MANY_LINKS)
+    """Play deliveries to one address with `consumers` consumers, on both of two workers."""
+    router = Router(2, configuration(LISTENER), 1 << 22, slots=SOME_SLOTS, links=MANY_LINKS)
     receiving = []
     for number in range(CROWD):
         links = range(number, consumers, CROWD)
@@ -89,12 +89,12 @@ def crowd(consumers: int) -> Iterator[Play]:
 
 @contextmanager
 def idle(connections: int) -> Iterator[Play]:
-    """A producer and a consumer beside so many connections of which nothing is heard."""
-    router = InProcessRouter(1, configuration(LISTENER), links=MANY_LINKS)
+    """Play deliveries between a producer and a consumer beside `connections` idle connections."""
+    router = Router(1, configuration(LISTENER), links=MANY_LINKS)
     for number in range(connections):
         started(router, 0, consumer(0, f"balanced.{number % IDLE_ADDRESSES}"))
     others = list(router.peers)
-    router.peers.clear()  # what the test itself does with each is not the router's
+    router.peers.clear()  # the test's own work for each peer must not be counted
     receiving = [started(router, 0, consumer(0, "balanced.a"))]
     sending = started(router, 0, producer(0, "balanced.a"))
     yield Round(router.settle, sending, receiving, message(BODY), settled=False).play
@@ -112,7 +112,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "consumers": Scenario(crowd, "consumers", CONSUMERS, "delivery"),
     "idle": Scenario(idle, "idle connections", IDLE, "delivery"),
 }
-#: By scenario and size.
+#: Rows by scenario and size.
 ROWS: Final[dict[str, Row]] = {
     f"{name}@{size}": partial(one.row, size) for name, one in SCENARIOS.items() for size in one.sizes
 }

@@ -1,8 +1,8 @@
-"""Clients that send and receive until told to stop and know what became of every message: Qpid Proton, in one thread.
+"""Clients that send and receive until stopped, and know the outcome of every message: Qpid Proton, in one thread.
 
-A sender sends a message again that was not accepted, so that each number is accepted sooner or later; a receiver keeps
-the numbers that came. A client of a routed link attaches again when its link is lost; one of an address must not lose
-link or connection at all.
+A sender repeats a message that was not accepted, so that each number is accepted sooner or later. A receiver records
+the numbers that arrived. A client of a routed link attaches again when its link is lost; a client of an address must
+lose neither its link nor its connection.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from proton import Delivery, Endpoint, Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-WINDOW = 20  # messages of a sender that are under way
-TICK = 0.05  # seconds between looks at what may be sent (again)
-ATTACH_AGAIN = 0.3  # seconds
+WINDOW = 20  # unsettled messages of a sender
+TICK = 0.05  # seconds between checks for messages to send
+ATTACH_AGAIN = 0.3  # seconds until a lost link is attached again
 CREDIT = 50
 OUTCOMES: dict[int, str] = {
     Delivery.ACCEPTED: "accepted",
@@ -30,7 +30,10 @@ OUTCOMES: dict[int, str] = {
 
 
 class End(MessagingHandler):
-    """One link on a connection of its own. `noticed`: what a client of an address was not to see; None: nothing."""
+    """Link on a connection of its own.
+
+    `noticed`: event that a client of an address must not see. None: no such event.
+    """
 
     def __init__(self, clients: Clients, address: str, routed: bool, **options: Any) -> None:
         super().__init__(**options)
@@ -38,13 +41,13 @@ class End(MessagingHandler):
         self.address = address
         self.routed = routed
         self.noticed: str | None = None
-        self.lost = 0  # links
+        self.lost = 0  # number of lost links
         self.attach_at = 0.0
         self.link: Any = None
         self.connection: Any = None
 
     def connect(self, container: Any) -> None:
-        """Open connection and link."""
+        """Open the connection and the link."""
         self.connection = container.connect(
             self.clients.url, reconnect=False, allowed_mechs="ANONYMOUS", handler=self, heartbeat=0
         )
@@ -55,17 +58,17 @@ class End(MessagingHandler):
         raise NotImplementedError
 
     def tick(self, container: Any, now: float) -> None:
-        """Do what is due."""
+        """Attach again if that is due."""
         if self.attach_at and now >= self.attach_at:
             self.attach_at = 0.0
             self.attach(container)
 
     def name(self) -> str:
-        """Of the link: none twice."""
+        """Return the name of the next link. Each attach has another name."""
         return f"{self.address}-{id(self)}-{self.lost}"
 
     def on_link_error(self, event: Any) -> None:
-        """The link is lost: attach again, where a client has to."""
+        """Handle the loss of the link: attach again if the link is routed, else record a fault."""
         if event.link.name != self.link.name:
             return
         if not self.routed:
@@ -74,16 +77,16 @@ class End(MessagingHandler):
         self.attach_at = time.monotonic() + ATTACH_AGAIN
 
     def on_link_closing(self, event: Any) -> None:
-        """The same without an error."""
+        """Handle a detach without an error as the loss of the link."""
         self.on_link_error(event)
 
     def on_transport_error(self, event: Any) -> None:
-        """No client may lose its connection to the router."""
+        """Record a fault: no client may lose its connection to the router."""
         self.noticed = f"connection of {self.address}: {event.transport.condition}"
 
 
 class Sender(End):
-    """Sends `INDEX 0`, `INDEX 1`, ... durable, a window at a time."""
+    """Sender of durable messages `INDEX 0`, `INDEX 1`, ..., a window at a time."""
 
     def __init__(self, clients: Clients, index: int, address: str, routed: bool) -> None:
         super().__init__(clients, address, routed, auto_settle=False)
@@ -91,15 +94,15 @@ class Sender(End):
         self.next = 0
         self.attempts = 0
         self.again: deque[int] = deque()
-        self.numbers: dict[str, int] = {}  # of messages under way, by delivery tag
+        self.numbers: dict[str, int] = {}  # numbers of unsettled messages, by delivery tag
         self.accepted: set[int] = set()
         self.outcomes: Counter[str] = Counter()
-        self.longest = 0.0  # seconds without an accepted message
+        self.longest = 0.0  # longest time in seconds without an accepted message
         self.accepted_at = 0.0
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was sent is accepted."""
+        """True if everything that was sent is accepted."""
         return not self.numbers and not self.again
 
     def attach(self, container: Any) -> None:
@@ -112,7 +115,7 @@ class Sender(End):
         self.pump()
 
     def pump(self) -> None:
-        """Send what may be sent."""
+        """Send as many messages as credit and window allow."""
         if self.link.state & Endpoint.REMOTE_CLOSED:
             return
         while self.link.credit > 0 and len(self.numbers) < WINDOW:
@@ -128,23 +131,23 @@ class Sender(End):
             self.link.send(Message(body=f"{self.index} {number}", durable=True), tag=tag)
 
     def on_sendable(self, event: Any) -> None:
-        """Credit."""
+        """Send, now that credit has arrived."""
         if event.link.name == self.link.name:
             self.pump()
 
     def on_delivery(self, event: Any) -> None:
-        """What became of a message."""
+        """Record the outcome of a message."""
         delivery = event.delivery
         if not event.sender or not delivery.updated or delivery.remote_state not in OUTCOMES:
             return
         outcome = OUTCOMES[delivery.remote_state]
         number = self.numbers.pop(str(delivery.tag), None)
         delivery.settle()
-        if number is None:  # of a link that was lost
+        if number is None:  # a message of a link that was lost
             return
         self.outcomes[outcome] += 1
         if outcome != "accepted":
-            self.again.append(number)  # with the next tick
+            self.again.append(number)  # sent again at the next tick
             return
         now = time.monotonic()
         self.longest = max(self.longest, now - (self.accepted_at or now))
@@ -153,7 +156,7 @@ class Sender(End):
         self.pump()
 
     def on_link_error(self, event: Any) -> None:
-        """Nobody knows what became of the messages that were under way."""
+        """Queue all unsettled messages to be sent again, because their outcome is unknown."""
         super().on_link_error(event)
         if event.link.name == self.link.name:
             self.again.extend(self.numbers.values())
@@ -161,7 +164,7 @@ class Sender(End):
 
 
 class Receiver(End):
-    """Accepts everything."""
+    """Receiver that accepts every message."""
 
     def __init__(self, clients: Clients, address: str, routed: bool) -> None:
         super().__init__(clients, address, routed, prefetch=CREDIT)
@@ -172,27 +175,27 @@ class Receiver(End):
         self.link = container.create_receiver(self.connection, self.address, name=self.name(), handler=self)
 
     def on_message(self, event: Any) -> None:
-        """Keep the number."""
+        """Record the number of the message."""
         self.came += 1
         index, number = map(int, event.message.body.split())  # RabbitMQ 3.10 breaks on lists
         self.clients.seen.setdefault(index, set()).add(number)
 
 
 class Clients(MessagingHandler):
-    """Senders and receivers of addresses, in a thread; started on entry."""
+    """Senders and receivers of addresses, in a thread that starts on entry."""
 
     def __init__(self, port: int, addresses: Sequence[str], routed: Sequence[str], each: int) -> None:
-        """each: senders and receivers of an address. `routed`: addresses of link routes."""
+        """Create the clients. each: senders and receivers of an address. `routed`: addresses of link routes."""
         super().__init__()
         self.url = f"amqp://127.0.0.1:{port}"
         every = [(address, address in routed) for address in (*addresses, *routed) for _ in range(each)]
         self.senders = [Sender(self, index, address, way) for index, (address, way) in enumerate(every)]
         self.receivers = [Receiver(self, address, way) for address, way in every]
-        self.seen: dict[int, set[int]] = {}  # numbers that came, by sender
-        self.stopping = False  # senders begin nothing new
+        self.seen: dict[int, set[int]] = {}  # numbers that arrived, by sender
+        self.stopping = False  # True: senders begin no new message
         self._leaving = False
         self._done = threading.Event()
-        self._turn = threading.Lock()  # whether all is done is not found out while `go_on` says that it is not wanted
+        self._turn = threading.Lock()  # `go_on` must not run while completion is determined
         self._thread = threading.Thread(target=lambda: Container(self).run(), daemon=True)
 
     def __enter__(self) -> Clients:
@@ -204,13 +207,13 @@ class Clients(MessagingHandler):
         self._thread.join()
 
     def on_start(self, event: Any) -> None:
-        """Connect all."""
+        """Connect all clients."""
         for end in (*self.receivers, *self.senders):
             end.connect(event.container)
         event.container.schedule(TICK, self)
 
     def on_timer_task(self, event: Any) -> None:
-        """Look after all."""
+        """Run the ticks of all clients, and report completion."""
         now = time.monotonic()
         for end in (*self.receivers, *self.senders):
             end.tick(event.container, now)
@@ -223,11 +226,11 @@ class Clients(MessagingHandler):
             event.container.schedule(TICK, self)
 
     def missing(self) -> int:
-        """How many accepted messages have not come."""
+        """Return the number of accepted messages that have not arrived."""
         return sum(len(sender.accepted - self.seen.get(sender.index, set())) for sender in self.senders)
 
     def finish(self, limit: float) -> bool:
-        """Send nothing new; whether everything was accepted and came within `limit` seconds."""
+        """Stop sending new messages. Return True if all were accepted and arrived within `limit` seconds."""
         self.stopping = True
         return self._done.wait(limit)
 
@@ -238,7 +241,7 @@ class Clients(MessagingHandler):
             self.stopping = False
 
     def without_progress(self, limit: float) -> list[Sender]:
-        """The senders of which nothing more is accepted within `limit` seconds; returns as soon as there are none."""
+        """Return the senders without a newly accepted message within `limit` seconds, as soon as there are none."""
         before = [(sender, len(sender.accepted)) for sender in self.senders]
         until = time.monotonic() + limit
         while True:
@@ -249,5 +252,5 @@ class Clients(MessagingHandler):
 
     @property
     def accepted(self) -> int:
-        """Messages accepted, of all senders."""
+        """Number of accepted messages, of all senders."""
         return sum(len(sender.accepted) for sender in self.senders)

@@ -1,11 +1,11 @@
 """Clients that cost a router more than they use: `python -m loadtests.storm KIND PORT COUNT [FILE]`.
 
-KIND: `connects` (five ways to leave, in turn), `half-open` (they stay until standard input ends), `receivers` (dynamic
-ones, all there at once), `bursts` (the same, but each connection attaches all of its own at once, and all connections
-leave at once: first by a close, then without a word), `attaches` (attach and detach of a sender each), `logins` (by
-SCRAM, all at once, as USER with PASSWORD of this module), `token-logins` (by OAUTHBEARER with the token in FILE),
-`certificate-logins` (by EXTERNAL over TLS 1.3, with the certificate and key in FILE). Ends with a line of JSON: what
-was done, and the seconds that it took.
+KIND: `connects` (five ways to leave, in turn), `half-open` (connections that stay until standard input ends),
+`receivers` (dynamic ones, all attached at once), `bursts` (dynamic receivers; each connection attaches all of its own
+at once, and all connections leave at once: first by a close, then by a reset), `attaches` (attach and detach of a
+sender each), `logins` (by SCRAM, all at once, as USER with PASSWORD of this module), `token-logins` (by OAUTHBEARER
+with the token in FILE), `certificate-logins` (by EXTERNAL over TLS 1.3, with the certificate and key in FILE). The
+last output is a line of JSON: kind, count, and the seconds it took.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from router.sasl.verifiers import salted_password
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds for an answer
-AT_ONCE = 32  # connections that come together
-LINKS = 1000  # of one connection
+AT_ONCE = 32  # connections that are opened together
+LINKS = 1000  # links of one connection
 BATCH = 100  # attaches that are sent together
 
 NULL, TRUE, FALSE = b"\x40", b"\x41", b"\x42"
 OPEN, BEGIN, ATTACH, DETACH, CLOSE = 0x10, 0x11, 0x12, 0x16, 0x18
-INIT, CHALLENGE, RESPONSE, OUTCOME = 0x41, 0x42, 0x43, 0x44  # of SASL
+INIT, CHALLENGE, RESPONSE, OUTCOME = 0x41, 0x42, 0x43, 0x44  # performatives of SASL
 SOURCE, TARGET = 0x28, 0x29
 AMQP, SASL = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
-HEADER = 8  # octets of a frame's header, and of a protocol's
-MECHANISM, USER, PASSWORD = "SCRAM-SHA-256", "storm", "secret"  # of clients that log in
+HEADER = 8  # octets of a frame header, and of a protocol header
+MECHANISM, USER, PASSWORD = "SCRAM-SHA-256", "storm", "secret"  # credentials of clients that log in
 
 
 def frame(code: int, *fields: bytes, sasl: bool = False) -> bytes:
-    """A frame on channel 0."""
+    """Encode a frame on channel 0."""
     body: bytes = encode_described(code, list(fields))
     return struct.pack(">IBBH", HEADER + len(body), 2, sasl, 0) + body
 
@@ -64,7 +64,7 @@ CLOSED = frame(CLOSE)
 
 
 def attach(handle: int, receives: bool) -> bytes:
-    """A receiver from a dynamic source, or a sender to an address of its own."""
+    """Encode the attach of a receiver from a dynamic source, or of a sender to an address of its own."""
     fields = [encode_string(f"l{handle}"), encode_uint(handle), TRUE if receives else FALSE, NULL, NULL]
     if receives:
         fields += [encode_described(SOURCE, [NULL, NULL, NULL, NULL, TRUE]), encode_described(TARGET, [])]
@@ -75,7 +75,7 @@ def attach(handle: int, receives: bool) -> bytes:
 
 
 class Client:
-    """A connection that blocks."""
+    """Blocking connection."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), PATIENCE)
@@ -86,16 +86,16 @@ class Client:
         self.socket.sendall(octets)
 
     def receive(self) -> bytes:
-        """The next octets; none at the end."""
+        """Return the next octets; empty at the end of the stream."""
         return self.socket.recv(65536)
 
     def wait(self, code: int, count: int = 1) -> None:
-        """Read until so many frames of a kind have come. Raises EOFError."""
+        """Read until `count` frames with performative `code` have arrived. Raises EOFError."""
         for _ in range(count):
             self.read(code)
 
     def read(self, code: int) -> bytes:
-        """The body of the next frame of a kind. Raises EOFError."""
+        """Return the body of the next frame with performative `code`. Raises EOFError."""
         while True:
             while len(self._rest) < HEADER or len(self._rest) < self._length():
                 octets = self.receive()
@@ -111,7 +111,7 @@ class Client:
         return HEADER if self._rest.startswith(b"AMQP") else int.from_bytes(self._rest[:4], "big")
 
     def reset(self) -> None:
-        """Leave without a word."""
+        """Close the socket by a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -130,7 +130,7 @@ def leave_by_reset(client: Client) -> None:
     client.reset()
 
 
-#: What a client says, and how it leaves.
+#: Octets that a client sends, and the way it leaves.
 WAYS: tuple[tuple[bytes, Callable[[Client], None]], ...] = (
     (WITH_SASL, leave_in_order),
     (OPENED, leave_in_order),  # without the SASL layer
@@ -141,7 +141,7 @@ WAYS: tuple[tuple[bytes, Callable[[Client], None]], ...] = (
 
 
 def connects(port: int, count: int) -> None:
-    """Many at a time, each in the next way."""
+    """Open connections, AT_ONCE at a time; each leaves in the next way."""
     for first in range(0, count, AT_ONCE):
         crowd = []
         for number in range(first, min(first + AT_ONCE, count)):
@@ -179,7 +179,7 @@ def receivers(port: int, count: int) -> None:
 
 
 def crowd_at_once(port: int, count: int) -> list[Client]:
-    """Connections with so many dynamic receivers together; nothing of one waits for another."""
+    """Attach `count` dynamic receivers, LINKS on each connection. No connection waits for another."""
     crowd = []
     links = min(LINKS, count)
     for _ in range(0, count, links):
@@ -219,13 +219,16 @@ def attaches(port: int, count: int) -> None:
 
 
 def field(body: bytes, number: int) -> Any:
-    """Of a performative, by its place."""
+    """Decode a field of a performative, by its index."""
     return decode(described_list(body)[1][number])[0]
 
 
 def logins(port: int, count: int) -> None:
-    """Each step by all of them, then the next one. They are one user, whose key is computed once: as by clients that
-    keep it, the exchange costs the router most."""
+    """Log in with SCRAM; all clients take each step before the next one begins.
+
+    All clients are one user, whose key is computed once, as in clients that keep it. The exchange then costs mostly
+    the router.
+    """
     with patch.object(scram, "salted_password", cache(salted_password)):
         log_in(port, count)
 
@@ -246,7 +249,7 @@ def log_in(port: int, count: int) -> None:
 
 
 def accepted(client: Client) -> bytes:
-    """The outcome of a login."""
+    """Wait for the outcome of a login, which must be OK; return its body."""
     outcome = client.read(OUTCOME)
     if field(outcome, 0) != 0:
         raise ValueError("a client could not log in")
@@ -261,7 +264,7 @@ def enter_and_leave(crowd: Sequence[Client]) -> None:
 
 
 def token_logins(port: int, count: int, file: Path) -> None:
-    """All at once: the token is in the first frame."""
+    """Log in with a token; all at once, because the token is in the first frame."""
     response = encode_binary(OAuthBearerClient(file.read_text()).response)
     init = SASL + frame(INIT, encode_symbol("OAUTHBEARER"), response, sasl=True)
     crowd = [Client(port) for _ in range(count)]
@@ -273,7 +276,7 @@ def token_logins(port: int, count: int, file: Path) -> None:
 
 
 class EncryptedClient(Client):
-    """A connection over TLS, whose handshake `begin` and `finish` do, so that many can be under way together."""
+    """Connection over TLS. `begin` and `finish` do the handshake, so that many can be in progress together."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         super().__init__(port)
@@ -315,7 +318,7 @@ class EncryptedClient(Client):
 
 
 def certificate_logins(port: int, count: int, file: Path) -> None:
-    """Each step by all of them, then the next one."""
+    """Log in with a certificate; all clients take each step before the next one begins."""
     context = ssl.create_default_context(cafile=str(file))
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(file)
@@ -339,7 +342,7 @@ KINDS: dict[str, Callable[[int, int], None]] = {
     "attaches": attaches,
     "logins": logins,
 }
-#: Those that need what is in a file.
+#: Kinds that read a file.
 KINDS_WITH_FILE: dict[str, Callable[[int, int, Path], None]] = {
     "token-logins": token_logins,
     "certificate-logins": certificate_logins,

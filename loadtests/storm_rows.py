@@ -1,4 +1,4 @@
-"""Rows about healthy clients beside others that come and go in masses."""
+"""Rows about established clients beside masses of others that connect and leave."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
 from loadtests.processes import ROOT, MeasureError, Relay, Router
 from loadtests.report import Figure, at_most
 
-PAIRS = 10  # healthy senders, each with a receiver
+PAIRS = 10  # established senders, each with a receiver
 PACED_RATE = 2_000  # messages/s of all pairs together
 WORKERS = 2
-WORST_MS = 250.0  # what a healthy client may have to wait at most, on a machine whose cores are all busy
+WORST_MS = 250.0  # longest wait in ms allowed for an established client, on a machine whose cores are all busy
 LIMIT = 60.0  # seconds for a storm
 LAST = ("nice", "-n", "19")
-#: Kinds of storms (storm.py), how many of it, and how the table calls it.
+#: Kinds of storms (storm.py), with count and name in the table.
 STORMS: dict[str, tuple[int, str]] = {
     "connects": (20_000, "connects that leave in five ways"),
     "half-open": (300, "half-open connections"),
@@ -32,10 +32,10 @@ STORMS: dict[str, tuple[int, str]] = {
 def storm(
     router: Router, kind: str, count: int, file: Path | None = None, *, last: bool = False
 ) -> Iterator[subprocess.Popen[str]]:
-    """A storm that has begun. Raises MeasureError at the end when it failed, or takes too long.
+    """Run a storm that has begun on entry. Raises MeasureError at the end if it failed or takes too long.
 
-    file: what the kind needs. last: its own computing waits for all others that want a core, and is not measured with
-    them.
+    file: needed by some kinds. last: give the storm's process the lowest priority, so that its own computing is not
+    measured.
     """
     words = [*(LAST if last else []), sys.executable, "-m", "loadtests.storm", kind, str(router.port), str(count)]
     words += [str(file)] if file is not None else []
@@ -55,9 +55,9 @@ def storm(
 
 
 def storms(bench: Bench) -> list[Figure]:
-    """The worst latency of paced pairs while a storm goes on: through the router, in turn with the byte relay.
+    """Measure the worst latency of paced pairs during a storm, through the router in turn with the byte relay.
 
-    amqpload fails when a message is lost. The relay shows what the machine does to anybody at that time.
+    amqpload fails if a message is lost. The relay shows the effect of the machine alone.
     """
     load: dict[str, object] = {"pairs": PAIRS, "rate": PACED_RATE, "size": BODY, "seconds": bench.effort.seconds}
     figures = []

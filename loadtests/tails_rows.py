@@ -1,4 +1,4 @@
-"""The row about the longest latencies, while the router has other things to do."""
+"""Row about the longest latencies while the router has other work to do."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from router.cli.client import ManagementClient
 from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
 PACED_RATE = 10_000  # messages/s
-CONNECTS = 100  # a second, each opened and closed
-POLL_EVERY = 1.0  # seconds between questions to management
+CONNECTS = 100  # connections opened and closed a second
+POLL_EVERY = 1.0  # seconds between queries to management
 RELOAD_EVERY = 10.0
-TYPES = ("router", "connection", "router.link", "router.address")  # that management is asked for
-SECONDS = 60.0  # of a round of the full effort: five minutes for each number of workers
+TYPES = ("router", "connection", "router.link", "router.address")  # queried types
+SECONDS = 60.0  # duration of a round of the full effort: five minutes for each number of workers
 QUICK_SECONDS = 8.0
-P99, P999 = 3.0, 10.0  # times the relay's
-ANSWER_LIMIT = 20.0  # seconds
+P99, P999 = 3.0, 10.0  # limits, relative to the relay
+ANSWER_LIMIT = 20.0  # seconds to wait for an answer of management
 
 
 class Disturbance:
-    """What goes on beside: its threads, and the first fault of one. It takes little from the router's cores: clients
-    say what was encoded before, and management is asked over one connection, as a monitor does."""
+    """Other work beside the load: its threads, and the first fault of any.
+
+    Takes little CPU from the router: clients send prepared octets, and management is queried over one connection, as
+    by a monitor.
+    """
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -67,14 +70,14 @@ class Disturbance:
             self._monitor.rows(kind, ["name"])
 
     def _reload(self) -> None:
-        """With another address each time."""
+        """Reload with another address each time."""
         self._reloads += 1
         more = f"address {{\n    prefix: more{self._reloads}\n    distribution: closest\n}}\n"
         self._router.configuration.write_text(self._text + more)
         self._router.hang_up()
 
     def end(self) -> None:
-        """Raises MeasureError when any of it failed."""
+        """Stop the threads. Raises MeasureError if any of them failed."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -85,7 +88,7 @@ class Disturbance:
 
 @contextmanager
 def disturbed(router: Router) -> Iterator[None]:
-    """Management is polled, clients come and go, and the configuration changes. Raises MeasureError at the end."""
+    """Poll management, connect and disconnect clients, and change the configuration. Raises MeasureError at the end."""
     disturbance = Disturbance(router)
     try:
         yield
@@ -94,7 +97,7 @@ def disturbed(router: Router) -> Iterator[None]:
 
 
 def tails(bench: Bench) -> list[Figure]:
-    """The longest latencies through one worker and through two, in turn with the relay's beside the same."""
+    """Measure the longest latencies through one worker and through two, in turn with the relay beside the same work."""
     figures = []
     load: dict[str, object] = {"rate": PACED_RATE, "size": BODY}
     seconds = SECONDS if bench.effort is FULL else QUICK_SECONDS

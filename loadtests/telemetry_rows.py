@@ -1,4 +1,4 @@
-"""Telemetry on Spark: the roll-up of a router-day."""
+"""Rows about telemetry: the roll-up of a router-day with Spark, and the cost of the telemetry process."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ from loadtests.report import Figure, at_most
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 INTERVAL = 10  # seconds
-FLOWS = 2000  # active in each interval: 17.3 million rows a day
+FLOWS = 2000  # flows active in each interval: 17.3 million rows a day
 LINKS = 1000
 WORKERS = 8
 SECONDS = 30.0
 MEMORY = "2g"
 MOST_MEMORY = 2048.0  # MiB
 LIMIT = 600.0  # seconds
-LOOKS = 3  # of the telemetry process, that are measured
+LOOKS = 3  # measured intervals of the telemetry process
 SHARE = 0.01
-LOOK = 0.2  # seconds between looks at the memory
+LOOK = 0.2  # seconds between readings of the memory
 
 
 def flows() -> list[dict[str, Any]]:
-    """Of one interval. Deliveries as random as they are for the size of a file."""
+    """Return the rows of fact_flow of one interval.
+
+    Deliveries vary as much as real ones, because file sizes depend on it.
+    """
     return [
         {
             "boot_id": "b" * 32, "interval_ms": 1000 * INTERVAL, "worker_in": n % WORKERS,
@@ -48,7 +51,7 @@ def flows() -> list[dict[str, Any]]:
 
 
 def links() -> list[dict[str, Any]]:
-    """Of one interval."""
+    """Return the rows of fact_link of one interval."""
     return [
         {
             "boot_id": "b" * 32, "interval_ms": 1000 * INTERVAL, "worker": n % WORKERS, "link_id": n,
@@ -63,7 +66,7 @@ def links() -> list[dict[str, Any]]:
 
 
 def workers() -> list[dict[str, Any]]:
-    """Of one interval."""
+    """Return the rows of fact_worker of one interval."""
     names = ("rss", "loop_turns", "connections", "links", "buffered", "ingress", "egress", "transit", "accepted",
              "rejected", "released", "modified", "presettled", "dropped_presettled")  # fmt: skip
     return [
@@ -76,7 +79,10 @@ def workers() -> list[dict[str, Any]]:
 
 
 def write_day(path: Path) -> int:
-    """The files of one router, one a minute for each table, as the telemetry process writes them. Rows of fact_flow."""
+    """Write the files of one router's day, one a minute for each table, as the telemetry process does.
+
+    Returns the number of rows of fact_flow.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -105,7 +111,7 @@ def write_day(path: Path) -> int:
             folder = path / f"v{VERSION}" / table / router_folder("R") / f"date={began:%Y-%m-%d}" / f"hour={began:%H}"
             folder.mkdir(parents=True, exist_ok=True)
             made = minute.set_column(at, minute.schema.field(at), times)
-            if table != "fact_worker":  # as hard to compress as it is
+            if table != "fact_worker":  # makes the files as hard to compress as real ones
                 deliveries = pa.array(random.integers(0, 5000, made.num_rows))
                 made = made.set_column(made.schema.get_field_index("deliveries"), "deliveries", deliveries)
             pq.write_table(made, folder / f"{began:%H%M%S}-bbbbbbbb-{number:06}.parquet", compression="zstd")
@@ -125,8 +131,7 @@ def write_day(path: Path) -> int:
 
 
 def verb(words: list[str]) -> tuple[float, float, float]:
-    """Runs `sluice pipeline …`: its seconds, from the command to its end, the most memory of its Java, in MiB, and its
-    CPU seconds."""
+    """Run `sluice pipeline …`. Return its seconds, the peak memory of its Java process in MiB, and its CPU seconds."""
     began = time.perf_counter()
     most = 0
     used = 0.0
@@ -155,7 +160,7 @@ def verb(words: list[str]) -> tuple[float, float, float]:
 
 
 def running_cpu(pid: int) -> float:
-    """CPU seconds of a process and what it has started; 0.0 once it has ended."""
+    """Return the CPU seconds of a process and its descendants; 0.0 after it has exited."""
     try:
         return cpu_seconds(pid)
     except psutil.Error:
@@ -163,7 +168,7 @@ def running_cpu(pid: int) -> float:
 
 
 def resident(process: psutil.Process) -> int:
-    """Octets; 0 for what is no Java, or has just ended."""
+    """Return the resident octets of a Java process; 0 for any other, or after it has exited."""
     try:
         return process.memory_info().rss if process.name() == "java" else 0
     except psutil.Error:
@@ -171,8 +176,10 @@ def resident(process: psutil.Process) -> int:
 
 
 def rollup(bench: Bench) -> list[Figure]:
-    """A day of 17 million rows of fact_flow and half as many of fact_link, from the command to its end: with a file a
-    minute, as the telemetry process leaves them, and with a file an hour."""
+    """Measure the roll-up of 17 million rows of fact_flow and half as many of fact_link, a day's telemetry.
+
+    With a file a minute, as the telemetry process writes them, and with a file an hour.
+    """
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="telemetry-") as folder:
         rows = write_day(Path(folder))
         period = ["--telemetry", folder, "--from", f"{DAY:%Y-%m-%d}", "--to", f"{DAY + timedelta(days=1):%Y-%m-%d}"]
@@ -198,13 +205,13 @@ def rollup(bench: Bench) -> list[Figure]:
 
 
 def telemetry(bench: Bench) -> list[Figure]:
-    """What the telemetry process costs, at the interval that it has by default, while one worker has all it can do."""
+    """Measure the telemetry process at its default interval, while one worker is fully loaded."""
     seconds = LOOKS * INTERVAL
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="telemetry-") as folder:
         section = f"telemetry {{\n    path: {folder}\n    interval: {INTERVAL}\n}}\n"
         with bench.router(1, CONFIGURATION + section) as router:
             process = telemetry_process(router.pid)
-            router.load(seconds=INTERVAL + 1.0, size=BODY)  # the first look, and pyarrow is loaded
+            router.load(seconds=INTERVAL + 1.0, size=BODY)  # the first interval, in which pyarrow is loaded
             before = cpu_seconds(process)
             report = router.load(seconds=float(seconds), size=BODY)
             used = cpu_seconds(process) - before
@@ -216,7 +223,7 @@ def telemetry(bench: Bench) -> list[Figure]:
 
 
 def telemetry_process(router: int) -> int:
-    """Its id, once it runs."""
+    """Wait for the telemetry process; return its id."""
     deadline = time.monotonic() + START_LIMIT
     while time.monotonic() < deadline:
         for each in psutil.Process(router).children(recursive=True):

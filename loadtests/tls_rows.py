@@ -1,8 +1,8 @@
 """Rows about TLS, with HAProxy as the reference in the same run.
 
-The same traffic through HAProxy: `rate` is that of one process which decrypts what the sender says and encrypts what
-the receiver hears, joined by the byte relay; `CPU` is that of one process alone which decrypts and encrypts between
-two connections, with a second one behind it.
+The same traffic goes through HAProxy. `rate`: one process decrypts the sender's octets and encrypts the receiver's,
+joined by the byte relay. `CPU`: one process decrypts and encrypts between two connections; a second process behind it
+is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TLS = {"tls": True, "cipher": CIPHER}
 
 
 def configuration(certificate: Certificate, workers: int = 1) -> str:
-    """A listener with TLS only, and one without."""
+    """Return a configuration with a TLS listener and a plain one."""
     return f"""\
 router {{
     mode: standalone
@@ -63,12 +63,12 @@ log {{
 
 
 def encrypted(router: Router, certificate: Certificate, **options: object) -> dict[str, Any]:
-    """A load through the listener with TLS, whose certificate is checked."""
+    """Run a load through the TLS listener, whose certificate is checked."""
     return router.load(**TLS, ca=certificate.certificate, **options)
 
 
 def rate_of_haproxy(certificate: Certificate, **options: object) -> dict[str, Any]:
-    """A load through one HAProxy that decrypts and encrypts, with the relay between."""
+    """Run a load through one HAProxy that decrypts and encrypts, with the relay in between."""
     with (
         Relay() as relay,
         Haproxy(certificate, [(relay.sender_port, False), (relay.receiver_port, False)]) as joined,
@@ -78,7 +78,7 @@ def rate_of_haproxy(certificate: Certificate, **options: object) -> dict[str, An
 
 
 def cost_of_haproxy(certificate: Certificate, **options: object) -> dict[str, Any]:
-    """A load through one HAProxy that decrypts and encrypts on its way to a second one, which is not counted."""
+    """Run a load through one HAProxy that decrypts and encrypts, in front of a second one, which is not counted."""
     with (
         Relay() as relay,
         Haproxy(certificate, [(relay.sender_port, False), (relay.receiver_port, False)]) as behind,
@@ -88,7 +88,7 @@ def cost_of_haproxy(certificate: Certificate, **options: object) -> dict[str, An
 
 
 def throughput(bench: Bench, size: int) -> tuple[Readings, Readings, Readings, Readings]:
-    """Router over TLS, router without, HAProxy's rate, HAProxy's CPU; in turn."""
+    """Measure in turn: router over TLS, router without TLS, rate of HAProxy, CPU of HAProxy."""
     certificate = Certificate()
     over_tls, plain, rates, costs = Readings(), Readings(), Readings(), Readings()
     with bench.router(1, configuration(certificate)) as router:
@@ -103,7 +103,7 @@ def throughput(bench: Bench, size: int) -> tuple[Readings, Readings, Readings, R
 
 
 def tls_unsettled(bench: Bench) -> list[Figure]:
-    """100-byte messages in and out over TLS, through one worker."""
+    """Measure 100-byte messages in and out over TLS, through one worker."""
     ours, plain, rates, costs = throughput(bench, BODY)
     cpu, rate = ("router_cpu", "us_per_delivery"), ("per_second",)
     return [
@@ -122,14 +122,14 @@ def tls_unsettled(bench: Bench) -> list[Figure]:
 
 
 def tls_large(bench: Bench) -> list[Figure]:
-    """Bytes a second with bodies of several frames."""
+    """Measure bytes a second with bodies of several frames."""
     ours, _, rates, _ = throughput(bench, LARGE_BODY)
     mine, theirs = (readings.median("bytes_per_second") / MIB for readings in (ours, rates))
     return [Figure("TLS, 100 kB bodies", mine, "MiB/s", ratio_at_least(0.7), theirs, "HAProxy")]
 
 
 def tls_handshakes(bench: Bench) -> list[Figure]:
-    """Full and resumed handshakes a second, ECDSA over prime256v1; HAProxy closes after them."""
+    """Measure full and resumed handshakes a second, ECDSA over prime256v1. HAProxy closes after each."""
     certificate = Certificate()
     figures = []
     with (
@@ -159,7 +159,7 @@ def tls_handshakes(bench: Bench) -> list[Figure]:
 
 
 def tls_crowd(bench: Bench) -> list[Figure]:
-    """Established connections while a thousand clients shake hands at once; and the byte relay's beside the same."""
+    """Measure established connections during a thousand simultaneous handshakes, and the byte relay beside the same."""
     certificate = Certificate()
     alone, beside, relay_alone, relay_beside = Readings(), Readings(), Readings(), Readings()
     paced = {"rate": PACED_RATE, "size": BODY, "seconds": bench.effort.beside_seconds / CROWD_ROUNDS}
@@ -174,7 +174,7 @@ def tls_crowd(bench: Bench) -> list[Figure]:
     p99 = ("latency_us", "p99")
     return [
         Figure(title, beside.median(*p99), "µs", ratio_at_most(2.0), alone.median(*p99), "alone"),
-        # What the crowd's own clients do to somebody who shares the cores with them.
+        # Effect of the crowd's clients alone on a process that shares the cores with them.
         Figure(
             "the same through the byte relay", relay_beside.median(*p99), "µs", None, relay_alone.median(*p99), "alone"
         ),
@@ -182,7 +182,7 @@ def tls_crowd(bench: Bench) -> list[Figure]:
 
 
 def beside_crowds(router: Router, established: subprocess.Popen[str]) -> dict[str, Any]:
-    """Crowds, one after the other, as long as a load runs; its report."""
+    """Run crowds of handshakes, one after the other, until a load ends. Return its report."""
     try:
         while established.poll() is None:
             router.load(handshakes=CROWD, opening=CROWD, **TLS)
@@ -194,7 +194,7 @@ def beside_crowds(router: Router, established: subprocess.Popen[str]) -> dict[st
 
 
 def tls_idle(bench: Bench) -> list[Figure]:
-    """What an idle connection over TLS with a session and two links costs, all router processes together."""
+    """Measure the memory of an idle TLS connection with a session and two links, all router processes together."""
     certificate = Certificate()
     with bench.router(2, configuration(certificate, workers=2)) as router:
         report = router.load(idle=IDLE_CONNECTIONS, address="idle", **TLS)

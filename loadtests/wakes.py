@@ -1,11 +1,11 @@
-"""What did a process do in its longest wakes? `python -m loadtests.wakes PID [--seconds N] [--most N]`.
+"""Analysis of a process's longest wakes: `python -m loadtests.wakes PID [--seconds N] [--most N]`.
 
 strace watches a worker from outside. A wake lasts from one return of epoll_wait to its next call. For each of the
-longest ones: when, how long, how much of it in the kernel, the calls by number and time, and the longest time of
-computing between two calls, with these two. How long the process waited for a core in all says whether the machine or
-the worker made the pauses: a getpid of milliseconds is a lost core. strace slows each call down (some 30 µs), so wakes
-with many calls look longer than they are: compare them with each other only. Exit status: 0, or 2 when the process
-cannot be watched.
+longest wakes the output has its time, its duration, the part in the kernel, the calls by number and time, and the
+longest time of computing between two calls, with these two calls. The time for which the process waited for a core
+tells whether the machine or the worker caused the pauses: a getpid of milliseconds is a lost core. strace slows down
+each call (by some 30 µs), so wakes with many calls look longer than they are: compare them with each other only. Exit
+status: 0, or 2 if the process cannot be watched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True)
 class Call:
-    """A system call: seconds since the epoch, its name and first argument, the seconds that it took."""
+    """System call: seconds since the epoch, name, first argument, duration in seconds."""
 
     at: float
     name: str
@@ -46,7 +46,7 @@ class Call:
 
 @dataclass
 class Wake:
-    """What came between two waits."""
+    """System calls between two waits."""
 
     began: float
     ended: float = 0.0
@@ -61,7 +61,7 @@ class Wake:
         return sum(call.took for call in self.calls)
 
     def gap(self) -> tuple[float, str, str]:
-        """The longest time between two calls: seconds, the call before and the one after."""
+        """Return the longest time between two calls: seconds, the call before and the call after."""
         ends = [(self.began, "the wake"), *((call.end, call.text) for call in self.calls)]
         starts = [*((call.at, call.text) for call in self.calls), (self.ended, "the next wait")]
         pairs = zip(ends, starts, strict=True)
@@ -69,7 +69,7 @@ class Wake:
 
 
 def calls(lines: Iterable[str]) -> Iterator[Call]:
-    """The calls of `strace -ttt -T`; lines that are none are left out."""
+    """Parse the output of `strace -ttt -T`; lines that are no calls are skipped."""
     for line in lines:
         found = LINE.match(line.strip())
         if found is not None:
@@ -77,7 +77,7 @@ def calls(lines: Iterable[str]) -> Iterator[Call]:
 
 
 def wakes(found: Iterable[Call]) -> Iterator[Wake]:
-    """The wakes that are complete."""
+    """Yield the complete wakes."""
     now: Wake | None = None
     for call in found:
         if call.name in WAITS:
@@ -90,7 +90,7 @@ def wakes(found: Iterable[Call]) -> Iterator[Wake]:
 
 
 def describe(wake: Wake, start: float) -> str:
-    """A wake in some lines."""
+    """Describe a wake in some lines."""
     taken: Counter[str] = Counter()
     for call in wake.calls:
         taken[call.name] += round(call.took * MICRO)
@@ -105,7 +105,7 @@ def describe(wake: Wake, start: float) -> str:
 
 
 def watch(pid: int, seconds: float, path: Path) -> None:
-    """Write what strace sees to a file. Raises OSError or subprocess.CalledProcessError."""
+    """Write strace's output to a file. Raises OSError or subprocess.CalledProcessError."""
     words = ["timeout", "--signal=INT", str(seconds)]
     words += ["strace", "-ttt", "-T", "-s", "0", "-o", str(path), "-p", str(pid)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -114,12 +114,12 @@ def watch(pid: int, seconds: float, path: Path) -> None:
 
 
 def core_waits(pid: int) -> float:
-    """Seconds that a process has waited for a core (proc(5), schedstat). Raises OSError."""
+    """Return the seconds that a process has waited for a core (proc(5), schedstat). Raises OSError."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def names(pid: int) -> list[str]:
-    """The descriptors of a process, by number."""
+    """Return the open files of a process, by descriptor number."""
     found = []
     for entry in sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda each: int(each.name)):
         try:
@@ -130,7 +130,7 @@ def names(pid: int) -> list[str]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line. Return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.wakes", description="What did a process do in its longest wakes?"
     )

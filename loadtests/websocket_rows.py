@@ -1,4 +1,4 @@
-"""Rows about AMQP over WebSocket: the same traffic through the same worker, with WebSocket and without."""
+"""Row about AMQP over WebSocket: the same traffic through one worker, with and without WebSocket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log {{
 
 
 def websocket(bench: Bench) -> list[Figure]:
-    """100-byte messages and bodies of several frames; clients mask, as they have to."""
+    """Measure 100-byte messages and bodies of several frames. Clients mask, as the protocol requires."""
     figures = []
     with bench.router(1, CONFIGURATION) as router:
         for name, size, field, unit in (
