@@ -78,7 +78,7 @@ void put_encoded(struct writer *w, struct bytes value) {
     w->fields++;
 }
 
-/* The width class of a type code is its high nibble (AMQP 1.0, part 1, 1.2). */
+/* The high nibble of a type code determines its width (AMQP 1.0, part 1, 1.2). */
 size_t value_size(const uint8_t *at, const uint8_t *end) {
     static const uint8_t fixed[16] = {[4] = 1, [5] = 2, [6] = 3, [7] = 5, [8] = 9, [9] = 17};
     size_t left = (size_t)(end - at), size = 0;
@@ -98,7 +98,7 @@ size_t value_size(const uint8_t *at, const uint8_t *end) {
     return size && size <= left ? size : 0;
 }
 
-/* Sets `c` to the items of the list at `at`. */
+/* Set `c` to the items of the list at `at`. False: not a valid list. */
 static bool list_open(const uint8_t *at, const uint8_t *end, struct cursor *c) {
     size_t size = value_size(at, end);
     *c = (struct cursor){.at = at + size, .end = at + size};
@@ -131,7 +131,7 @@ int frame_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struc
     return code;
 }
 
-/* Takes one field: its bytes, or NULL when null, absent or broken. */
+/* Read one field. Returns its bytes, borrowed; NULL if it is null, absent or malformed. */
 static const uint8_t *take(struct cursor *c, size_t *size) {
     if (c->left == 0) return NULL;
     c->left--;

@@ -1,5 +1,5 @@
-/* The part of the AMQP 1.0 encoding that a load generator needs: writing performatives into a
- * buffer with room, and reading the positional fields of one with every read bounded. */
+/* Subset of the AMQP 1.0 encoding for a load generator: write performatives into a buffer with
+ * enough room, and read the positional fields of one with bounds checks. */
 #ifndef AMQP_H
 #define AMQP_H
 
@@ -27,7 +27,7 @@ static inline uint32_t get32(const uint8_t *at) {
 
 struct bytes { const uint8_t *at; size_t length; };
 
-/* ---- writing: `at` moves forward; the caller has made room ---------------- */
+/* ---- writing: `at` moves forward; the caller provides the room ------------ */
 struct writer { uint8_t *at, *frame; uint32_t fields; };
 
 void frame_begin(struct writer *w, enum performative code); /* channel 0 */
@@ -38,34 +38,34 @@ void put_ubyte(struct writer *w, uint8_t value);
 void put_ushort(struct writer *w, uint16_t value);
 void put_uint(struct writer *w, uint32_t value);
 void put_string(struct writer *w, const char *text); /* at most 255 bytes */
-void put_terminus(struct writer *w, enum terminus kind, const char *address); /* NULL: without one */
-void put_properties(struct writer *w, const char *to); /* a section of a message, not a field */
+void put_terminus(struct writer *w, enum terminus kind, const char *address); /* NULL: no address */
+void put_properties(struct writer *w, const char *to); /* a message section, not a field */
 void put_outcome(struct writer *w, enum outcome outcome);
-void put_encoded(struct writer *w, struct bytes value); /* one value as it was read; null when empty */
+void put_encoded(struct writer *w, struct bytes value); /* an encoded value; null if empty */
 
 /* ---- reading --------------------------------------------------------------- */
 struct cursor { const uint8_t *at, *end; uint32_t left; bool bad; };
 
-/* Opens one whole frame of `size` bytes. Returns the performative's code, 0 for an empty frame
- * (a heartbeat) and -1 for one that is malformed or not AMQP. `fields` then yields the
- * performative's fields in order; `payload` is what follows it. */
+/* Open a whole frame of `size` bytes. Returns the performative's code, 0 for an empty frame (a
+ * heartbeat), -1 for a malformed or non-AMQP frame. `fields` then yields the performative's
+ * fields in order; `payload` is the rest of the frame. Both borrow `frame`. */
 int frame_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struct bytes *payload);
 
-/* Each takes the next field; one that is null or past the end of the list gives `otherwise`. */
+/* Read the next field. `otherwise`: result for a null field or past the end of the list. */
 uint32_t field_uint(struct cursor *c, uint32_t otherwise);
 bool field_bool(struct cursor *c, bool otherwise);
 bool field_optional_uint(struct cursor *c, uint32_t *value);
-/* The descriptor of the next, described, field; 0 when null. `inside` gets the value's bytes. */
+/* Read the next, described field. Returns its descriptor, 0 if null; `inside` borrows the value's bytes. */
 uint8_t field_described(struct cursor *c, struct bytes *inside);
-struct bytes field_encoded(struct cursor *c); /* the whole value; empty when null */
+struct bytes field_encoded(struct cursor *c); /* the whole encoded value, borrowed; empty if null */
 void field_skip(struct cursor *c, unsigned fields);
 
-/* Bytes that the value at `at` takes, or 0 when it does not end before `end`. */
+/* Return the size of the value at `at` in bytes; 0 if it does not end before `end`. */
 size_t value_size(const uint8_t *at, const uint8_t *end);
 
-/* Finds the body in the encoded message: skips sections up to the (first) data section. Returns 1
- * and sets `start` (bytes before the body) and `length`; 0 when more bytes are needed to tell;
- * -1 when there is no data section. */
+/* Find the body in an encoded message: skip sections up to the first data section. Returns 1 and
+ * sets `start` (bytes before the body) and `length`; 0 if more bytes are needed to decide; -1 if
+ * there is no data section. */
 int find_body(const uint8_t *message, size_t have, size_t *start, uint32_t *length);
 
 #endif

@@ -1,9 +1,9 @@
 /* amqpload: a wire-level AMQP 1.0 load generator and checker; `amqpload --help` lists its options.
  *
- * It speaks just enough AMQP to keep a router busy and itself idle: credit in bulk, dispositions
- * as ranges, one thread for all senders and one for all receivers. Every message is checked on
- * arrival. With --direct both ends are opened before either is waited for, so that a byte relay
- * between them, the limit of any user-space router, is measured in the same way. */
+ * It implements just enough AMQP to load a router while using little CPU itself: credit in bulk,
+ * dispositions as ranges, one thread for all senders and one for all receivers. Every message is
+ * checked on arrival. With --direct both ends are opened before it waits for either, so that a
+ * byte relay between them, the limit of any user-space router, is measured in the same way. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -26,8 +26,8 @@
 
 enum {
     INPUT_BUFFER = 262144,   /* bytes read at once; grows when a frame needs more */
-    SAMPLE_MS = 50,          /* of resident memory */
-    PSS_EVERY = 5,           /* samples; proportional size costs the router its memory lock */
+    SAMPLE_MS = 50,          /* interval of memory samples */
+    PSS_EVERY = 5,           /* samples for each of PSS, which takes the router's mmap lock */
     PLACE_TRIES = 64,
 };
 static const double ATTACH_SECONDS = 20, CLOSE_SECONDS = 5;
@@ -74,7 +74,7 @@ static bool start_end(struct connection *c, enum role role, unsigned i) {
     return true;
 }
 
-/* Receivers first and with credit, so that nothing sent can miss them. */
+/* Open the receivers with credit, before the senders, so that no message can miss them. */
 static bool open_receivers(void) {
     for (unsigned i = 0; i < options.receivers; i++) {
         if (!start_end(&run.receivers[i].c, RECEIVER, i)) return false;
@@ -89,7 +89,7 @@ static bool open_receivers(void) {
     return true;
 }
 
-/* Opens the one sender until the router has put it where --place wants it. */
+/* Reopen the single sender until the router has placed it as --place requires. */
 static bool place_sender(struct measured *m) {
     static struct connection spare[PLACE_TRIES];
     struct connection *spares[PLACE_TRIES];
@@ -102,7 +102,7 @@ static bool place_sender(struct measured *m) {
         m->sender_pid = process_of_peer(run.senders[0].c.fd);
         right = m->sender_pid && m->receiver_pid && (m->sender_pid == m->receiver_pid) == (options.place == TOGETHER);
         if (right) break;
-        spare[used] = run.senders[0].c; /* kept open, so that the next one goes elsewhere */
+        spare[used] = run.senders[0].c; /* stays open, so that the next one goes elsewhere */
         spares[used] = &spare[used];
         run.senders[0].c = (struct connection){.handlers = spare[used].handlers};
     }
@@ -125,8 +125,8 @@ static bool open_senders(struct measured *m) {
     return true;
 }
 
-/* The clock starts when every sender has credit: how long routers take to learn of a receiver is neither the rate nor
- * the latency of messages. */
+/* Wait until every sender has credit. The clock starts then: the time in which routers learn of a receiver belongs
+ * neither to the rate nor to the latency of messages. */
 static bool await_credit(void) {
     for (unsigned i = 0; i < options.senders; i++)
         if (!connection_await(&run.senders[i].c, connection_credited, options.stall_seconds)) return false;
@@ -150,7 +150,7 @@ static void sample(struct measured *m, unsigned number) {
     if (pss > m->pss_peak) m->pss_peak = pss;
 }
 
-/* Starts both threads and samples memory until both have ended. */
+/* Start both threads and sample memory until both have ended. */
 static void measure(struct measured *m) {
     pthread_t threads[2];
     struct side *sides[2] = {&run.receiving, &run.sending};
@@ -204,7 +204,7 @@ static void load_run(void) {
     senders_start();
     receivers_start();
     if (options.container) connections_beside(receivers, options.receivers);
-    if (options.direct) connections_beside(senders, options.senders); /* handshakes of TLS need both ends */
+    if (options.direct) connections_beside(senders, options.senders); /* TLS handshakes need both ends */
     m.pss_start = processes_pss();
     if (!open_receivers() || !open_senders(&m) || !await_credit()) return;
     side_open(&run.receiving, "receivers", receivers, options.receivers);

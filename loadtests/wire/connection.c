@@ -93,7 +93,7 @@ void connection_flow(struct connection *c) {
 }
 
 void connection_heartbeat(struct connection *c, uint64_t now) {
-    if (!c->heartbeat_ms || now - c->last_write < (uint64_t)c->heartbeat_ms * 500000ull) return; /* half of it */
+    if (!c->heartbeat_ms || now - c->last_write < (uint64_t)c->heartbeat_ms * 500000ull) return; /* half the time-out */
     uint8_t *at = connection_room(c, FRAME_HEADER);
     put32(at, FRAME_HEADER), put32(at + 4, 0x02000000);
     connection_wrote(c, at + FRAME_HEADER);
@@ -162,8 +162,8 @@ void connection_attach(struct connection *c, uint32_t handle, enum role role, co
     struct writer w = {.at = connection_room(c, HANDSHAKE_ROOM)};
     frame_begin(&w, ATTACH);
     put_string(&w, name), put_uint(&w, handle), put_bool(&w, role == RECEIVER);
-    put_ubyte(&w, role == RECEIVER ? 2 : options.presettled); /* sender settles: mixed, settled or unsettled */
-    put_ubyte(&w, 0);                                         /* receiver settles first */
+    put_ubyte(&w, role == RECEIVER ? 2 : options.presettled); /* snd-settle-mode: mixed, settled or unsettled */
+    put_ubyte(&w, 0);                                         /* rcv-settle-mode: first */
     put_terminus(&w, SOURCE, address);
     put_terminus(&w, TARGET, role == SENDER && options.anonymous ? NULL : address);
     if (role == SENDER) put_null(&w), put_null(&w), put_uint(&w, c->delivery_count);
@@ -171,7 +171,7 @@ void connection_attach(struct connection *c, uint32_t handle, enum role role, co
     connection_wrote(c, w.at);
 }
 
-/* A container takes the link that the router attaches to it, as sender, with the termini that it asks for. */
+/* Answer the attach by which the router, as sender, opens a link to a container; accept its termini. */
 static void answer_attach(struct connection *c, struct cursor *f) {
     struct bytes name = field_encoded(f);
     uint32_t handle = field_uint(f, 0);
@@ -221,7 +221,7 @@ static void on_peer_end(struct connection *c, int code, struct cursor *f) {
     char clean[DETACHED_TEXT];
     int n = 0;
     for (int i = 0; i < length && n < DETACHED_TEXT - 1; i++)
-        clean[n++] = text[i] < ' ' || text[i] > '~' ? ' ' : text[i]; /* the error's fields, encoded */
+        clean[n++] = text[i] < ' ' || text[i] > '~' ? ' ' : text[i]; /* the encoded fields of the error */
     fatal("%s %u: the peer sent %s: %.*s", role_name(c), c->index, names[code - DETACH], n, clean);
 }
 
@@ -237,7 +237,7 @@ static void on_frame(struct connection *c, const uint8_t *frame, uint32_t size, 
         c->peer_max_frame = field_uint(&f, UINT32_MAX);
         if (c->peer_max_frame < MIN_MAX_FRAME)
             fatal("%s %u: the peer's max-frame-size is %u", role_name(c), c->index, c->peer_max_frame);
-        if (c->peer_max_frame > options.max_frame) c->peer_max_frame = options.max_frame; /* our buffers' limit */
+        if (c->peer_max_frame > options.max_frame) c->peer_max_frame = options.max_frame; /* limit of our buffers */
         field_skip(&f, 1);
         c->heartbeat_ms = field_uint(&f, 0);
         break;
@@ -275,11 +275,11 @@ static void on_frame(struct connection *c, const uint8_t *frame, uint32_t size, 
         fatal("%s %u: malformed fields in performative 0x%02x", role_name(c), c->index, (unsigned)code);
 }
 
-/* Handles whole frames at the start of the input; returns the bytes used. */
+/* Handle complete frames at the start of the input; return the bytes used. */
 static size_t eat(struct connection *c, uint64_t now) {
     size_t at = 0;
     while (c->in_length - at >= FRAME_HEADER && !stopped()) {
-        if (memcmp(c->in + at, "AMQP", 4) == 0) { /* a frame this large (1.1 GB) would be refused below */
+        if (memcmp(c->in + at, "AMQP", 4) == 0) { /* not a frame: one this large (1.1 GB) would be refused below */
             at += HEADER_SIZE;
             continue;
         }
@@ -296,7 +296,7 @@ static size_t eat(struct connection *c, uint64_t now) {
     return at;
 }
 
-/* One read, and the whole frames that it makes. */
+/* Read once, and handle the frames that are complete. */
 static size_t read_once(struct connection *c, size_t most) {
     if (c->in_capacity == c->in_length) c->in = grown(c->in, c->in_capacity *= 2);
     size_t space = c->in_capacity - c->in_length;
@@ -321,7 +321,7 @@ static size_t read_once(struct connection *c, size_t most) {
 
 size_t connection_read(struct connection *c, size_t most) {
     size_t all = read_once(c, most), part = all;
-    /* What TLS has taken from the socket wakes nobody: it is read now. */
+    /* Octets buffered by TLS do not make the socket readable, so they are read now. */
     while (c->tls && part && !stopped()) all += part = read_once(c, most);
     return all;
 }
@@ -334,7 +334,7 @@ bool connection_credited(const struct connection *c) { return (int32_t)(c->credi
 
 static struct connection **beside;
 static unsigned besides;
-static struct pollfd *polled; /* one for each of them, and one more */
+static struct pollfd *polled; /* one for each of `beside`, and one more */
 
 void connections_beside(struct connection **all, unsigned count) {
     beside = all, besides = count;
@@ -354,7 +354,7 @@ static void wait_io(struct connection *c, int milliseconds) {
         if (polled[i].revents & POLLOUT) connection_flush(each);
         if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) {
             connection_read(each, SIZE_MAX);
-            if (each->tls) connection_flush(each); /* it may have waited for what was read */
+            if (each->tls) connection_flush(each); /* a TLS write may have waited for input */
         }
     }
 }

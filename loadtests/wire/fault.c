@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { SHOWN = 20 /* more lines than this say nothing new */, LINE = 512 };
+enum { SHOWN = 20 /* lines; further faults are only counted */, LINE = 512 };
 
 static atomic_int faults;
 static atomic_bool stop;

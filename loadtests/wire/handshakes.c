@@ -21,7 +21,7 @@ struct attempt {
     int fd;
     SSL *tls;
     uint64_t started; /* ns */
-    bool greeted;     /* the handshake is done, and a ticket is waited for */
+    bool greeted;     /* the handshake is complete; waiting for a ticket */
 };
 
 static struct histogram latency;
@@ -48,7 +48,7 @@ static void end(struct attempt *a) {
     a->tls = NULL;
 }
 
-/* True when the attempt is over. */
+/* Advance an attempt. Returns true if it is complete. */
 static bool step(struct attempt *a, unsigned i, bool ticket) {
     uint8_t octet;
     if (!a->greeted) {
@@ -69,11 +69,11 @@ static bool step(struct attempt *a, unsigned i, bool ticket) {
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
         epoll_ctl(epoll, EPOLL_CTL_MOD, a->fd, &event);
     }
-    /* A ticket comes without octets of the stream, and perhaps with its end. */
+    /* A ticket arrives without stream octets, and perhaps with the end of the stream. */
     return !ticket || tls_read(a->tls, &octet, 1) >= 0 || errno != EAGAIN;
 }
 
-/* Runs so many; all but the first of them may resume the same session. */
+/* Run `count` handshakes. session: resumed by each, or NULL. into: receives a ticket; NULL: not wanted. */
 static void run_all(struct attempt *all, unsigned count, SSL_SESSION *session, SSL_SESSION **into) {
     unsigned begun = 0, over = 0, width = options.opening < count ? options.opening : count;
     struct epoll_event events[EVENTS];

@@ -1,4 +1,4 @@
-/* --handshakes: TLS handshakes, full or resumed, so many at a time, and how long each takes. */
+/* --handshakes: measure full or resumed TLS handshakes, --opening at a time. */
 #ifndef HANDSHAKES_H
 #define HANDSHAKES_H
 

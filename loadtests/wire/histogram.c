@@ -6,7 +6,7 @@ static unsigned bucket_of(uint64_t value) {
     return (shift << HISTOGRAM_SUB_BITS) + (unsigned)(value >> shift);
 }
 
-static uint64_t value_of(unsigned bucket) { /* the largest value in the bucket */
+static uint64_t value_of(unsigned bucket) { /* largest value in the bucket */
     if (bucket < 2u << HISTOGRAM_SUB_BITS) return bucket;
     unsigned shift = (bucket >> HISTOGRAM_SUB_BITS) - 1;
     uint64_t mantissa = bucket - ((uint64_t)shift << HISTOGRAM_SUB_BITS);

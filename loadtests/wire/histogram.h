@@ -9,7 +9,7 @@ enum { HISTOGRAM_SUB_BITS = 6, HISTOGRAM_BUCKETS = (64 - HISTOGRAM_SUB_BITS + 1)
 struct histogram { uint64_t counts[HISTOGRAM_BUCKETS], total, largest; };
 
 void histogram_add(struct histogram *h, uint64_t nanoseconds);
-/* The value (ns) below which `share` (0..1) of the samples lie; 0 when there are none. */
+/* Return the value (ns) below which `share` (0..1) of the samples lie; 0 if there are none. */
 uint64_t histogram_at(const struct histogram *h, double share);
 
 #endif

@@ -14,10 +14,10 @@
 #include "process.h"
 
 enum {
-    BUFFER = 2048,         /* bytes of input; answers to the handshake fit */
+    BUFFER = 2048,         /* bytes of input, enough for the handshake's answers */
     LINKS = 2,
     EVENTS = 256,
-    STEADY_KIB = 64,       /* two samples this close mean that memory has settled */
+    STEADY_KIB = 64,       /* two samples this close: memory is stable */
     STEADY_SAMPLES = 50,
 };
 
@@ -36,7 +36,7 @@ static bool open_one(struct connection *c, int epoll, unsigned i) {
     return true;
 }
 
-/* Opens all; returns how many have both links attached. */
+/* Open all connections; return the number with both links attached. */
 static unsigned open_all(struct connection *all, int epoll) {
     unsigned opened = 0, ready = 0;
     struct epoll_event events[EVENTS];
@@ -61,7 +61,7 @@ static unsigned open_all(struct connection *all, int epoll) {
     return ready;
 }
 
-/* The router frees what it needed for opening: sample until two samples agree. */
+/* Sample until two samples agree: the router frees memory that it needed for opening. */
 static uint64_t steady_pss(void) {
     uint64_t last = processes_pss();
     for (int i = 0; i < STEADY_SAMPLES; i++) {
@@ -89,7 +89,7 @@ void idle_run(void) {
     uint64_t after = steady_pss();
     unsigned closed = 0;
     for (unsigned i = 0; i < ready; i++) {
-        connection_read(&all[i], SIZE_MAX); /* what came meanwhile: nothing, or a close */
+        connection_read(&all[i], SIZE_MAX); /* input since then: nothing, or a close */
         closed += all[i].peer_closed;
     }
     for (unsigned i = 0; i < options.idle; i++) list[i] = &all[i];

@@ -1,4 +1,4 @@
-/* --idle: open many connections, each with a session and two links, and report what they cost. */
+/* --idle: open many connections, each with a session and two links, and report their cost. */
 #ifndef IDLE_H
 #define IDLE_H
 

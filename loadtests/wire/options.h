@@ -1,4 +1,4 @@
-/* What the command line asks for; read-only once parsed. */
+/* Command-line options; read-only after parsing. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -11,29 +11,29 @@ enum throttle { THROTTLE_READ, THROTTLE_WINDOW };
 
 struct options {
     const char *host, *address;
-    const char *container;        /* container id of the receivers, which answer what the router attaches; or NULL */
-    int port, receiver_port;      /* receiver_port 0: the same */
+    const char *container;        /* container id of receivers that answer the router's attaches; or NULL */
+    int port, receiver_port;      /* receiver_port 0: same as port */
     unsigned senders, receivers, idle;
-    unsigned handshakes;          /* only so many TLS handshakes */
+    unsigned handshakes;          /* number of TLS handshakes; nothing else is done */
     bool tls, resume, websocket;
-    const char *ca, *cipher, *certificate, *key; /* of TLS; NULL: no check of the peer, any cipher, none */
+    const char *ca, *cipher, *certificate, *key; /* TLS; NULL: peer not checked, any cipher, no certificate */
     unsigned opening;             /* idle connections being opened at a time: below the router's listen backlog */
-    uint64_t count;               /* messages per sender; with `seconds`, at most */
-    double seconds;               /* send for this long; 0: by count */
+    uint64_t count;               /* messages per sender; upper bound with `seconds` */
+    double seconds;               /* duration of sending; 0: send `count` messages */
     double rate;                  /* messages a second, all senders together; 0: as fast as possible */
-    uint32_t size;                /* bytes of body */
+    uint32_t size;                /* body size in bytes */
     bool presettled, distinct, multicast, direct, allow_loss;
     bool anonymous;               /* senders have no target: each message names its address */
     uint32_t credit, session_window, max_frame, first_id;
     double read_rate;             /* bytes a second per receiver; 0: no throttle */
     enum throttle throttle;
     enum placement place;
-    double stall_seconds;         /* without any progress: give up */
+    double stall_seconds;         /* abort after this time without progress */
     int pids[MAX_PIDS], pid_count;
 };
 
 extern struct options options;
 
-void options_parse(int argc, char **argv); /* exits with status 2 and a message when wrong */
+void options_parse(int argc, char **argv); /* exits with status 2 and a message on an error */
 
 #endif

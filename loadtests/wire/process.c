@@ -14,7 +14,7 @@
 
 enum { LINE = 1024 };
 
-/* Reads a small file of /proc; returns its length, 0 when it is gone (a process may end). */
+/* Read a small file of /proc; return its length, 0 if it does not exist (a process may exit). */
 static size_t slurp(char *into, size_t room, const char *format, int pid) {
     char path[64];
     snprintf(path, sizeof path, format, pid);
@@ -32,7 +32,7 @@ static bool known(int pid) {
     return false;
 }
 
-/* /proc/PID/stat after the name, which may hold anything up to the last parenthesis. */
+/* Return /proc/PID/stat after the name, which may contain parentheses itself. NULL: no such process. */
 static const char *stat_of(int pid, char *text) {
     if (!slurp(text, LINE, "/proc/%d/stat", pid)) return NULL;
     const char *end = strrchr(text, ')');
@@ -93,7 +93,7 @@ uint64_t processes_pss(void) {
     return sum;
 }
 
-/* The inode of the loopback socket that is the other end of `fd`; 0 when there is none. */
+/* Return the inode of the loopback socket at the other end of `fd`; 0 if there is none. */
 static unsigned long peer_inode(int fd) {
     struct sockaddr_in mine, peers;
     socklen_t n = sizeof mine, m = sizeof peers;

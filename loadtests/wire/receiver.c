@@ -1,5 +1,5 @@
-/* The receiving side: checks every message (content, order, duplicates), measures its latency,
- * acknowledges in ranges, grants credit and window, and reads slowly when told to. */
+/* Receiving side: checks every message (content, order, duplicates), measures its latency,
+ * acknowledges in ranges, grants credit and window, and reads slowly if throttled. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +8,11 @@
 #include "sides.h"
 
 enum {
-    READ_STEP = 65536,          /* a throttled receiver reads this much at a time */
+    READ_STEP = 65536,          /* bytes that a throttled receiver reads at a time */
     THROTTLE_TICK = 1000000,    /* ns */
     DISPOSITION_ROOM = 64,
 };
-static const double BURST_SECONDS = 0.02; /* of unused rate that a throttled receiver may make up for */
+static const double BURST_SECONDS = 0.02; /* burst allowance of a throttled receiver */
 
 static uint64_t received_total; /* without duplicates */
 
@@ -33,7 +33,7 @@ static void content(struct receiver *r, struct bytes payload) {
         verify(r, payload.at, payload.length);
         return;
     }
-    if (r->head_length) { /* its first frames did not reach into the body */
+    if (r->head_length) { /* the first frames ended before the body */
         size_t more = HEAD_ROOM - r->head_length < have ? HEAD_ROOM - r->head_length : have;
         memcpy(r->head + r->head_length, message, more);
         rest = have - more;
@@ -168,7 +168,7 @@ void receiver_credit(struct receiver *r) {
     if (flow) connection_flow(c);
 }
 
-/* Opens the session window by as many frames as the rate has earned. */
+/* Open the session window by as many frames as the rate permits. */
 static void open_window(struct receiver *r, uint64_t now) {
     struct connection *c = &r->c;
     uint32_t open = c->incoming_limit - c->next_incoming;
@@ -220,7 +220,7 @@ static bool finished(struct side *side, uint64_t now) {
     uint64_t progress = 0;
     for (unsigned i = 0; i < options.receivers; i++) progress += run.receivers[i].frames;
     if (progress != seen || !seen_at) seen = progress, seen_at = now;
-    return now > seen_at && (double)(now - seen_at) > options.stall_seconds * 1e9; /* the rest is lost */
+    return now > seen_at && (double)(now - seen_at) > options.stall_seconds * 1e9; /* the others are lost */
 }
 
 void receivers_start(void) {

@@ -1,8 +1,8 @@
-/* relay: the limit of any user-space router. It joins a sender port and a receiver port byte for
- * byte, without parsing: AMQP is symmetric, so amqpload --direct then talks straight to itself.
+/* relay: byte relay, the limit of any user-space router. It joins a sender port and a receiver port
+ * without parsing. AMQP is symmetric, so amqpload --direct then talks to itself through the relay.
  *
  *   relay [BUFFER_BYTES]      prints {"sender_port": N, "receiver_port": M}, then relays until killed
- *   relay BUFFER_BYTES PORT   prints {"sender_port": N}: joins each connection with one of its own to PORT
+ *   relay BUFFER_BYTES PORT   prints {"sender_port": N}, joins each connection with a new one to PORT
  *
  * The i-th connection to one port is joined with the i-th to the other. */
 #define _GNU_SOURCE
@@ -22,20 +22,20 @@
 
 enum { EVENTS = 256, BACKLOG = 1024, DEFAULT_BUFFER = 65536 };
 
-struct end { /* one accepted connection */
+struct end { /* connection, accepted or opened */
     int fd;
-    bool ended;         /* has sent its last byte, or is broken */
+    bool ended;         /* has sent its last byte */
     uint32_t interest;
-    struct end *other;  /* NULL until its counterpart has come */
-    uint8_t *waiting;   /* what it could not be sent yet */
+    struct end *other;  /* NULL until its counterpart has connected */
+    uint8_t *waiting;   /* octets for it that its socket did not accept yet */
     size_t start, length;
-    struct end *next;   /* in the queue of those without a counterpart */
+    struct end *next;   /* in the queue of ends without a counterpart */
 };
 static int epoll_fd, listeners[2];
 static struct end *queues[2], *dead;
 static uint8_t *buffer;
 static size_t buffer_size = DEFAULT_BUFFER;
-static uint16_t next_port; /* 0: the counterparts come to the other listener */
+static uint16_t next_port; /* 0: counterparts connect to the other listener */
 
 static void failed(const char *what) {
     fprintf(stderr, "relay: %s: %s\n", what, strerror(errno));
@@ -59,7 +59,7 @@ static void watch(struct end *e, uint32_t events) {
     e->interest = events;
 }
 
-/* An end is read while its counterpart has nothing waiting, and written while it has. */
+/* Watch a pair: read an end while nothing waits for its counterpart; write it while octets wait for it. */
 static void watch_pair(struct end *e) {
     struct end *pair[2] = {e, e->other};
     for (int i = 0; i < 2; i++) {
@@ -111,14 +111,14 @@ static void accept_one(int side) {
     *queue = e;
 }
 
-static void drop_pair(struct end *e) { /* freed after the batch of events that may still name it */
+static void drop_pair(struct end *e) { /* freed after the batch of events, which may still refer to it */
     struct end *o = e->other;
     close(e->fd), close(o->fd);
     e->fd = o->fd = -1;
     e->next = o, o->next = dead, dead = e;
 }
 
-/* Sends to `to`; what does not fit waits. False when it is broken. */
+/* Send to `to`; octets that do not fit wait. False: the connection is broken. */
 static bool pass(struct end *to, const uint8_t *at, size_t n) {
     ssize_t sent = send(to->fd, at, n, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN) return false;
@@ -130,7 +130,7 @@ static bool pass(struct end *to, const uint8_t *at, size_t n) {
     return true;
 }
 
-/* Only a hang-up is reported for an end without a counterpart. */
+/* Drop an end without a counterpart. Only a hang-up is reported for such an end. */
 static void drop_waiting(struct end *e) {
     for (int side = 0; side < 2; side++)
         for (struct end **at = &queues[side]; *at; at = &(*at)->next)

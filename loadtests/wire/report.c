@@ -35,7 +35,7 @@ static void add_receivers(struct totals *t) {
     }
 }
 
-/* Messages that had to arrive and did not: accepted ones, or all that were sent presettled. */
+/* Return the number of lost copies: of accepted messages, or of all presettled ones that did not arrive. */
 static uint64_t lost_copies(void) {
     unsigned copies = options.multicast ? options.receivers : 1;
     uint64_t lost = 0;
@@ -67,7 +67,7 @@ void report(const struct measured *m) {
     judge(&t);
     double seconds = t.last > run.started ? (double)(t.last - run.started) / 1e9 : 0;
     double each = seconds > 0 ? 1 / seconds : 0;
-    uint64_t arrived = options.receivers ? t.received : t.settled; /* what others receive only the outcomes tell */
+    uint64_t arrived = options.receivers ? t.received : t.settled; /* receivers elsewhere: outcomes only */
     printf("{");
     COUNT(sent), COUNT(received), COUNT(settled), COUNT(accepted), COUNT(rejected), COUNT(released), COUNT(modified);
     COUNT(no_outcome), COUNT(aborted), COUNT(lost), COUNT(duplicates), COUNT(disordered), COUNT(corrupt);

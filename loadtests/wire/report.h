@@ -1,4 +1,4 @@
-/* Adds both sides up after a run, decides what is a fault, prints the line of JSON. */
+/* Report of a run: totals of both sides, faults, and the line of JSON. */
 #ifndef REPORT_H
 #define REPORT_H
 
@@ -8,7 +8,7 @@
 
 struct measured {
     struct cpu cpu_before, cpu_after;
-    uint64_t rss_before, rss_peak, pss_start, pss_before, pss_peak, pss_after; /* KiB; start: before connecting */
+    uint64_t rss_before, rss_peak, pss_start, pss_before, pss_peak, pss_after; /* KiB; pss_start: before connecting */
     int sender_pid, receiver_pid;                                   /* with --place */
 };
 

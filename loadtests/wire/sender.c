@@ -1,5 +1,5 @@
-/* The sending side: writes transfers while credit, session window and socket allow, at the rate
- * asked for, and books the outcomes. */
+/* Sending side: writes transfers while credit, session window and socket allow, at the requested
+ * rate, and counts the outcomes. */
 #include <string.h>
 
 #include "fault.h"
@@ -7,7 +7,7 @@
 #include "sides.h"
 
 enum {
-    TURN_BYTES = 65536,   /* queued per turn of one sender, so that many take turns */
+    TURN_BYTES = 65536,   /* bytes queued in a turn of one sender; then others have their turns */
     TRANSFER_HEADER = 29, /* bytes of the transfer frame below, before the payload */
 };
 
@@ -22,14 +22,14 @@ static uint64_t due_of(const struct sender *s) {
     return run.started + (uint64_t)(number / options.rate * 1e9);
 }
 
-/* A message that had to wait for the peer carries the time at which it was due, so that a router
- * that stops granting credit cannot hide the delay; our own late wake-up is not the router's. */
+/* Begin a message. If it had to wait for the peer, its stamp is the time at which it was due, so
+ * that a router that stops granting credit cannot hide the delay. Our own late wake-ups do not count. */
 static void begin_message(struct sender *s, uint64_t due, uint64_t now) {
     uint64_t stamp = options.rate <= 0 ? now : s->late ? due : clock_ns();
     uint64_t sequence = (uint64_t)s->c.index << 48 | s->started;
     memcpy(s->head + s->head_length - 16, &stamp, 8);
     memcpy(s->head + s->head_length - 8, &sequence, 8);
-    __atomic_store_n(&s->started, s->started + 1, __ATOMIC_RELAXED); /* the receiving thread looks at it */
+    __atomic_store_n(&s->started, s->started + 1, __ATOMIC_RELAXED); /* the receiving thread reads it */
     s->c.delivery_count++;
     s->offset = 0;
     s->in_message = true;
@@ -111,7 +111,7 @@ static void count_outcome(struct sender *s, uint64_t index, uint8_t outcome) {
     }
 }
 
-/* The peer left settling to us: settle the same range. */
+/* Settle a range that the peer has not settled itself. */
 static void settle(struct connection *c, uint32_t first, uint32_t last) {
     struct writer w = {.at = connection_room(c, 64)};
     frame_begin(&w, DISPOSITION);
@@ -123,11 +123,11 @@ static void settle(struct connection *c, uint32_t first, uint32_t last) {
 static void on_disposition(struct connection *c, struct cursor *f, uint64_t now) {
     struct sender *s = (struct sender *)c;
     struct bytes inside;
-    if (!field_bool(f, false)) return; /* about deliveries to us, of which there are none */
+    if (!field_bool(f, false)) return; /* concerns deliveries to us; there are none */
     uint32_t first = field_uint(f, 0), last = field_uint(f, first);
     bool settled = field_bool(f, false);
     uint8_t outcome = field_described(f, &inside);
-    if (!settled && (outcome < ACCEPTED || outcome > MODIFIED)) return; /* received so far, not final */
+    if (!settled && (outcome < ACCEPTED || outcome > MODIFIED)) return; /* not final, for example received */
     for (uint32_t id = first;; id++) {
         uint32_t back = c->delivery_count - id; /* 1 is the newest delivery */
         if (back == 0 || back > s->started) {
@@ -172,10 +172,10 @@ static uint64_t tick(struct side *side, uint64_t now) {
             side_interest(side, &s->c, true);
             due = s->runnable ? 0 : s->ended ? NEVER : options.rate > 0 ? due_of(s) : now;
         }
-        if (s->blocked && !s->runnable) continue; /* input or a writable socket wakes us */
+        if (s->blocked && !s->runnable) continue; /* waits for input or a writable socket */
         if (due < next) next = due;
     }
-    if (options.seconds > 0) { /* blocked senders notice the end, too */
+    if (options.seconds > 0) { /* ends blocked senders as well */
         uint64_t end = run.started + (uint64_t)(options.seconds * 1e9);
         for (unsigned i = 0; i < options.senders && now >= end; i++)
             if (!run.senders[i].ended && !run.senders[i].in_message) run.senders[i].ended = true;

@@ -70,7 +70,7 @@ static int wait_events(struct side *s, struct epoll_event *events, uint64_t due)
 void side_run(struct side *s) {
     struct epoll_event events[EVENTS];
     uint64_t due = 0, heartbeats = clock_ns() + SECOND;
-    prctl(PR_SET_TIMERSLACK, 1UL); /* ns; the default of 50 us would be jitter of paced sending */
+    prctl(PR_SET_TIMERSLACK, 1UL); /* ns; the default of 50 us would add jitter to paced sending */
     while (!stopped() && !s->finished(s, clock_ns())) {
         int ready = wait_events(s, events, due);
         uint64_t now = clock_ns();

@@ -1,4 +1,4 @@
-/* The two sides of a run and what they tell each other. */
+/* Two sides of a run, and the state that they share. */
 #ifndef SIDES_H
 #define SIDES_H
 
@@ -10,11 +10,11 @@
 
 enum { BODY_HEAD = 8 + 16 /* data section header; clock and sequence number */, HEAD_ROOM = 8192, PROPERTIES_ROOM = 300 };
 
-struct run { /* between the threads */
+struct run { /* shared by the threads */
     atomic_bool senders_done;
-    _Atomic uint64_t expected;   /* copies that receivers must get; valid once senders_done */
+    _Atomic uint64_t expected;   /* copies that receivers must get; valid after senders_done */
     uint64_t started;            /* ns; set before the threads start */
-    const uint8_t *pattern;      /* of bodies after the stamp: byte p is p % PATTERN_PERIOD */
+    const uint8_t *pattern;      /* body after the stamp: byte p is p % PATTERN_PERIOD */
     struct side sending, receiving;
     struct sender *senders;
     struct receiver *receivers;
@@ -24,41 +24,41 @@ extern struct run run;
 
 struct sender { /* owned by the sending thread during the run */
     struct connection c;
-    uint64_t started, sent;      /* deliveries begun (atomic: receivers read it), and wholly sent */
+    uint64_t started, sent;      /* deliveries begun (atomic: receivers read it), and completely sent */
     uint64_t settled, accepted, rejected, released, modified, no_outcome, settled_twice;
     uint64_t last_settled;       /* ns */
-    uint64_t encoded, offset;    /* bytes of one encoded message, and how many of this one are sent */
+    uint64_t encoded, offset;    /* size of an encoded message; bytes sent of the present one */
     bool in_message, ended;
-    bool blocked;                /* nothing can be sent before the peer acts */
+    bool blocked;                /* cannot send before the peer acts */
     bool late;                   /* has been blocked and is behind its schedule */
-    bool runnable;               /* could send more, but others had their turn */
-    uint8_t head[PROPERTIES_ROOM + BODY_HEAD]; /* of each message: properties if it names its address, and the above */
+    bool runnable;               /* can send more, after the other senders' turns */
+    uint8_t head[PROPERTIES_ROOM + BODY_HEAD]; /* of each message: properties if it names its address, BODY_HEAD */
     size_t head_length;
     struct bitmap settled_set, accepted_set;
 };
 void sender_prepare(struct sender *s);
-void senders_start(void);        /* fills run.sending's functions */
+void senders_start(void);        /* sets run.sending's functions */
 
 struct receiver { /* owned by the receiving thread during the run */
     struct connection c;
     uint64_t received, bytes, duplicates, disordered, corrupt, misrouted, aborted, frames;
     uint64_t first_received, last_received; /* ns */
     struct histogram latency;
-    uint64_t *last;              /* by sender: sequence number + 1 of the newest */
+    uint64_t *last;              /* by sender: sequence number of the newest message, plus 1 */
     /* the message being received */
     bool in_message, located, damaged, message_settled;
     uint32_t delivery_id, body_length, body_seen;
     uint64_t stamp, sequence;
     uint8_t head[HEAD_ROOM];     /* start of a message whose first frames are very small */
     size_t head_length;
-    /* what to acknowledge */
+    /* range to acknowledge */
     uint32_t ack_first, ack_count;
     /* throttle */
     double tokens;               /* bytes */
     uint64_t tokens_at;          /* ns */
     bool paused;
 };
-void receiver_credit(struct receiver *r); /* tops up credit and window, queues the flow */
+void receiver_credit(struct receiver *r); /* replenishes credit and window, queues the flow */
 void receivers_start(void);
 
 #endif

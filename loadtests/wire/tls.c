@@ -24,7 +24,7 @@ static int keep_ticket(SSL *tls, SSL_SESSION *session) {
     (void)tls;
     if (ticket) SSL_SESSION_free(ticket);
     ticket = session;
-    return 1; /* the reference is ours */
+    return 1; /* this module keeps the reference */
 }
 
 void tls_prepare(void) {
@@ -50,7 +50,7 @@ void tls_prepare(void) {
 
 SSL *tls_connect(int fd, SSL_SESSION *resumed) {
     SSL *tls = SSL_new(context);
-    SSL_SESSION *own = resumed ? SSL_SESSION_dup(resumed) : NULL; /* one that was used is not used again */
+    SSL_SESSION *own = resumed ? SSL_SESSION_dup(resumed) : NULL; /* a copy: a used one is not resumed again */
     if (!tls || !SSL_set_fd(tls, fd) || (own && !SSL_set_session(tls, own))) refuse("TLS", "connection");
     if (own) SSL_SESSION_free(own);
     SSL_set_connect_state(tls);
@@ -86,7 +86,7 @@ ssize_t tls_write(SSL *tls, const void *from, size_t bytes) {
     ERR_clear_error();
     errno = 0;
     ssize_t sent = moved(tls, SSL_write(tls, from, bytes > INT_MAX ? INT_MAX : (int)bytes));
-    if (sent == 0) { /* the stream has ended */
+    if (sent == 0) { /* end of the stream */
         errno = EPIPE;
         return -1;
     }

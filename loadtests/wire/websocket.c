@@ -16,8 +16,8 @@ struct websocket {
     size_t out_start, out_end;
     uint8_t header[HEADER];
     size_t header_size;
-    uint64_t left;        /* octets of payload that have not come */
-    bool data;            /* … which is that of a message */
+    uint64_t left;        /* payload octets of the frame still to be received */
+    bool data;            /* true for a data frame, false for a control frame */
 };
 
 static bool ready(int fd, short events) {
@@ -80,7 +80,7 @@ ssize_t websocket_write(struct websocket *w, int fd, const void *from, size_t by
     return (ssize_t)bytes;
 }
 
-/* The header is complete: false while it is not. */
+/* Begin a frame if its header is complete. Returns false if it is not. */
 static bool begin(struct websocket *w) {
     if (w->header_size < 2) return false;
     int size = w->header[1] & 0x7f, length = size == 126 ? 2 : size == 127 ? 8 : 0;

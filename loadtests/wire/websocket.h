@@ -1,4 +1,4 @@
-/* WebSocket under a connection of the generator, as a client: nothing is known of it but here and in connection.c. */
+/* WebSocket client layer of a connection. Only connection.c uses it. */
 #ifndef WEBSOCKET_H
 #define WEBSOCKET_H
 
@@ -9,13 +9,13 @@
 
 struct websocket;
 
-/* Connects, asks and waits for the answer; NULL: errno says why not. */
+/* Wait for the connection, request the upgrade and wait for the answer. NULL with errno on failure. */
 struct websocket *websocket_connect(int fd);
 
-/* As recv and send, of payload: -1 with errno, EAGAIN where the socket would wait; a read of frames without payload
- * is one, too. What the socket did not take is kept and sent first; a write of nothing sends no more than that. */
+/* Like recv and send, for payload: -1 with errno, EAGAIN if the socket would block or the input had no payload. Octets
+ * that the socket did not accept are kept and sent first; a write of no bytes sends only those. */
 ssize_t websocket_read(struct websocket *w, int fd, void *to, size_t most);
 ssize_t websocket_write(struct websocket *w, int fd, const void *from, size_t bytes);
-bool websocket_pending(const struct websocket *w); /* octets are kept */
+bool websocket_pending(const struct websocket *w); /* true if octets are kept */
 
 #endif
