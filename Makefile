@@ -1,21 +1,21 @@
 # make run     build, then start a router with conf/standalone.conf (another: make run CONF=file)
 # make hello   send a first message through it (another router: make hello URL=amqp://host:port)
-# make test    lint, types, all short tests      make test-quick    unit tests that start nothing
+# make test    lint, types, all short tests      make test-quick    unit tests that start no process
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make bench-instructions   instructions of a delivery, counted by callgrind
-# make bench-scale   what grows with workers, consumers and connections: counted, or on many cores under load
+# make bench-scale   growth of costs with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
 # make fuzz-workers   coverage-guided fuzzing of whole workers (SECONDS=60), by libFuzzer of clang
-# make pipeline    router, landers, a query and telemetry on this machine, to watch (PIPELINE_SECONDS=30)
+# make pipeline    demonstration: router, landers, a query and telemetry on this machine (PIPELINE_SECONDS=30)
 # make bench-pipeline   benchmarks of the pipeline (ARGS='landing --quick': one row, shorter)
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
-# make console the web console (npm); make build does it, too, when its sources changed
-# make console-shots   pictures of each of its pages, in build/console-shots
+# make console the web console (npm); make build builds it as well if its sources changed
+# make console-shots   screenshots of the console's pages, in build/console-shots
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
-# make clean   remove all that make made
+# make clean   remove everything that make built
 #
-# Each verb installs what it lacks first. On a machine without make: apt-get install make.
+# Each target first installs what it needs. If make itself is missing: apt-get install make.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -29,17 +29,17 @@ CONF ?= conf/standalone.conf
 URL ?= amqp://127.0.0.1:5672
 # Arguments for pytest (make test-unit ARGS='-k codec -x') and for the benchmarks.
 ARGS ?=
-# How long each fuzz target runs in `make fuzz`.
+# Seconds that each fuzz target runs in `make fuzz`.
 SECONDS ?= 60
-# How long `make pipeline` sends.
+# Seconds that `make pipeline` sends.
 PIPELINE_SECONDS ?= 30
-# How long soak, liveness, random kills and attacks run, each, in `make test-long`; each fuzz target a sixth of it.
+# Seconds that each of soak, liveness, random kills and attacks runs in `make test-long`; a fuzz target runs a sixth of it.
 LONG_SECONDS ?= 120
-# Processes of pytest-xdist: for tests that compute, and for those that mostly wait for processes that they start.
+# Processes of pytest-xdist, for tests that compute and for tests that mostly wait for processes they start.
 COMPUTING ?= $(shell nproc)
 WAITING ?= $(shell echo $$(($$(nproc) * 3)))
 
-# Each process of pytest-xdist reads all tests. From bytecode that takes a third of the time.
+# Each process of pytest-xdist loads all tests. Bytecode reduces the time to a third.
 export PYTHONDONTWRITEBYTECODE :=
 
 BIN := .venv/bin
@@ -50,7 +50,7 @@ PYTHON_FILES := $(sort $(shell find $(PACKAGES) -name '*.py' -o -name '*.json'))
 WIRE_TOOLS := $(wildcard loadtests/wire/Makefile)
 NODE_PACKAGES := $(wildcard tests/interop/package.json tests/interop/*/package.json)
 
-# Lists of the sources; they change when a file comes or goes, which the time of no other file shows.
+# Lists of sources. A list changes when a file is added or removed, which no file's modification time shows.
 remember = $(shell printf '%s\n' $(2) >$(1).new; cmp -s $(1).new $(1) || cp $(1).new $(1))
 $(shell mkdir -p $(STAMPS))
 $(call remember,$(STAMPS)/cython-files,$(CYTHON))
@@ -67,7 +67,7 @@ build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
 build-debug: $(STAMPS)/debug
 	@:
 
-# Where npm, or its registry, cannot be had, a router says at its first page how to build the console.
+# Without npm or its registry the console is not built; the router's first page then explains how to build it.
 CONSOLE_FILES := $(sort $(shell find console -name node_modules -prune -o -type f -not -path 'console/test/*' -print))
 $(STAMPS)/console: $(CONSOLE_FILES) scripts/build-console $(if $(wildcard supervisor/web/console/index.html),,FORCE)
 	@scripts/system-packages console || true
@@ -81,7 +81,7 @@ console:
 console-shots: build .venv/test-dependencies
 	@$(BIN)/python -m tests.console.shots build/console-shots
 
-# An environment in a copied checkout, or one whose Python is gone, is made anew.
+# The environment is created again in a copied checkout, and if its Python does not exist.
 MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
 .venv/build-dependencies: pyproject.toml constraints.txt scripts/make-venv $(STAMPS)/packages \
     $(if $(filter $(CURDIR),$(MADE_FOR)),,FORCE)
@@ -96,7 +96,7 @@ $(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-
 	SLUICE_FLAVOUR=release SLUICE_TESTING=1 $(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
-# As an installed router has it, also where Python is told not to write any: a start takes a quarter less CPU.
+# Bytecode, as in an installed router, even if Python is configured not to write any: a start takes a quarter less CPU.
 $(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-files
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@touch $@
@@ -108,7 +108,7 @@ $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-fi
 	@$(BIN)/python -m compileall -q build/debug
 	@touch $@
 
-# The debug flavour for libFuzzer, and libFuzzer with our mutations. What clang cannot be had for is left out.
+# The debug flavour for libFuzzer, and libFuzzer with our mutations. Skipped if clang cannot be installed.
 FUZZER := build/fuzz/libfuzzer.so
 build-fuzz: $(STAMPS)/fuzz $(FUZZER)
 	@:
@@ -133,8 +133,8 @@ $(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-de
 	    --no-audit --no-fund --ignore-scripts --loglevel=error; done
 	@touch $@
 
-# Other people's brokers and clients. What cannot be had here is asked for again each time; tests say what they miss.
-INTEROP_FILES := $(wildcard scripts/interop-tools $(addprefix tests/interop/,java/* go/* rust/Cargo.* rust/src/* scanner/*))
+# Third-party brokers and clients. A failed installation is retried each time; tests report what is missing.
+INTEROP_FILES := $(wildcard scripts/interop-tools tests/interop/java/* tests/interop/go/* tests/interop/scanner/*)
 $(STAMPS)/interop: $(INTEROP_FILES)
 	@scripts/interop-tools && touch $@ || true
 
@@ -150,23 +150,22 @@ run: build
 hello: .venv/build-dependencies
 	@$(BIN)/python scripts/hello.py $(URL)
 
-# pytest over $(2), which may have no tests, started by $(1), with the options $(3).
+# Run pytest on $(2), which may have no tests, with command prefix $(1) and options $(3).
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
     $(1) $(BIN)/python scripts/run_tests.py $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
 SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop tests/migration tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
-# loadgroup: tests that share a router stay in one process (tests/worker_counts.py).
-# Of properties that Hypothesis tries.
+# Fewer examples of properties that Hypothesis tries.
 FEW_EXAMPLES := --hypothesis-profile=quick
 ON_CORES := -n $(COMPUTING) --dist worksteal
-# A shell lets what it starts beside itself ignore Ctrl-C; tests have processes to stop.
+# A shell makes background processes ignore SIGINT, but tests must stop their processes on Ctrl-C.
 DEFAULT_INT := env --default-signal=INT
+# loadgroup: tests that share a router stay in one process (tests/worker_counts.py).
 BESIDE_EACH_OTHER := -n $(WAITING) --dist loadgroup
-# Spark gives its workers 10 s to start, and asks nobody whether that is enough.
+# Not more processes than cores: Spark gives its workers a fixed 10 s to start.
 ALONE := -n $(COMPUTING) --dist loadgroup
 
-# Unit tests compute, and take the cores; system and interop tests mostly wait for processes that they start, and come
-# after them.
+# Unit tests run first, because they use all cores. System and interop tests mostly wait for processes they start.
 test: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; (scripts/timed "  lint, docs, console (beside the others)" $(MAKE) -k lint docs test-console) >build/test-lint.log 2>&1 & linting=$$!; \
 	    $(call pytest,scripts/timed "  unit tests",tests/unit,$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
@@ -176,7 +175,7 @@ test: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 test-quick: build .venv/test-dependencies
 	@$(call pytest,,tests/unit,$(ON_CORES) -q -m 'not starts' $(FEW_EXAMPLES))
 
-# The console's types, and what of it needs no browser; nothing where npm is missing.
+# Type check of the console, and its tests without a browser. Skipped if npm is missing.
 test-console: $(STAMPS)/console
 	@if [ -d console/node_modules ]; then npm --prefix console run --silent check && npm --prefix console run --silent test; \
 	    else echo "The console is not tested: npm is missing"; fi
@@ -185,7 +184,7 @@ test-console: $(STAMPS)/console
 test-unit: build .venv/test-dependencies
 	@$(call pytest,,tests/unit,$(ON_CORES))
 
-# Those that the sanitizers, which see compiled code only, leave out.
+# Tests of Python code, which test-debug leaves out because the sanitizers see compiled code only.
 PYTHON_TESTS := $(addprefix tests/unit/router/,cli config control) tests/unit/supervisor tests/unit/pipeline
 DEBUG_TESTS := $(filter-out $(addprefix tests/unit/router/,cli config control),$(patsubst %/,%,$(wildcard tests/unit/router/*/))) \
     tests/unit/workers
@@ -198,17 +197,17 @@ test-system: build wire-tools .venv/test-dependencies
 test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(call pytest,,tests/interop,$(BESIDE_EACH_OTHER))
 
-# A thread that watches over the time would hold a lock of the sanitizer's allocator when a target forks.
+# No faulthandler timeout: its thread might hold a lock of the sanitizer's allocator when a target forks.
 fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) $(DEFAULT_INT) $(3) scripts/with-asan,$(2),-o faulthandler_timeout=0)
 
 test-pipeline: build wire-tools .venv/test-dependencies
 	@$(call pytest,$(DEFAULT_INT),tests/pipeline,$(BESIDE_EACH_OTHER))
 
-# Each part runs alone, too: make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) their order rotates with
-# the commit, and what does not fit is listed.
+# Each part can also run alone, for example make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) the order
+# of parts rotates with the commit, and parts that do not fit are listed.
 LONG_PARTS := long-pipeline long-system long-debug long-python
 LONG_LOADS := long-liveness long-killed long-attacks
-# Seconds that a slow machine needs to build the previous release, and for the tests with it.
+# Seconds for a slow machine to build the previous release and run the tests with it.
 MIGRATION_SECONDS := 700
 test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS)) \
@@ -219,8 +218,8 @@ LONG_OPTIONS := --long -o faulthandler_timeout=0
 long-pipeline: build wire-tools .venv/test-dependencies
 	@$(call pytest,$(LONG),tests/pipeline,$(ALONE) $(LONG_OPTIONS))
 
-# Fuzzing computes, system tests mostly wait. Some clients of the tests have the lowest priority; the fuzz targets have
-# it, too, so that they do not take the processor from those clients.
+# Fuzz targets compute while system tests mostly wait. They have the lowest priority, like some clients of the tests, so
+# that they do not starve those clients.
 long-system: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz,nice -n 19)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
 	    $(call pytest,$(LONG),$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) $(LONG_OPTIONS)) || status=1; \
@@ -234,12 +233,12 @@ long-python: build .venv/test-dependencies
 long-liveness: build .venv/test-dependencies
 	@$(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going
 
-# Where the previous release cannot be had the tests say so.
+# If the previous release cannot be built, the tests report it.
 long-migration: build .venv/test-dependencies
 	@scripts/previous-release >/dev/null || true
 	@$(call pytest,$(LONG),tests/migration,-n $(COMPUTING) $(LONG_OPTIONS))
 
-# Brokers that cannot be had here are left out (status 2).
+# Status 2: a broker cannot be installed here, so the test is skipped.
 long-killed: build .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ]
 
@@ -247,7 +246,7 @@ long-attacks: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2))
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2)) --workers 3
 
-# Seconds that a slow machine needs to install clang and to build with it.
+# Seconds for a slow machine to install clang and build with it.
 CLANG_SECONDS := 900
 long-fuzz-workers: .venv/test-dependencies
 	@if scripts/system-packages fuzz; then $(MAKE) build-fuzz && $(call fuzz-workers-for,$(LONG_SECONDS)); \
@@ -257,7 +256,7 @@ long-fuzz-workers: .venv/test-dependencies
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS),tests/fuzz)
 
-# New inputs stay in build/fuzz-corpus. A failing one is written to tests/fuzz/crashes.
+# New inputs stay in build/fuzz-corpus. A failing input is written to tests/fuzz/crashes.
 fuzz-workers-for = mkdir -p tests/fuzz/crashes && export SLUICE_FLAVOUR=fuzz && \
     scripts/with-asan $(BIN)/python -m tests.fuzz.workers --unpack build/fuzz-corpus && \
     exec scripts/with-asan $(BIN)/python -m tests.fuzz.workers -seed=1 -max_total_time=$(1) -timeout=60 -rss_limit_mb=4096 \
