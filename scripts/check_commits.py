@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: Last commit that was made without this check.
+#: Last commit made before this check existed.
 FIRST = "9469e80e36"
 SUBJECT_MOST = 72  # characters
 BODY_MOST = 100  # characters of a line
@@ -19,16 +19,16 @@ _ARTICLES = "a an the"
 _PRONOUNS = "it its nobody none nothing one other others some that there these they this those we what which who"
 _QUANTIFIERS = "all another any both each every few many more most no only two"
 _PREPOSITIONS = "as at by for from if in of on to when where with"
-#: First words that begin a statement, not an order.
+#: First words of statements, which are no imperatives.
 _NO_VERBS = frozenset(" ".join((_ARTICLES, _PRONOUNS, _QUANTIFIERS, _PREPOSITIONS, "and")).split())
-#: Verbs whose imperative ends like another form of a verb.
+#: Verbs whose imperative looks like another form of a verb.
 _IN_S = ("access", "address", "bypass", "compress", "cross", "discuss", "express", "focus", "guess", "pass", "process")
 _IN_ED = ("embed", "exceed", "feed", "proceed", "seed", "release_some_deliveries", "speed")
 _IN_ING = ("bring", "ping", "string")
 
 
 def faults_of(message: str) -> list[str]:
-    """Return what is wrong with a commit message; empty if it follows the rules."""
+    """Return the faults of a commit message; empty if it follows the rules."""
     lines = [line for line in message.splitlines() if not line.startswith("#")]
     subject = lines[0] if lines else ""
     faults = []
@@ -51,7 +51,7 @@ def faults_of(message: str) -> list[str]:
 
 
 def _imperative(word: str) -> bool:
-    """Return whether a word can be an imperative in lower case, judged by its form."""
+    """Return True if a word can be an imperative in lower case, judged by its form."""
     if word != word.lower() or word in _NO_VERBS:
         return False
     if word.endswith("s") and word not in _IN_S:
@@ -62,7 +62,7 @@ def _imperative(word: str) -> bool:
 
 
 def commits(revisions: str) -> list[tuple[str, str]]:
-    """Return the abbreviated id and message of each commit in a range, merges left out.
+    """Return the abbreviated id and message of each commit in a range, without merges.
 
     Raises CalledProcessError for a range that git does not know.
     """
@@ -73,7 +73,7 @@ def commits(revisions: str) -> list[tuple[str, str]]:
 
 
 def main(argument: str) -> int:
-    """Check a file with a message, or a range of commits; return the exit status."""
+    """Check a file with a message, or a range of commits. Return the exit status."""
     path = Path(argument)
     checked = [("message", path.read_text())] if path.is_file() else commits(argument)
     status = 0
@@ -85,7 +85,7 @@ def main(argument: str) -> int:
 
 
 def known(revision: str) -> bool:
-    """Return whether this clone has a commit; a shallow clone may lack it, and a source archive has none."""
+    """Return True if this clone has a commit. A shallow clone may lack it; a source archive has none."""
     command = ["git", "cat-file", "-e", f"{revision}^{{commit}}"]
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 

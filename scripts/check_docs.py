@@ -1,8 +1,8 @@
-"""Checks that references in the project's texts lead somewhere.
+"""Check the references in the project's texts.
 
 * Each relative link in Markdown leads to a file, and its #anchor to a heading.
-* Each citation of the specification (docs/spec/README.md) names a rule or a section that exists there, in code and in
-  Markdown; and each rule has an id of its own.
+* Each citation of the specification (docs/spec/README.md) names an existing rule or section, in code and in Markdown;
+  each rule has a unique id.
 """
 
 import bisect
@@ -17,19 +17,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SPECIFICATION = "docs/spec"
-TEXTS = ("*.md", "*.py", "*.pyx", "*.pxd", "*.txt")  # that may cite it
+TEXTS = ("*.md", "*.py", "*.pyx", "*.pxd", "*.txt")  # files that may cite it
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+\s+(.*?)\s*#*$", re.MULTILINE)
 
 _ID = r"(?:[A-Z]{1,3}-\d+[a-z]?|\d+(?:\.\d+)*)"
-_SPACE = r"(?:\s|\#)+"  # a comment may be broken there
+_SPACE = r"(?:\s|\#)+"  # a comment may be wrapped there
 _IDS = rf"{_ID}(?:(?:,|{_SPACE}to|,?{_SPACE}and){_SPACE}{_ID}\b(?!-))*"
 RULE = re.compile(r"^(?:\* )?\*\*([A-Z]{1,3}-\d+[a-z]?)\b", re.MULTILINE)
 SECTION = re.compile(r"^#{2,4} (\d+(?:\.\d+)*)\.? ", re.MULTILINE)
 CITATION = re.compile(rf"\b([\w-]+)\.md{_SPACE}({_IDS})")
-# What looks like a citation and is not written as one.
+# Texts that look like citations but do not have their form.
 LOOSE = re.compile(
     r"\b(?:(?:routing[- ]semantics|brokers-and-edge|inter-router(?:-protocol)?|security)"
     rf"(?:`|\.md|\.md`)?,?{_SPACE}(?:\(|§|(?:chapter|section)s?{_SPACE})?{_ID}\b"
@@ -43,7 +43,7 @@ WITHIN = re.compile(r"(?:§|\b[Ss]ections? )(\d+(?:\.\d+)*)")  # a section of th
 
 
 def tracked_files(*patterns: str) -> list[Path]:
-    """The files that git knows or would take."""
+    """Return the files that git tracks or would track."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
     try:
         names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -61,13 +61,13 @@ def _below(place: Path, pattern: str) -> Iterator[Path]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Anchors of a file's headings, as web views of repositories make them."""
+    """Return the anchors of a file's headings, as web views of repositories form them."""
     text = FENCE.sub("", path.read_text("utf-8"))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(text)}
 
 
 def broken_links(path: Path) -> list[str]:
-    """One line for each link of the file that leads nowhere."""
+    """Describe each broken link of a file."""
     text = CODE.sub("", FENCE.sub("", path.read_text("utf-8")))
     problems = []
     for link in LINK.findall(text):
@@ -87,7 +87,7 @@ def broken_links(path: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """The rules of docs/spec: ids by file name (without `.md`), and the letters that their ids begin with."""
+    """Rules of docs/spec: ids by file name (without `.md`), and the letter prefixes of these ids."""
 
     ids: dict[str, frozenset[str]]
     prefixes: frozenset[str]
@@ -95,26 +95,26 @@ class Specification:
 
 @cache
 def specification(root: Path) -> Specification:
-    """What there is to cite."""
+    """Return the rules that may be cited."""
     ids = {path.stem: frozenset(defined(path)) for path in (root / SPECIFICATION).glob("*.md")}
     prefixes = {each.partition("-")[0] for known in ids.values() for each in known if "-" in each}
     return Specification(ids, frozenset(prefixes))
 
 
 def defined(path: Path) -> list[str]:
-    """Ids of the rules and sections of a file, those that are there twice twice."""
+    """Return the ids of the rules and sections of a file, with duplicates."""
     text = FENCE.sub("", path.read_text("utf-8"))
     return [*RULE.findall(text), *SECTION.findall(text)]
 
 
 def ambiguous_rules(path: Path) -> list[str]:
-    """One line for each id of a specification that means two rules."""
+    """Describe each id of a specification that is defined more than once."""
     twice = [each for each, count in Counter(defined(path)).items() if count > 1]
     return [f"{path.relative_to(ROOT)}: {each} is defined more than once" for each in twice]
 
 
 def broken_citations(path: Path) -> list[str]:
-    """One line for each citation of the file that is of no rule, or not written as one."""
+    """Describe each citation in a file that names no rule, or does not have the form of a citation."""
     known = specification(ROOT)
     text = path.read_text("utf-8")
     own = known.ids[path.stem] if path.parent == ROOT / SPECIFICATION and path.stem != "README" else None
@@ -153,7 +153,7 @@ def _inside(spans: list[tuple[int, int]], at: int) -> bool:
 
 
 def main() -> int:
-    """Returns the exit status."""
+    """Check all files; return the exit status."""
     pages = tracked_files("*.md")
     links = [problem for path in pages for problem in broken_links(path)]
     texts = tracked_files(*TEXTS)

@@ -1,7 +1,7 @@
-"""Sends one message to the address `hello` and receives it again: `python scripts/hello.py [URL]`.
+"""Send one message to the address `hello` and receive it again: `python scripts/hello.py [URL]`.
 
-Event-driven: a router stores nothing, so a message counts as sent only when its receiver has accepted it. A program
-that first waits for the one and then does the other, on one thread, waits for ever.
+Event-driven: a router stores nothing, so a message is accepted only after its receiver has accepted it. A program that
+sends and waits for the outcome before it receives, on one thread, would wait for ever.
 """
 
 import sys
@@ -17,7 +17,7 @@ TIMEOUT = 10.0  # seconds for everything
 
 
 class Hello(MessagingHandler):
-    """Attaches a receiver, then a sender, sends once; ends when the message is accepted and has arrived."""
+    """Handler that attaches a receiver and a sender, sends once, and ends when the message is accepted and received."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Hello(MessagingHandler):
 
     @property
     def missing(self) -> str | None:
-        """What has not happened yet, in the order of events."""
+        """First expected event that has not happened, as text. None: all have happened."""
         if not self.opened:
             return "did not open an AMQP connection"
         if not self.sent:
@@ -82,7 +82,7 @@ class Hello(MessagingHandler):
         self.fail(f"{self.missing} within {TIMEOUT:g} seconds")
 
     def end_when_done(self) -> None:
-        """Close after the last of the two events, in whichever order they come."""
+        """Close after the last of the two events, in either order."""
         if self.missing is None:
             self.connection.close()
 
@@ -90,14 +90,14 @@ class Hello(MessagingHandler):
         self.container.stop()
 
     def fail(self, problem: str) -> None:
-        """Remember the first thing that went wrong, and end. What goes wrong after the last event does not count."""
+        """Record the first problem, and end. Problems after the last expected event do not count."""
         if self.missing is not None and self.problem is None:
             self.problem = problem
         self.container.stop()
 
 
 def reason(what: Connection | Link | Transport | None) -> str:
-    """The error that something ended with, as text."""
+    """Return the error with which an endpoint ended, as text."""
     if what is None:
         return "no reason given"
     condition: Condition | None = what.condition if isinstance(what, Transport) else what.remote_condition
@@ -105,7 +105,7 @@ def reason(what: Connection | Link | Transport | None) -> str:
 
 
 def main() -> int:
-    """Returns the exit status."""
+    """Send and receive; return the exit status."""
     url = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_URL
     hello = Hello(url)
     try:

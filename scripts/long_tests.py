@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the parts of `make test-long`: `long_tests.py PART[=SECONDS]...`, each part a target of the Makefile.
+"""Run the parts of `make test-long`: `long_tests.py PART[=SECONDS]...`, each part a target of the Makefile.
 
-SECONDS: the time that the part takes at least, LEAST_SECONDS where nothing is said.
+SECONDS: minimal duration of the part; default LEAST_SECONDS.
 
 Without a deadline every part runs, in the order given. With one (SLUICE_TESTS_UNTIL=SECONDS, since the epoch) the
-parts run in an order that rotates with the commit, so that successive commits cover all of them; tests/time_left.py
-rotates the tests within a part and leaves out those that could run beyond the deadline. Parts and tests that did not
-fit are listed at the end (docs/decisions/0046-long-tests-in-a-budget.md).
+order rotates with the commit, so that successive commits cover all parts. tests/time_left.py rotates the tests within
+a part and leaves out tests that might exceed the deadline. Parts and tests that did not fit are listed at the end
+(docs/decisions/0046-long-tests-in-a-budget.md).
 
-Exit status: 0 when everything that ran has passed.
+Exit status: 0 if everything that ran has passed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST_SECONDS: Final = 60.0
 
 
 def rotation() -> int:
-    """Return a number that depends on the commit checked out, 0 outside of a repository."""
+    """Return a number that depends on the commit checked out; 0 outside a repository."""
     command = ["git", "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -43,18 +43,18 @@ def rotated(parts: list[str], by: int) -> list[str]:
 
 
 def name_and_seconds(part: str) -> tuple[str, float]:
-    """Return the target of a part and the seconds that it takes at least."""
+    """Return the target of a part, and the minimal seconds that it takes."""
     name, _, seconds = part.partition("=")
     return name, max(LEAST_SECONDS, float(seconds or 0))
 
 
 def seconds_left(until: str | None) -> float:
-    """Return the seconds to the deadline, infinity without one."""
+    """Return the seconds until the deadline; infinity without one."""
     return float("inf") if until is None else float(until) - time.time()
 
 
 def main(parts: list[str]) -> int:
-    """Run the parts and report those that did not fit; returns the exit status."""
+    """Run the parts and report those that did not fit. Return the exit status."""
     until = os.environ.get("SLUICE_TESTS_UNTIL")
     environment = dict(os.environ)
     if until is not None:

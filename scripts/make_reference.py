@@ -1,4 +1,4 @@
-"""Writes docs/user/reference.md from the schema; with --check, says whether it is as the schema wants it."""
+"""Write docs/user/reference.md from the schema; with --check, verify that it matches the schema."""
 
 import sys
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def reference() -> str:
 
 
 def section(entity_type: EntityType) -> Iterator[str]:
-    """Yield the parts of the page about a type that files configure."""
+    """Yield the paragraphs about a type that configuration files contain."""
     yield from _heading(entity_type)
     notes = []
     if not entity_type.supported:
@@ -60,7 +60,7 @@ def section(entity_type: EntityType) -> Iterator[str]:
 
 
 def report(entity_type: EntityType) -> Iterator[str]:
-    """Yield the parts of the page about a type that only reports, or describes a part of another."""
+    """Yield the paragraphs about a type that only reports, or that describes part of another."""
     yield from _heading(entity_type)
     attributes = entity_type.own_attributes.values()
     if entity_type.is_a(SCHEMA.types["configurationEntity"]) and "CREATE" not in entity_type.operations:

@@ -1,8 +1,8 @@
-"""The data pipeline on this machine, to watch: `python scripts/pipeline_demo.py [SECONDS]` (make pipeline).
+"""Demonstration of the data pipeline on this machine: `python scripts/pipeline_demo.py [SECONDS]` (make pipeline).
 
-A router with telemetry, two landers that share an address, senders, and a query of Spark that makes a table of what
-they send; in the end the counts of all are compared, and the router's own figures become a page. What is written stays
-in build/pipeline-demo until the next time. Exit status 1 when a count differs.
+Runs a router with telemetry, two landers that share an address, senders, and a Spark query that writes the messages to
+a table. In the end it compares the counts and makes a report from the router's telemetry. The files stay in
+build/pipeline-demo until the next run. Exit status 1: a count differs.
 """
 
 import json
@@ -53,7 +53,7 @@ telemetry {{
 
 @contextmanager
 def process(name: str, *words: str, until: str) -> Iterator[re.Match[str]]:
-    """One command of `sluice`, from the line that matches `until` on; its lines are shown under its name."""
+    """Run a `sluice` command; yield the first output line that matches `until`. Lines are shown under `name`."""
     running = subprocess.Popen(
         [*SLUICE, *words], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -88,7 +88,7 @@ def say(name: str, text: str) -> None:
 
 
 class Sending(threading.Thread):
-    """Sends measurements until it is told to stop; `accepted` of them were."""
+    """Thread that sends measurements until it is stopped. `accepted`: number of accepted messages."""
 
     def __init__(self, url: str, number: int) -> None:
         super().__init__(daemon=True)
@@ -141,7 +141,7 @@ def main(seconds: float) -> int:
 
 
 def stream(url: str, landing: str, seconds: float) -> tuple[int, int]:
-    """Send while a query runs; returns what was accepted and what the table has."""
+    """Send while a query runs. Return the number of accepted messages and of rows in the table."""
     from pipeline.env import session
 
     say("spark", "starts")

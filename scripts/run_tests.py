@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs pytest: `run_tests.py ARGUMENT...`, as `python -m pytest ARGUMENT...`.
+"""Run pytest: `run_tests.py ARGUMENT...`, like `python -m pytest ARGUMENT...`.
 
-With SLUICE_TESTS_AGAIN=N in the environment, up to N tests that fail run once more, one after the other and with
-nothing beside them. Those that pass then are named at the end (docs/decisions/0035-tests-again.md). Exit status:
-pytest's; 0 when each failed test passed in the second run.
+With SLUICE_TESTS_AGAIN=N in the environment, up to N failed tests run once more, one after the other and with nothing
+in parallel. Tests that pass then are named at the end (docs/decisions/0035-tests-again.md). Exit status: pytest's; 0
+if each failed test passed in the second run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-FAILED = 1  # pytest's exit status when tests failed, and nothing worse
-#: What pytest-xdist adds to the name of a test that belongs to a group.
+FAILED = 1  # pytest's exit status for failed tests, if nothing worse happened
+#: Suffix that pytest-xdist adds to the name of a test in a group.
 GROUP = re.compile(r"@[^\]]*$")
 
 
@@ -29,18 +29,18 @@ def pytest(arguments: list[str], cache: Path, environment: Mapping[str, str] = o
 
 
 def without_deadline() -> dict[str, str]:
-    """Return the environment of the second run: it has no deadline, which would leave tests out."""
+    """Return the environment of the second run, without the deadline, which would leave tests out."""
     return {name: value for name, value in os.environ.items() if name != "SLUICE_TESTS_UNTIL"}
 
 
 def failures(cache: Path) -> list[str]:
-    """The names of the tests that failed in the last run."""
+    """Return the names of the tests that failed in the last run."""
     path = cache / "v" / "cache" / "lastfailed"
     return sorted({GROUP.sub("", name) for name in json.loads(path.read_text())})
 
 
 def options(arguments: list[str]) -> list[str]:
-    """The arguments without the paths of tests, and without those that run tests beside each other."""
+    """Return the arguments without paths of tests and without those that run tests in parallel."""
     kept: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -52,7 +52,7 @@ def options(arguments: list[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests; returns the exit status."""
+    """Run the tests. Return the exit status."""
     most = int(os.environ.get("SLUICE_TESTS_AGAIN", "0"))
     with tempfile.TemporaryDirectory(prefix="sluice-pytest-") as folder:
         cache = Path(folder)
