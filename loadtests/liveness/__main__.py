@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from loadtests.liveness.draw import draw
-from loadtests.liveness.routers import HOPS, Routers
-from loadtests.liveness.world import World
+from loadtests.liveness.round import LivenessRound
+from loadtests.liveness.routers import HOPS, RoutersUnderTest
 
 KINDS = ("rest", "grudge")
 WORKERS = (1, 3)
@@ -27,7 +27,7 @@ ROUNDS = 100
 SHOWN = 8
 
 
-class Setting(NamedTuple):
+class RoundSetting(NamedTuple):
     """Conditions under which a seed is run."""
 
     hop: str
@@ -71,39 +71,39 @@ def seeds(options: argparse.Namespace) -> Iterator[int]:
     return iter(range(options.first, options.first + (options.rounds or ROUNDS)))
 
 
-def settings(options: argparse.Namespace) -> list[Setting]:
+def settings(options: argparse.Namespace) -> list[RoundSetting]:
     """Return all requested settings, in an order in which few seeds cover all of their values."""
     hops = HOPS if options.hop == "all" else (options.hop,)
     kinds = KINDS if options.kind == "both" else (options.kind,)
     workers = (options.workers,) if options.workers else WORKERS
-    return [Setting(*each) for each in itertools.product(hops, workers, kinds)]
+    return [RoundSetting(*each) for each in itertools.product(hops, workers, kinds)]
 
 
-class Run:
+class LivenessRun:
     """Rounds, and the routers that they share."""
 
     def __init__(self, stack: ExitStack, patience: float) -> None:
         self._stack = stack
         self._patience = patience
-        self._routers: dict[tuple[str, int], tuple[ExitStack, Routers]] = {}
-        self.counts: Counter[Setting] = Counter()
+        self._routers: dict[tuple[str, int], tuple[ExitStack, RoutersUnderTest]] = {}
+        self.counts: Counter[RoundSetting] = Counter()
         self.failed: list[str] = []
 
-    def round(self, seed: int, setting: Setting, history: bool = False) -> bool:
+    def round(self, seed: int, setting: RoundSetting, history: bool = False) -> bool:
         """Run one round. Return True if it passed."""
         routers = self._at_rest(setting)
         start = time.monotonic()
         scenario = draw(seed, setting.kind, len(routers.routers), routers.neighbour is not None)
-        world = World(scenario, routers, self._patience)
+        round_ = LivenessRound(scenario, routers, self._patience)
         try:
-            faults = world.run()
+            faults = round_.run()
         except (AssertionError, OSError) as error:  # e.g. the router does not answer its management client
-            world.abandon()
-            faults = [*world.faults, f"the round was broken off: {error!r}"]
+            round_.abandon()
+            faults = [*round_.faults, f"the round was broken off: {error!r}"]
         faults += routers.trouble()
         self.counts[setting] += 1
         if history:
-            print("\n".join(world.history))
+            print("\n".join(round_.history))
         if faults:
             self.failed.append(setting.words(seed))
             what = " ".join(filter(None, (scenario.theme, scenario.grudge)))
@@ -114,15 +114,15 @@ class Run:
         sys.stdout.flush()
         return not faults
 
-    def _at_rest(self, setting: Setting) -> Routers:
+    def _at_rest(self, setting: RoundSetting) -> RoutersUnderTest:
         """Return the routers of a setting; they are started on first use."""
         key = setting.hop, setting.workers
         if key not in self._routers:
             own = self._stack.enter_context(ExitStack())
-            self._routers[key] = own, own.enter_context(Routers(setting.workers, setting.hop))
+            self._routers[key] = own, own.enter_context(RoutersUnderTest(setting.workers, setting.hop))
         return self._routers[key][1]
 
-    def _discard(self, setting: Setting) -> None:
+    def _discard(self, setting: RoundSetting) -> None:
         """Stop routers after a failed round, so that no other round uses them."""
         own, _routers = self._routers.pop((setting.hop, setting.workers))
         own.close()
@@ -140,7 +140,7 @@ def main(words: Sequence[str] | None = None) -> int:
     chosen = settings(options)
     until = time.monotonic() + options.seconds if options.seconds else None
     with ExitStack() as stack:
-        run = Run(stack, options.patience)
+        run = LivenessRun(stack, options.patience)
         for seed in seeds(options):
             if until is not None and time.monotonic() > until:
                 break

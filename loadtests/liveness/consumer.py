@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 from loadtests.liveness import frames
 from loadtests.liveness.draw import ConsumerSpec
-from loadtests.liveness.ledger import Message
-from loadtests.liveness.links import Link, Role
+from loadtests.liveness.ledger import LedgerMessage
+from loadtests.liveness.links import PartyLink, Role
 
 if TYPE_CHECKING:
-    from loadtests.liveness.party import Session
+    from loadtests.liveness.party import PartySession
 
 #: Seconds after which a batch is settled, however small it is.
 BATCH_WAIT = 0.03
 
 
-class Consumer(Role):
+class ConsumerRole(Role):
     """Role that receives."""
 
     spec: ConsumerSpec
     link: InLink | None
 
-    def make(self, session: Session) -> InLink:
+    def make(self, session: PartySession) -> InLink:
         return InLink(self, session)
 
 
-class Delivery:
+class PartialDelivery:
     """Delivery that an InLink has received, at least in part, and not settled."""
 
     __slots__ = ("link", "message", "number", "outcome", "payload", "settled")
@@ -36,23 +36,23 @@ class Delivery:
         self.number = number
         self.settled = settled
         self.payload = bytearray()
-        self.message: Message | None = None
+        self.message: LedgerMessage | None = None
         self.outcome = ""
 
 
-class InLink(Link):
+class InLink(PartyLink):
     """Receiving link."""
 
-    role: Consumer
+    role: ConsumerRole
 
-    def __init__(self, role: Consumer, session: Session) -> None:
+    def __init__(self, role: ConsumerRole, session: PartySession) -> None:
         super().__init__(role, session)
         self.limit = 0
         self.count = 0
         self.draining = False
-        self.current: Delivery | None = None
-        self.waiting: list[Delivery] = []
-        self.unsettled: dict[int, Delivery] = {}
+        self.current: PartialDelivery | None = None
+        self.waiting: list[PartialDelivery] = []
+        self.unsettled: dict[int, PartialDelivery] = {}
         self.settled_since = 0
         self.flush = False
         self.order: dict[tuple[int, int], int] = {}
@@ -73,8 +73,8 @@ class InLink(Link):
         super().on_attach(fields)
 
     def opened(self) -> None:
-        if self.spec.delay and not self.world.calm:
-            self.world.loop.after(self.spec.delay, self.grant)
+        if self.spec.delay and not self.round.calm:
+            self.round.loop.after(self.spec.delay, self.grant)
         else:
             self.grant()
 
@@ -91,8 +91,8 @@ class InLink(Link):
         elif pattern in ("burst", "drain"):
             if self.credit == 0:
                 self.set(number)
-                if pattern == "drain" and not self.world.calm:
-                    self.world.loop.after(self.rng.choice((0.001, 0.01, 0.05)), self.ask_drain)
+                if pattern == "drain" and not self.round.calm:
+                    self.round.loop.after(self.rng.choice((0.001, 0.01, 0.05)), self.ask_drain)
         elif pattern == "one":
             if self.credit == 0 and not self.unsettled and self.current is None:
                 self.set(1)
@@ -109,7 +109,7 @@ class InLink(Link):
 
     def ask_drain(self) -> None:
         """Drain the rest of the credit."""
-        if self.up and not self.leaving and self.credit > 0 and not self.world.calm:
+        if self.up and not self.leaving and self.credit > 0 and not self.round.calm:
             self.draining = True
             self.set(self.credit, True)
 
@@ -119,13 +119,13 @@ class InLink(Link):
         if count is not None:
             self.count += max(0, frames.serial(int(count) - self.count))
         if self.count > self.limit:
-            self.world.fault(f"{self}: the router says that it has used credit {self.limit} up to {self.count}")
+            self.round.fault(f"{self}: the router says that it has used credit {self.limit} up to {self.count}")
             self.limit = self.count
         if self.draining and self.credit == 0:
             self.draining = False
-            self.world.progress(self.role)
-            pause = 0.0 if self.world.calm else self.rng.choice((0.0, 0.0, 0.05))
-            self.world.loop.after(pause, self.grant)
+            self.round.progress(self.role)
+            pause = 0.0 if self.round.calm else self.rng.choice((0.0, 0.0, 0.05))
+            self.round.loop.after(pause, self.grant)
         if frames.field(fields, 9):
             self.session.flow((self.handle, self.count % frames.MODULUS, self.credit, self.draining, False))
 
@@ -135,13 +135,13 @@ class InLink(Link):
         """Handle a frame of a delivery."""
         if self.leaving:
             return
-        self.world.progress(self.role)
+        self.round.progress(self.role)
         delivery = self.current
         if delivery is None:
-            delivery = self.current = Delivery(self, int(fields[1]), False)
+            delivery = self.current = PartialDelivery(self, int(fields[1]), False)
             self.count += 1
             if self.count > self.limit:
-                self.world.fault(f"{self}: a delivery without credit")
+                self.round.fault(f"{self}: a delivery without credit")
                 self.limit = self.count
             if self.draining and self.credit == 0:
                 self.draining = False
@@ -159,57 +159,57 @@ class InLink(Link):
 
     def after_delivery(self) -> None:
         """Grant credit again if the pattern does so now."""
-        if self.spec.credit[0] in ("burst", "drain") and not self.world.calm:
-            self.world.loop.after(self.rng.choice((0.0, 0.001, 0.02)), self.grant)
+        if self.spec.credit[0] in ("burst", "drain") and not self.round.calm:
+            self.round.loop.after(self.rng.choice((0.0, 0.001, 0.02)), self.grant)
         else:
             self.grant()
 
-    def complete(self, delivery: Delivery) -> None:
+    def complete(self, delivery: PartialDelivery) -> None:
         """Identify a complete delivery, check it, and choose its outcome."""
-        message, wrong = self.world.ledger.identify(delivery.payload)
+        message, wrong = self.round.ledger.identify(delivery.payload)
         size = len(delivery.payload)
         delivery.payload = bytearray()
         if message is None:
-            self.world.fault(f"{self}: delivery of {size} octets: {wrong}")
+            self.round.fault(f"{self}: delivery of {size} octets: {wrong}")
             return
         delivery.message = message
-        self.world.arrived(message, self)
+        self.round.arrived(message, self)
         if delivery.settled:
             self.settled_since += 1
             if not message.settled and message.link.up:  # else its outcome is not expected any more
-                self.world.fault(f"{self}: {message} came settled")
+                self.round.fault(f"{self}: {message} came settled")
             self.grant()
             return
         if message.settled:
-            self.world.fault(f"{self}: {message} came unsettled")
+            self.round.fault(f"{self}: {message} came unsettled")
         self.unsettled[delivery.number] = delivery
         self.session.received[delivery.number] = delivery
         odd = self.rng.random() < self.spec.odd
         delivery.outcome = self.rng.choice(("released", "rejected", "modified")) if odd else "accepted"
         self.consider(delivery)
 
-    def consider(self, delivery: Delivery) -> None:
+    def consider(self, delivery: PartialDelivery) -> None:
         """Settle a delivery now, later, or together with others."""
         how, seconds, number = self.spec.settle
-        calm = self.world.calm
+        calm = self.round.calm
         if how == "never" or (how == "hold" and not calm):
             if how == "hold":
                 self.waiting.append(delivery)
             return
         if how == "late" and not calm:
-            self.world.loop.after(seconds, lambda: self.settle([delivery]))
+            self.round.loop.after(seconds, lambda: self.settle([delivery]))
         elif how == "batch":
             self.waiting.append(delivery)
             if len(self.waiting) >= number:
                 self.settle_waiting()
             elif not self.flush:
                 self.flush = True
-                self.world.loop.after(BATCH_WAIT if calm else max(seconds, BATCH_WAIT), self.settle_waiting)
+                self.round.loop.after(BATCH_WAIT if calm else max(seconds, BATCH_WAIT), self.settle_waiting)
         elif how == "two":
             self.session.dispose(True, delivery.number, delivery.number, False, frames.STATES[delivery.outcome])
             if delivery.message is not None:
                 delivery.message.reported.append(delivery.outcome)
-            self.world.loop.after(seconds if not calm else 0.01, lambda: self.settle([delivery], again=True))
+            self.round.loop.after(seconds if not calm else 0.01, lambda: self.settle([delivery], again=True))
         else:
             self.settle([delivery])
 
@@ -219,11 +219,11 @@ class InLink(Link):
         waiting, self.waiting = self.waiting, []
         self.settle(waiting)
 
-    def settle(self, deliveries: list[Delivery], again: bool = False) -> None:
+    def settle(self, deliveries: list[PartialDelivery], again: bool = False) -> None:
         """Send the outcomes of deliveries."""
         if self.ended or self.leaving or not self.session.usable:
             return
-        run: list[Delivery] = []
+        run: list[PartialDelivery] = []
         for delivery in deliveries:
             if self.unsettled.pop(delivery.number, None) is None:
                 continue
@@ -239,7 +239,7 @@ class InLink(Link):
             self.send_disposition(run)
         self.grant()
 
-    def send_disposition(self, run: list[Delivery]) -> None:
+    def send_disposition(self, run: list[PartialDelivery]) -> None:
         """Send one disposition for consecutive deliveries with equal outcomes."""
         self.session.dispose(True, run[0].number, run[-1].number, True, frames.STATES[run[0].outcome])
 
@@ -264,4 +264,4 @@ class InLink(Link):
                 delivery.message.lost_with = True
         self.current = None
         if self.leaving or self.role.address.kind not in ("in", "out"):
-            self.world.disturbed(self.role.address)
+            self.round.disturbed(self.role.address)

@@ -22,7 +22,7 @@ GRUDGES = ("deaf", "shut", "unsettled", "no credit", "half a stream", "deaf brok
 
 
 @dataclass(eq=False)
-class Address:
+class AddressSpec:
     """Address of one round. `kind`: a distribution, or a link route or auto link by its direction."""
 
     text: str
@@ -52,7 +52,7 @@ class ProducerSpec:
     """Sending link. `cut`: (pattern, octets) of frames. `drain`: reaction to a drain."""
 
     uid: int
-    address: Address
+    address: AddressSpec
     messages: Sequence[MessageSpec]
     anonymous: bool = False
     cut: tuple[str, int] = ("full", 0)
@@ -68,7 +68,7 @@ class ConsumerSpec:
     """Receiving link. `credit`: (pattern, number). `settle`: (pattern, seconds, number)."""
 
     uid: int
-    address: Address
+    address: AddressSpec
     credit: tuple[str, int] = ("window", 100)
     settle: tuple[str, float, int] = ("now", 0.0, 1)
     odd: float = 0.0
@@ -134,7 +134,7 @@ class Scenario:
     grudge: str = ""
     theme: str = ""
     seconds: float = 0.4
-    addresses: list[Address] = field(default_factory=list)
+    addresses: list[AddressSpec] = field(default_factory=list)
     connections: list[ConnectionSpec] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
 
@@ -146,7 +146,7 @@ class Scenario:
 THEMES = ("mixed", "mixed", "small", "streams", "streams", "windows", "gateway", "gateway", "own answers")
 
 
-class Draw:
+class ScenarioGenerator:
     """Draw of a scenario. `routers`: number of routers to connect to."""
 
     def __init__(self, seed: int, kind: str, routers: int, neighbour: bool) -> None:
@@ -238,7 +238,7 @@ class Draw:
 
     # --- addresses ----------------------------------------------------------------------------------------------------
 
-    def _address(self, number: int, kind: str = "", grudge: bool = False) -> Address:
+    def _address(self, number: int, kind: str = "", grudge: bool = False) -> AddressSpec:
         """Draw an address with its links."""
         rng, brokers = self.rng, self._brokers()
         gateway = self.scenario.theme == "gateway"
@@ -248,11 +248,11 @@ class Draw:
         text = f"{kind}/{name}" if kind in ADDRESSED else f"balanced/{name}" if kind in AUTO else ""
         if broker is not None and kind in ROUTED:
             text = f"{broker.name}{kind}.{name}"
-        address = Address(text, kind, broker, grudge)
+        address = AddressSpec(text, kind, broker, grudge)
         self.scenario.addresses.append(address)
         if kind in ROUTED:
             for end in range(rng.randint(1, 3)):
-                own = Address(f"{text}.{end}", kind, broker, grudge)
+                own = AddressSpec(f"{text}.{end}", kind, broker, grudge)
                 self.scenario.addresses.append(own)
                 client, other = (self.producer(own), self.consumer(own))
                 if kind == "out":
@@ -273,7 +273,7 @@ class Draw:
             self._place(where, self.consumer(address))
         return address
 
-    def producer(self, address: Address, others: int = 1) -> ProducerSpec:
+    def producer(self, address: AddressSpec, others: int = 1) -> ProducerSpec:
         """Draw a producer of an address that has `others` producers."""
         rng = self.rng
         self._uids += 1
@@ -311,7 +311,7 @@ class Draw:
         )[0]
         return rng.randint(low, high)
 
-    def consumer(self, address: Address) -> ConsumerSpec:
+    def consumer(self, address: AddressSpec) -> ConsumerSpec:
         """Draw a consumer of an address."""
         rng = self.rng
         self._uids += 1
@@ -366,7 +366,7 @@ class Draw:
         spec.gush, spec.frame, spec.listener = True, rng.choice((16384, 65536)), "clients"
         session = spec.sessions[0]
         session.window = WIDE
-        address = Address(f"balanced/s{self.scenario.seed}.own", "balanced")
+        address = AddressSpec(f"balanced/s{self.scenario.seed}.own", "balanced")
         self.scenario.addresses.append(address)
         messages = [MessageSpec(rng.randint(MIB // 2, MIB)) for _ in range(rng.randint(8, 50))]
         number = rng.choice((2, 4, 10))
@@ -424,7 +424,7 @@ class Draw:
                 large = rng.choice((1000, 60_000, 300_000, MIB))
                 link.messages = [MessageSpec(large, rng.random() < 0.2) for _ in range(min(60, 3 * MIB // large))]
 
-    def _busy(self, mine: list[Address]) -> None:
+    def _busy(self, mine: list[AddressSpec]) -> None:
         """Draw a consumer with an endless backlog, in a session with other links and a small window."""
         rng = self.rng
         small = rng.choice((1, 2, 4, 10))
@@ -453,4 +453,4 @@ class Draw:
 
 def draw(seed: int, kind: str, routers: int = 1, neighbour: bool = False) -> Scenario:
     """Return the scenario of a seed. `neighbour`: there is a neighbour of 1.19, with clients."""
-    return Draw(seed, kind, routers, neighbour)()
+    return ScenarioGenerator(seed, kind, routers, neighbour)()

@@ -12,8 +12,8 @@ from tests.peer import message
 
 if TYPE_CHECKING:
     from loadtests.liveness.consumer import InLink
-    from loadtests.liveness.draw import Address
-    from loadtests.liveness.neighbour import BehindIn, BehindOut
+    from loadtests.liveness.draw import AddressSpec
+    from loadtests.liveness.neighbour import NeighbourConsumer, NeighbourProducer
     from loadtests.liveness.producer import OutLink
 
 _ID = struct.Struct("!8sIII")
@@ -37,15 +37,15 @@ def encoded(uid: int, number: int, size: int, to: str | None) -> bytes:
 
 
 @dataclass(eq=False)
-class Message:
+class LedgerMessage:
     """Message of a round, with its sender and receivers."""
 
     uid: int
     number: int
     size: int
     settled: bool
-    address: Address
-    link: OutLink | BehindOut
+    address: AddressSpec
+    link: OutLink | NeighbourProducer
     #: the last octet has been written to the socket
     sent: bool = False
     aborted: bool = False
@@ -53,7 +53,7 @@ class Message:
     outcome: str | None = None
     done: bool = False
     #: links at which it has arrived completely, and their outcomes
-    arrivals: list[InLink | BehindIn] = field(default_factory=list)
+    arrivals: list[InLink | NeighbourConsumer] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     #: a consumer's link was lost while it held the message
     lost_with: bool = False
@@ -67,12 +67,12 @@ class Ledger:
     """All messages of a round."""
 
     def __init__(self) -> None:
-        self.messages: dict[tuple[int, int], Message] = {}
+        self.messages: dict[tuple[int, int], LedgerMessage] = {}
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[LedgerMessage]:
         return iter(self.messages.values())
 
-    def identify(self, payload: bytes | bytearray) -> tuple[Message | None, str]:
+    def identify(self, payload: bytes | bytearray) -> tuple[LedgerMessage | None, str]:
         """Return the message with these octets, or None and the error."""
         at = payload.find(_MARK)
         if at < 0 or len(payload) < at + _ID.size:

@@ -11,8 +11,8 @@ from tests.peer.frames import source, target
 from tests.peer.types import Described
 
 if TYPE_CHECKING:
-    from loadtests.liveness.party import Session
-    from loadtests.liveness.world import World
+    from loadtests.liveness.party import PartySession
+    from loadtests.liveness.round import LivenessRound
 
 #: Seconds until a link that was refused or detached is attached again.
 AGAIN = 0.04
@@ -24,13 +24,13 @@ class Role:
     #: True if messages go from here to the router
     sends = False
 
-    def __init__(self, world: World, spec: ProducerSpec | ConsumerSpec) -> None:
-        self.world = world
+    def __init__(self, round_: LivenessRound, spec: ProducerSpec | ConsumerSpec) -> None:
+        self.round = round_
         self.spec = spec
         self.address = spec.address
-        self.rng = random.Random(f"{world.scenario.seed}:{spec.uid}")
-        self.link: Link | None = None
-        self.session: Session | None = None
+        self.rng = random.Random(f"{round_.scenario.seed}:{spec.uid}")
+        self.link: PartyLink | None = None
+        self.session: PartySession | None = None
         self.attaches = 0
         #: True for a client of a neighbour, whose link the router does not attach
         self.behind = False
@@ -46,7 +46,7 @@ class Role:
         """Name in the history."""
         return f"{'producer' if self.sends else 'consumer'} {self.spec.uid}"
 
-    def attach(self, session: Session) -> None:
+    def attach(self, session: PartySession) -> None:
         """Attach on this side's initiative."""
         self.session = session
         if self.gone or self.link is not None or not session.usable:
@@ -55,39 +55,39 @@ class Role:
         self.link = self.make(session)
         self.link.attach()
 
-    def answer(self, session: Session, fields: list[Any]) -> Link:
+    def answer(self, session: PartySession, fields: list[Any]) -> PartyLink:
         """Answer the router's attach; return this end of the link."""
         self.session = session
         self.attaches += 1
         self.link = self.make(session)
         return self.link
 
-    def make(self, session: Session) -> Link:
+    def make(self, session: PartySession) -> PartyLink:
         """Return a new link of this role."""
         raise NotImplementedError
 
-    def ended(self, link: Link, by_us: bool) -> None:
+    def ended(self, link: PartyLink, by_us: bool) -> None:
         """Forget a link that has ended, by itself or with its session; attach again later."""
         if self.link is not link:
             return
         self.link = None
         session = self.session
         if session is not None and not session.connection.spec.broker:
-            self.world.loop.after(max(AGAIN, self.away) if by_us else AGAIN, lambda: self.again(session))
+            self.round.loop.after(max(AGAIN, self.away) if by_us else AGAIN, lambda: self.again(session))
 
-    def again(self, session: Session) -> None:
+    def again(self, session: PartySession) -> None:
         """Attach again on the same session, if it still exists."""
         current = session.connection.current(session.spec)
         if current is not None:
             self.attach(current)
 
 
-class Link:
+class PartyLink:
     """Attach of a role, with its state."""
 
-    def __init__(self, role: Role, session: Session) -> None:
+    def __init__(self, role: Role, session: PartySession) -> None:
         self.role = role
-        self.world = role.world
+        self.round = role.round
         self.session = session
         self.rng = role.rng
         self.name = f"{role.spec.uid}.{role.attaches}.{role.address.text}"
@@ -128,7 +128,7 @@ class Link:
         if mine is None or (isinstance(mine, Described) and mine.value == [] and not self.role.spec.address.text):
             return  # refused: the router's detach follows
         self.up = True
-        self.world.progress(self.role)
+        self.round.progress(self.role)
         self.opened()
 
     def opened(self) -> None:
@@ -146,7 +146,7 @@ class Link:
         """Handle the router's detach, or its answer to ours."""
         ours = self.leaving
         if not ours:
-            self.world.detached(self, frames.field(fields, 2))
+            self.round.detached(self, frames.field(fields, 2))
             self.session.write("detach", handle=self.handle, closed=bool(frames.field(fields, 1)))
             self.lost()
         self.end(ours)

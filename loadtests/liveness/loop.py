@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Reader(Protocol):
+class SocketOwner(Protocol):
     """Owner of a socket in the loop."""
 
     def readable(self) -> None:
@@ -34,7 +34,7 @@ class Timer:
         self.call = None
 
 
-class Loop:
+class PartyLoop:
     """Sockets, timers, and calls at the end of each turn."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Loop:
         """Release the selector."""
         self._selector.close()
 
-    def watch(self, sock: socket.socket, owner: Reader, events: int) -> None:
+    def watch(self, sock: socket.socket, owner: SocketOwner, events: int) -> None:
         """Call `owner` for these events; 0: none."""
         key = self._selector.get_map().get(sock) if sock.fileno() >= 0 else None
         if key is None:

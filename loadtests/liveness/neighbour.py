@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadtests.liveness import frames
-from loadtests.liveness.consumer import Consumer
+from loadtests.liveness.consumer import ConsumerRole
 from loadtests.liveness.draw import ConsumerSpec, ProducerSpec
-from loadtests.liveness.ledger import Message, encoded
+from loadtests.liveness.ledger import LedgerMessage, encoded
 from loadtests.liveness.links import Role
-from loadtests.liveness.producer import Producer
+from loadtests.liveness.producer import ProducerRole
 from tests.peer import frames as peer_frames
 from tests.peer.router19.engine import Router19Timers
 from tests.peer.router19.loop import Router19Loop as World19
@@ -21,7 +21,7 @@ from tests.peer.router19.router import Arrival, Injection, Router19
 from tests.peer.router19.router import Router19Consumer as Consumer19
 
 if TYPE_CHECKING:
-    from loadtests.liveness.world import World
+    from loadtests.liveness.round import LivenessRound
 
 NAME = "N19"
 #: Seconds between announcements of addresses; 1 in Dispatch 1.19.
@@ -38,7 +38,7 @@ STATES = {
 }
 
 
-class Neighbour:
+class NeighbourRouter19:
     """Router and its thread, used for many rounds."""
 
     def __init__(self, port: int, router_id: str) -> None:
@@ -55,25 +55,25 @@ class Neighbour:
         self.world.close()
 
 
-class BehindOut:
+class NeighbourProducer:
     """Stand-in for the link of a producer at the neighbour."""
 
-    def __init__(self, role: Producer) -> None:
+    def __init__(self, role: ProducerRole) -> None:
         self.role = role
         self.up = True
         self.clean = False
-        self.under_way: list[tuple[Message, Injection]] = []
+        self.under_way: list[tuple[LedgerMessage, Injection]] = []
         #: message in parts: its injection, octets, and the number handed over
-        self.part: tuple[Message, Injection, bytes, int] | None = None
+        self.part: tuple[LedgerMessage, Injection, bytes, int] | None = None
 
     def __str__(self) -> str:
         return f"{self.role.name} of {self.role.address} behind the neighbour"
 
 
-class BehindIn:
+class NeighbourConsumer:
     """Stand-in for the link of a consumer at the neighbour."""
 
-    def __init__(self, role: Consumer, consumer: Consumer19) -> None:
+    def __init__(self, role: ConsumerRole, consumer: Consumer19) -> None:
         self.role = role
         self.consumer = consumer
         self.up = True
@@ -85,20 +85,20 @@ class BehindIn:
         return f"{self.role.name} of {self.role.address} behind the neighbour"
 
 
-class Behind:
+class NeighbourClients:
     """Clients of the neighbour in a round."""
 
-    def __init__(self, world: World, neighbour: Neighbour, roles: list[Role]) -> None:
-        self.world = world
+    def __init__(self, round_: LivenessRound, neighbour: NeighbourRouter19, roles: list[Role]) -> None:
+        self.round = round_
         self.neighbour = neighbour
         self.router = neighbour.router
-        self.outs = [BehindOut(role) for role in roles if isinstance(role, Producer)]
-        self.ins: list[BehindIn] = []
+        self.outs = [NeighbourProducer(role) for role in roles if isinstance(role, ProducerRole)]
+        self.ins: list[NeighbourConsumer] = []
         for role in roles:
             role.behind = True
-            if isinstance(role, Consumer):
+            if isinstance(role, ConsumerRole):
                 credit = None if role.spec.credit[0] != "none" else 0
-                self.ins.append(BehindIn(role, self.router.consumer(role.address.text, credit, accept=False)))
+                self.ins.append(NeighbourConsumer(role, self.router.consumer(role.address.text, credit, accept=False)))
 
     @property
     def connected(self) -> bool:
@@ -126,7 +126,7 @@ class Behind:
         for end in self.ins:
             self._take(end)
 
-    def _send(self, out: BehindOut) -> None:
+    def _send(self, out: NeighbourProducer) -> None:
         role = out.role
         if out.part is not None:
             self._extend(out)
@@ -135,8 +135,8 @@ class Behind:
             number = role.next
             role.next += 1
             one = spec.messages[min(number, len(spec.messages) - 1)]
-            message = Message(spec.uid, number, one.size, one.settled, role.address, out)
-            self.world.ledger.messages[spec.uid, number] = message
+            message = LedgerMessage(spec.uid, number, one.size, one.settled, role.address, out)
+            self.round.ledger.messages[spec.uid, number] = message
             octets = encoded(spec.uid, number, one.size, None)
             first = len(octets) if len(octets) < WHOLE else role.rng.randint(100, 10_000)
             injection = self.router.send(role.address.text, octets[:first], one.settled, first == len(octets))
@@ -146,7 +146,7 @@ class Behind:
             else:
                 message.sent = True
 
-    def _extend(self, out: BehindOut) -> None:
+    def _extend(self, out: NeighbourProducer) -> None:
         assert out.part is not None
         message, injection, octets, at = out.part
         spec = out.role.spec.messages[min(message.number, len(out.role.spec.messages) - 1)]
@@ -162,23 +162,23 @@ class Behind:
         message.sent = to == len(octets)
         injection.extend(octets[at:to], message.sent)
         out.part = None if message.sent else (message, injection, octets, to)
-        self.world.progress(out.role)
+        self.round.progress(out.role)
 
-    def _outcomes(self, out: BehindOut) -> None:
+    def _outcomes(self, out: NeighbourProducer) -> None:
         left = []
         for message, injection in out.under_way:
             with self.neighbour.world.lock:
                 done, state = injection.settled, injection.state
             if done:
                 message.outcome, message.done = frames.state_name(state), True
-                self.world.progress(out.role)
+                self.round.progress(out.role)
             elif message.settled and message.sent:
                 continue
             else:
                 left.append((message, injection))
         out.under_way = left
 
-    def _take(self, end: BehindIn) -> None:
+    def _take(self, end: NeighbourConsumer) -> None:
         role, consumer = end.role, end.consumer
         spec: ConsumerSpec = role.spec
         while True:
@@ -191,20 +191,20 @@ class Behind:
                 arrival.payload = b""
             if aborted:
                 continue
-            self.world.progress(role)
-            message, wrong = self.world.ledger.identify(payload)
+            self.round.progress(role)
+            message, wrong = self.round.ledger.identify(payload)
             if message is None:
-                self.world.fault(f"{end}: {wrong}")
+                self.round.fault(f"{end}: {wrong}")
                 continue
-            self.world.arrived(message, end)
+            self.round.arrived(message, end)
             if settled or spec.settle[0] == "never":
                 continue
             odd = role.rng.random() < spec.odd
             outcome = role.rng.choice(("released", "rejected")) if odd else "accepted"
             message.reported.append(outcome)
-            late = 0.0 if self.world.calm or spec.settle[0] == "now" else spec.settle[1]
-            end.waiting.append((self.world.loop.now + late, arrival, outcome))
-        due = [one for one in end.waiting if one[0] <= self.world.loop.now or self.world.calm]
+            late = 0.0 if self.round.calm or spec.settle[0] == "now" else spec.settle[1]
+            end.waiting.append((self.round.loop.now + late, arrival, outcome))
+        due = [one for one in end.waiting if one[0] <= self.round.loop.now or self.round.calm]
         end.waiting = [one for one in end.waiting if one not in due]
         for _when, arrival, outcome in due:
             arrival.settle(STATES[outcome])

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from loadtests.liveness import frames
 from loadtests.liveness.consumer import InLink
 from loadtests.liveness.draw import WIDE, ConnectionSpec, SessionSpec
-from loadtests.liveness.links import Link, Role
-from loadtests.liveness.producer import OutLink, Producer
+from loadtests.liveness.links import PartyLink, Role
+from loadtests.liveness.producer import OutLink, ProducerRole
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, terminus
 from tests.peer.types import Array, Symbol
 
 if TYPE_CHECKING:
-    from loadtests.liveness.world import World
+    from loadtests.liveness.round import LivenessRound
 
 #: Pending output in octets above which no transfer is produced. A connection that gushes has no such limit.
 WRITE_AHEAD = 65536
@@ -26,10 +26,10 @@ TURN_OCTETS = 1 << 18
 HEARTBEAT = 4.0
 
 
-class Session:
+class PartySession:
     """Session of a party."""
 
-    def __init__(self, connection: Connection, spec: SessionSpec, channel: int) -> None:
+    def __init__(self, connection: PartyConnection, spec: SessionSpec, channel: int) -> None:
         self.connection = connection
         self.spec = spec
         self.channel = channel
@@ -44,8 +44,8 @@ class Session:
         self.usable = True
         #: our end has been sent
         self.leaving = False
-        self.links: dict[int, Link] = {}
-        self.by_remote: dict[int, Link] = {}
+        self.links: dict[int, PartyLink] = {}
+        self.by_remote: dict[int, PartyLink] = {}
         self.sent: dict[int, OutLink] = {}
         self.received: dict[int, Any] = {}
 
@@ -140,14 +140,14 @@ class Session:
     def on_transfer(self, fields: list[Any], payload: memoryview) -> None:
         self.in_id = (self.in_id + 1) % frames.MODULUS
         self.in_window -= 1
-        world = self.connection.world
+        round_ = self.connection.round
         if self.in_window < 0:
-            world.fault(f"{self}: a transfer beyond the window")
+            round_.fault(f"{self}: a transfer beyond the window")
         link = self.by_remote.get(int(fields[0]))
         if isinstance(link, InLink):
             link.on_transfer(fields, payload)
         else:
-            world.fault(f"{self}: a transfer for handle {fields[0]}, which is {link}")
+            round_.fault(f"{self}: a transfer for handle {fields[0]}, which is {link}")
         window = self.spec.window
         if not self.shut and (
             (self.spec.reopen == "each" and window < 1000)
@@ -214,13 +214,13 @@ class Session:
         if isinstance(link, InLink):
             link.count = link.limit = int(frames.field(fields, 9) or 0)
         link.up = True
-        self.connection.world.progress()
+        self.connection.round.progress()
         link.opened()
 
     def on_end(self, fields: list[Any]) -> None:
         connection = self.connection
         if not self.leaving:
-            connection.world.unexpected(connection, f"{self} was ended: {frames.field(fields, 0)}")
+            connection.round.unexpected(connection, f"{self} was ended: {frames.field(fields, 0)}")
             self.write("end")
         self.dead(self.leaving)
         connection.forget(self)
@@ -242,16 +242,16 @@ class Session:
             link.end(by_us)
 
 
-class Connection:
+class PartyConnection:
     """Party: a client or a broker."""
 
-    def __init__(self, world: World, spec: ConnectionSpec, roles: dict[SessionSpec, list[Role]]) -> None:
-        self.world = world
+    def __init__(self, round_: LivenessRound, spec: ConnectionSpec, roles: dict[SessionSpec, list[Role]]) -> None:
+        self.round = round_
         self.spec = spec
         self.roles = roles
         self.sock: socket.socket | None = None
-        self.sessions: dict[int, Session] = {}
-        self.by_channel: dict[int, Session] = {}
+        self.sessions: dict[int, PartySession] = {}
+        self.by_channel: dict[int, PartySession] = {}
         self.opened = False
         self.room = 512 - frames.TRANSFER_ROOM
         self.deaf = False
@@ -296,28 +296,28 @@ class Connection:
         self._headers = 0
         self.sessions, self.by_channel = {}, {}
         self._watch()
-        self.world.loop.after(HEARTBEAT, lambda: self._beat(sock))
+        self.round.loop.after(HEARTBEAT, lambda: self._beat(sock))
 
     def _beat(self, sock: socket.socket) -> None:
         if self.sock is sock:
             if not self.out:
                 self.put(frames.frame(b"", 0))
-            self.world.loop.after(HEARTBEAT, lambda: self._beat(sock))
+            self.round.loop.after(HEARTBEAT, lambda: self._beat(sock))
 
     def _open(self) -> None:
-        name = f"{self.spec.name}-{self.world.scenario.seed}"
+        name = f"{self.spec.name}-{self.round.scenario.seed}"
         # Link routes identify containers by name. The name of a client does not matter.
         self.put(frames.rare("open", container_id=name, max_frame_size=self.spec.frame, channel_max=1000))
 
     def begin(self, spec: SessionSpec) -> None:
         """Begin a session and attach its links."""
         channel = next(number for number in range(len(self.sessions) + 1) if number not in self.sessions)
-        session = self.sessions[channel] = Session(self, spec, channel)
+        session = self.sessions[channel] = PartySession(self, spec, channel)
         session.begin()
         for role in self.roles[spec]:
             role.attach(session)
 
-    def current(self, spec: SessionSpec) -> Session | None:
+    def current(self, spec: SessionSpec) -> PartySession | None:
         """Return the present session of a drawn one. None: there is none."""
         return next((one for one in self.sessions.values() if one.spec is spec and one.usable), None)
 
@@ -341,7 +341,7 @@ class Connection:
         sock, self.sock = self.sock, None
         if sock is None:
             return
-        self.world.loop.watch(sock, self, 0)
+        self.round.loop.watch(sock, self, 0)
         sock.close()
         self.opened = False
         self.out.clear()
@@ -350,10 +350,10 @@ class Connection:
                 session.dead(True)
         self.sessions, self.by_channel, self.flaps = {}, {}, {}
         if not by_us and not self.closing:
-            self.world.unexpected(self, f"{self} was closed by the router")
-        self.world.connection_gone(self)
+            self.round.unexpected(self, f"{self} was closed by the router")
+        self.round.connection_gone(self)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: PartySession) -> None:
         """Remove a session that has ended."""
         self.sessions.pop(session.channel, None)
         if session.remote_channel is not None:
@@ -363,11 +363,11 @@ class Connection:
         """Return the role that the router attaches a link for. None: no such role."""
         for roles in self.roles.values():
             for role in roles:
-                if role.address.text == address and isinstance(role, Producer) == sends:
+                if role.address.text == address and isinstance(role, ProducerRole) == sends:
                     return role
         return None
 
-    def flapping(self, session: Session, fields: list[Any], answer: dict[str, Any]) -> None:
+    def flapping(self, session: PartySession, fields: list[Any], answer: dict[str, Any]) -> None:
         """Answer a link without a role, then leave it alone until the router detaches it."""
         handle = 1000 + len(self.flaps)
         self.flaps[session.channel, int(fields[1])] = handle
@@ -375,7 +375,7 @@ class Connection:
         session.write(
             "attach", name=str(fields[0]), handle=handle, role=not fields[2], initial_delivery_count=count, **answer
         )
-        self.world.flapped(self)
+        self.round.flapped(self)
 
     # --- out ----------------------------------------------------------------------------------------------------------
 
@@ -388,7 +388,7 @@ class Connection:
 
     def wants(self) -> None:
         """Schedule a call of `pump`: there may be output."""
-        self.world.loop.soon(self.pump)
+        self.round.loop.soon(self.pump)
 
     def pump(self) -> None:
         """Produce transfers in turns, and write."""
@@ -422,7 +422,7 @@ class Connection:
             if begun is not None:
                 return begun
         if self.spec.order == "random":
-            return self.world.order.choice(ready)
+            return self.round.order.choice(ready)
         self._turn += 1
         return ready[self._turn % len(ready)]
 
@@ -444,7 +444,7 @@ class Connection:
     def _watch(self) -> None:
         if self.sock is not None:
             events = 0 if self.deaf else selectors.EVENT_READ
-            self.world.loop.watch(self.sock, self, events | (selectors.EVENT_WRITE if self.out else 0))
+            self.round.loop.watch(self.sock, self, events | (selectors.EVENT_WRITE if self.out else 0))
 
     def writable(self) -> None:
         """Write, now that the socket has room."""
@@ -470,7 +470,7 @@ class Connection:
         if not octets:
             self._gone(False)
             return
-        self.world.loop.last_input = self.world.loop.now
+        self.round.loop.last_input = self.round.loop.now
         self._in += octets
         self._frames()
 
@@ -487,7 +487,7 @@ class Connection:
             if len(octets) - at < size:
                 break
             if size > self.spec.frame and self.opened:
-                self.world.fault(f"{self}: a frame of {size} octets; {self.spec.frame} are the most")
+                self.round.fault(f"{self}: a frame of {size} octets; {self.spec.frame} are the most")
             channel, code, fields, end = frames.read(octets[at : at + size])
             self._frame(channel, code, fields, view[at + end : at + size])
             at += size
@@ -512,12 +512,12 @@ class Connection:
             # The router's maximum, but no more than this party would produce by itself.
             self.room = min(int(frames.field(fields, 2) or 65536), max(512, self.spec.frame)) - frames.TRANSFER_ROOM
             self.opened = True
-            self.world.progress()
+            self.round.progress()
         elif code == frames.BEGIN:
             self._begin(channel, fields)
         elif code == frames.CLOSE:
             if not self.closing:
-                self.world.unexpected(self, f"{self} was closed: {frames.field(fields, 0)}")
+                self.round.unexpected(self, f"{self} was closed: {frames.field(fields, 0)}")
                 self.put(frames.rare("close"))
                 self.closing = True
             self._send()
@@ -531,7 +531,7 @@ class Connection:
             if session_ is not None:
                 session_.on_frame(code, fields, payload)
 
-    def _flap(self, channel: int, fields: list[Any]) -> tuple[Session, int] | None:
+    def _flap(self, channel: int, fields: list[Any]) -> tuple[PartySession, int] | None:
         session = self.by_channel.get(channel)
         if session is None:
             return None
@@ -547,7 +547,7 @@ class Connection:
         else:
             number = next(n for n in range(len(self.sessions) + 1) if n not in self.sessions)
             spec = self.spec.sessions[0]
-            session = self.sessions[number] = Session(self, spec, number)
+            session = self.sessions[number] = PartySession(self, spec, number)
             session.begin(channel)
         session.on_begin(channel, fields)
         self.by_channel[channel] = session

@@ -6,52 +6,52 @@ from typing import TYPE_CHECKING, Any
 
 from loadtests.liveness import frames
 from loadtests.liveness.draw import ProducerSpec
-from loadtests.liveness.ledger import Message, encoded
-from loadtests.liveness.links import Link, Role
+from loadtests.liveness.ledger import LedgerMessage, encoded
+from loadtests.liveness.links import PartyLink, Role
 
 if TYPE_CHECKING:
-    from loadtests.liveness.party import Session
-    from loadtests.liveness.world import World
+    from loadtests.liveness.party import PartySession
+    from loadtests.liveness.round import LivenessRound
 
 
-class Producer(Role):
+class ProducerRole(Role):
     """Role that sends the messages of its list, and continues after it is attached again."""
 
     sends = True
     spec: ProducerSpec
     link: OutLink | None
 
-    def __init__(self, world: World, spec: ProducerSpec) -> None:
-        super().__init__(world, spec)
+    def __init__(self, round_: LivenessRound, spec: ProducerSpec) -> None:
+        super().__init__(round_, spec)
         self.next = 0
 
-    def make(self, session: Session) -> OutLink:
+    def make(self, session: PartySession) -> OutLink:
         return OutLink(self, session)
 
     @property
     def left(self) -> int:
         """Number of messages that have not been begun."""
-        return 1 << 30 if self.spec.endless and not self.world.ending else len(self.spec.messages) - self.next
+        return 1 << 30 if self.spec.endless and not self.round.ending else len(self.spec.messages) - self.next
 
 
-class OutLink(Link):
+class OutLink(PartyLink):
     """Sending link."""
 
-    role: Producer
+    role: ProducerRole
 
-    def __init__(self, role: Producer, session: Session) -> None:
+    def __init__(self, role: ProducerRole, session: PartySession) -> None:
         super().__init__(role, session)
         self.count = self.rng.choice((0, 0, 0, 5, (1 << 32) - 2))
         self.credit = 0
         self.limit: int | None = None
         self.drain = False
-        self.current: Message | None = None
+        self.current: LedgerMessage | None = None
         self.octets = memoryview(b"")
         self.at = 0
         self.begun = False
         self.number = 0
         self.waits = False
-        self.unsettled: dict[int, Message] = {}
+        self.unsettled: dict[int, LedgerMessage] = {}
 
     @property
     def spec(self) -> ProducerSpec:
@@ -59,7 +59,7 @@ class OutLink(Link):
         return self.role.spec
 
     def opened(self) -> None:
-        if self.role.spec.delay and not self.world.calm:
+        if self.role.spec.delay and not self.round.calm:
             self.pause(self.role.spec.delay)
         self.session.connection.wants()
 
@@ -72,14 +72,14 @@ class OutLink(Link):
             self.session.connection.wants()
 
         if seconds < 1e6:
-            self.world.loop.after(seconds, go)
+            self.round.loop.after(seconds, go)
 
     @property
     def ready(self) -> bool:
         """True if a frame may be written once the session's window is open."""
         if not self.up or self.leaving or self.waits:
             return False
-        if self.spec.anonymous and not self.world.begun:
+        if self.spec.anonymous and not self.round.begun:
             return False  # an anonymous link has credit before its addresses have consumers
         return self.current is not None or (self.credit > 0 and self.role.left > 0)
 
@@ -91,7 +91,7 @@ class OutLink(Link):
         # link-credit is an unsigned 32-bit number; deliveries sent since are deducted.
         self.credit = max(0, int(credit) - frames.serial(self.count - known))
         self.drain = bool(frames.field(fields, 8))
-        self.world.progress(self.role)
+        self.round.progress(self.role)
         if self.drain and (self.spec.drain == "give" or not self.role.left) and self.current is None:
             self.give_back()
         elif self.credit and self.role.left:
@@ -139,7 +139,7 @@ class OutLink(Link):
         self.session.transfer(self.handle, self.octets[self.at : self.at + size], more, first)
         self.at += size
         if stop is not None and self.at - size < stop <= self.at and more:
-            self.pause(0.0 if self.world.calm and spec.pause < 1e6 else spec.pause)
+            self.pause(0.0 if self.round.calm and spec.pause < 1e6 else spec.pause)
         if not more:
             message.sent = True
             self.finish()
@@ -161,8 +161,8 @@ class OutLink(Link):
         role = self.role
         spec = self.spec.messages[min(role.next, len(self.spec.messages) - 1)]
         number, role.next = role.next, role.next + 1
-        self.current = Message(self.spec.uid, number, spec.size, spec.settled, role.address, self)
-        self.world.ledger.messages[self.spec.uid, number] = self.current
+        self.current = LedgerMessage(self.spec.uid, number, spec.size, spec.settled, role.address, self)
+        self.round.ledger.messages[self.spec.uid, number] = self.current
         to = role.address.text if self.spec.anonymous else None
         self.octets, self.at, self.begun = memoryview(encoded(self.spec.uid, number, spec.size, to)), 0, False
         self.number = self.session.take_delivery()
@@ -175,7 +175,7 @@ class OutLink(Link):
     def finish(self) -> None:
         """Finish the message, which has been written or aborted."""
         self.current = None
-        if self.spec.pace and not self.world.calm:
+        if self.spec.pace and not self.round.calm:
             self.pause(self.spec.pace)
         if self.drain and (self.spec.drain == "give" or not self.role.left):
             self.give_back()
@@ -185,7 +185,7 @@ class OutLink(Link):
         message = self.unsettled.get(number)
         if message is None:
             return
-        self.world.progress(self.role)
+        self.round.progress(self.role)
         if state is not None and state != "received":
             message.outcome = state
         if not settled and message.outcome is not None:
@@ -197,7 +197,7 @@ class OutLink(Link):
             del self.unsettled[number]
             self.session.sent.pop(number, None)
             if self.spec.endless:  # an endless list would slow down each check
-                self.world.ledger.messages.pop((message.uid, message.number), None)
+                self.round.ledger.messages.pop((message.uid, message.number), None)
 
     def lost(self) -> None:
         for number in self.unsettled:

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from loadtests.liveness.neighbour import Neighbour
-from tests.peer.management import Management, ManagementStatusError
-from tests.peer.peer import AmqpPeer
+from loadtests.liveness.neighbour import NeighbourRouter19
+from tests.peer.management import Management, ManagementError
+from tests.peer.peer import Peer
 from tests.system.bystanders.bystanders import Bystanders
 from tests.system.bystanders.harness import clients_sections
 from tests.system.counters import Counters
@@ -42,7 +42,7 @@ def _listeners() -> list[Section]:
     ]
 
 
-class Routers:
+class RoutersUnderTest:
     """Single router, or two with a connection between them."""
 
     def __init__(self, workers: int, hop: str) -> None:
@@ -50,7 +50,7 @@ class Routers:
         #: two: both Sluice; 1.19: one with a neighbour of 1.19
         self.kind = hop
         self.hop = hop != "none"
-        self.neighbour: Neighbour | None = None
+        self.neighbour: NeighbourRouter19 | None = None
         self._stack = ExitStack()
         self.routers: list[RouterProcess] = []
         self._agents: dict[int, tuple[Management, float]] = {}
@@ -88,7 +88,7 @@ class Routers:
             if self.kind == "two":
                 self._converge()
             elif self.hop:
-                self.neighbour = Neighbour(self.routers[0].ports["net"], "A")
+                self.neighbour = NeighbourRouter19(self.routers[0].ports["net"], "A")
             self._bystanders = Bystanders(self.routers[0], self.routers[1] if self.kind == "two" else None)
         except BaseException:
             self.__exit__(None, None, None)

@@ -110,7 +110,7 @@ def test_message_is_identified_by_its_body(size: int, to: str | None) -> None:
     assert message.body(octets) == ledger.body(7, 3, size)
     books = ledger.Ledger()
     assert books.identify(octets)[0] is None
-    sent = ledger.Message.__new__(ledger.Message)
+    sent = ledger.LedgerMessage.__new__(ledger.LedgerMessage)
     sent.uid, sent.number, sent.size = 7, 3, size
     sent.settled, sent.address = False, draw(1, "rest").addresses[0]
     books.messages[7, 3] = sent

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from loadtests.liveness.__main__ import Run, Setting
+from loadtests.liveness.__main__ import LivenessRun, RoundSetting
 from loadtests.liveness.draw import (
-    Address,
+    AddressSpec,
     ConnectionSpec,
     ConsumerSpec,
     MessageSpec,
@@ -17,8 +17,8 @@ from loadtests.liveness.draw import (
     Scenario,
     SessionSpec,
 )
-from loadtests.liveness.routers import HOPS, Routers
-from loadtests.liveness.world import World
+from loadtests.liveness.round import LivenessRound
+from loadtests.liveness.routers import HOPS, RoutersUnderTest
 
 #: Number of rounds for each arrangement of routers, half of them with a misbehaving client.
 ROUNDS = 4
@@ -27,22 +27,22 @@ PATIENCE = 15.0
 
 
 @pytest.fixture
-def run() -> Iterator[Run]:
+def run() -> Iterator[LivenessRun]:
     with ExitStack() as stack:
-        yield Run(stack, PATIENCE)
+        yield LivenessRun(stack, PATIENCE)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("hop", "workers"), list(zip(HOPS, (3, 1, 1), strict=True)))
-def test_liveness_rounds_come_to_rest(run: Run, hop: str, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_comes_to_rest(run: LivenessRun, hop: str, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(1, ROUNDS + 1):
         kind = ("rest", "grudge")[seed % 2]
-        assert run.round(seed, Setting(hop, workers, kind)), capsys.readouterr().out
+        assert run.round(seed, RoundSetting(hop, workers, kind)), capsys.readouterr().out
 
 
 def one_link(**consumer: object) -> Scenario:
     """Return a scenario with a producer of three messages and a consumer, each on its own connection."""
-    address = Address("balanced/one", "balanced")
+    address = AddressSpec("balanced/one", "balanced")
     to = ProducerSpec(1, address, [MessageSpec(100)] * 3)
     end = ConsumerSpec(2, address)
     for name, value in consumer.items():
@@ -51,10 +51,10 @@ def one_link(**consumer: object) -> Scenario:
     return Scenario(0, "rest", seconds=0.01, addresses=[address], connections=connections)
 
 
-def test_stalled_link_is_noticed() -> None:
-    with Routers(1, "none") as routers:
-        assert World(one_link(), routers, PATIENCE).run() == []
-        (fault,) = World(one_link(settle=("never", 0.0, 1)), routers, 0.5).run()
+def test_what_stands_still_is_noticed() -> None:
+    with RoutersUnderTest(1, "none") as routers:
+        assert LivenessRound(one_link(), routers, PATIENCE).run() == []
+        (fault,) = LivenessRound(one_link(settle=("never", 0.0, 1)), routers, 0.5).run()
         assert "no outcome of 3, the first is message 0 of producer 1" in fault
-        (fault,) = World(one_link(credit=("none", 0)), routers, 0.5).run()
+        (fault,) = LivenessRound(one_link(credit=("none", 0)), routers, 0.5).run()
         assert "no outcome of 3" in fault

@@ -9,16 +9,24 @@ from collections.abc import Callable
 from typing import Any
 
 from loadtests.liveness import check
-from loadtests.liveness.consumer import Consumer, InLink
-from loadtests.liveness.draw import Address, ConnectionSpec, ConsumerSpec, Incident, ProducerSpec, Scenario, SessionSpec
-from loadtests.liveness.ledger import Ledger, Message
-from loadtests.liveness.links import Link, Role
-from loadtests.liveness.loop import Loop
+from loadtests.liveness.consumer import ConsumerRole, InLink
+from loadtests.liveness.draw import (
+    AddressSpec,
+    ConnectionSpec,
+    ConsumerSpec,
+    Incident,
+    ProducerSpec,
+    Scenario,
+    SessionSpec,
+)
+from loadtests.liveness.ledger import Ledger, LedgerMessage
+from loadtests.liveness.links import PartyLink, Role
+from loadtests.liveness.loop import PartyLoop
 from loadtests.liveness.neighbour import NAME as NEIGHBOUR
-from loadtests.liveness.neighbour import Behind, BehindIn
-from loadtests.liveness.party import Connection
-from loadtests.liveness.producer import Producer
-from loadtests.liveness.routers import Routers
+from loadtests.liveness.neighbour import NeighbourClients, NeighbourConsumer
+from loadtests.liveness.party import PartyConnection
+from loadtests.liveness.producer import ProducerRole
+from loadtests.liveness.routers import RoutersUnderTest
 from tests.peer import frames as peer_frames
 
 #: Seconds for links to attach, and for link routes to become active.
@@ -31,11 +39,11 @@ NEIGHBOUR_TURN = 0.003
 MOST_FAULTS = 20
 
 
-class Door:
+class ConnectorListener:
     """Listening socket of a broker that a connector connects to."""
 
-    def __init__(self, world: World, connection: Connection) -> None:
-        self.world, self.connection = world, connection
+    def __init__(self, round_: LivenessRound, connection: PartyConnection) -> None:
+        self.round, self.connection = round_, connection
         self.sock = socket.socket()
         if connection.spec.receive_buffer is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, connection.spec.receive_buffer)
@@ -43,7 +51,7 @@ class Door:
         self.sock.listen(8)
         self.sock.setblocking(False)
         self.port = int(self.sock.getsockname()[1])
-        world.loop.watch(self.sock, self, selectors.EVENT_READ)
+        round_.loop.watch(self.sock, self, selectors.EVENT_READ)
 
     def readable(self) -> None:
         """Accept a connection."""
@@ -61,18 +69,18 @@ class Door:
 
     def close(self) -> None:
         """Stop accepting."""
-        self.world.loop.watch(self.sock, self, 0)
+        self.round.loop.watch(self.sock, self, 0)
         self.sock.close()
 
 
-class World:
+class LivenessRound:
     """Round in progress."""
 
-    def __init__(self, scenario: Scenario, routers: Routers, patience: float) -> None:
+    def __init__(self, scenario: Scenario, routers: RoutersUnderTest, patience: float) -> None:
         self.scenario = scenario
         self.routers = routers
         self.patience = patience
-        self.loop = Loop()
+        self.loop = PartyLoop()
         self.order = random.Random(f"{scenario.seed}:order")
         self.ledger = Ledger()
         #: all parties are attached
@@ -83,13 +91,13 @@ class World:
         self.faults: list[str] = []
         self.history: list[str] = []
         self.began = self.last = self.loop.now
-        self.upset: set[Address] = set()
+        self.upset: set[AddressSpec] = set()
         #: addresses that a party has left, in order or not
-        self.left: set[Address] = set()
+        self.left: set[AddressSpec] = set()
         self.roles: dict[ProducerSpec | ConsumerSpec, Role] = {}
-        self.connections: dict[ConnectionSpec, Connection] = {}
-        self.doors: dict[ConnectionSpec, Door] = {}
-        self.behind: Behind | None = None
+        self.connections: dict[ConnectionSpec, PartyConnection] = {}
+        self.doors: dict[ConnectionSpec, ConnectorListener] = {}
+        self.behind: NeighbourClients | None = None
         self._entities: list[tuple[int, str, str]] = []
         self._flaps: dict[str, Callable[[], None]] = {}
         for spec in scenario.connections:
@@ -97,12 +105,12 @@ class World:
             for session in spec.sessions:
                 roles[session] = [self._role(link) for link in session.links]
             if spec.role != "behind":
-                self.connections[spec] = Connection(self, spec, roles)
+                self.connections[spec] = PartyConnection(self, spec, roles)
             elif routers.neighbour is not None:
-                self.behind = Behind(self, routers.neighbour, roles[spec.sessions[0]])
+                self.behind = NeighbourClients(self, routers.neighbour, roles[spec.sessions[0]])
 
     def _role(self, spec: ProducerSpec | ConsumerSpec) -> Role:
-        role = Producer(self, spec) if isinstance(spec, ProducerSpec) else Consumer(self, spec)
+        role = ProducerRole(self, spec) if isinstance(spec, ProducerSpec) else ConsumerRole(self, spec)
         self.roles[spec] = role
         return role
 
@@ -123,7 +131,7 @@ class World:
         if role is None or not role.grudge:
             self.last = self.loop.now
 
-    def arrived(self, message: Message, link: InLink | BehindIn) -> None:
+    def arrived(self, message: LedgerMessage, link: InLink | NeighbourConsumer) -> None:
         """Record a complete message, and check it."""
         message.arrivals.append(link)
         if message.aborted:
@@ -134,7 +142,7 @@ class World:
             self.fault(f"{link}: {message} came again")
         check.in_order(self, message, link)
 
-    def detached(self, link: Link, error: Any) -> None:
+    def detached(self, link: PartyLink, error: Any) -> None:
         """Handle a detach by the router, which may be a fault."""
         found = peer_frames.error_of(error)
         self.log(f"{link} was detached: {found}")
@@ -147,24 +155,24 @@ class World:
             return  # refused: there is no broker, or none yet
         self.fault(f"{link} was detached: {found}")
 
-    def unexpected(self, connection: Connection, text: str) -> None:
+    def unexpected(self, connection: PartyConnection, text: str) -> None:
         """Handle the end of a session or connection by the router, which may be a fault."""
         self.log(text)
         grudge = connection.spec.deaf or any(session.shut for session in connection.spec.sessions)
         if not grudge and not self.ending:
             self.fault(text)
 
-    def disturbed(self, address: Address) -> None:
+    def disturbed(self, address: AddressSpec) -> None:
         """Note a lost consumer, or a connection lost without a close: messages in flight to the address may be lost."""
         if not self.ending:
             self.upset.add(address)
             self.left.add(address)
 
-    def connection_gone(self, connection: Connection) -> None:
+    def connection_gone(self, connection: PartyConnection) -> None:
         """Note progress: a socket was closed."""
         self.progress()
 
-    def flapped(self, connection: Connection) -> None:
+    def flapped(self, connection: PartyConnection) -> None:
         """Run the action that waits for the answer to an auto link created for a flap."""
         go = self._flaps.pop(connection.spec.name, None)
         if go is not None:
@@ -198,7 +206,7 @@ class World:
             if spec.role == "visitor":
                 connection.connect(self.routers.routers[spec.router].ports["brokers"])
             elif spec.role == "host":
-                self.doors[spec] = Door(self, connection)
+                self.doors[spec] = ConnectorListener(self, connection)
         self._configure()
         if not self._until(
             lambda: all(c.opened for s, c in self.connections.items() if s.broker), "brokers are connected"
@@ -239,7 +247,7 @@ class World:
         self._look(self.behind)
         return True
 
-    def _look(self, behind: Behind) -> None:
+    def _look(self, behind: NeighbourClients) -> None:
         if not self.ending:
             behind.turn()
             self.loop.after(NEIGHBOUR_TURN, lambda: self._look(behind))
@@ -332,7 +340,7 @@ class World:
         self.log(f"{incident.what}: {incident.connection.name}" + (f", {role.name} of {role.address}" if role else ""))
         if incident.what == "detach" and role is not None and role.link is not None:
             self.left.add(role.address)
-            if isinstance(role, Consumer):
+            if isinstance(role, ConsumerRole):
                 self.disturbed(role.address)
             role.away = incident.seconds
             role.link.detach(incident.closed or role.address.kind in ("in", "out"))
@@ -356,18 +364,18 @@ class World:
         elif incident.what == "flap":
             self._flap(incident)
 
-    def _disturb(self, connection: Connection, clean: bool) -> None:
+    def _disturb(self, connection: PartyConnection, clean: bool) -> None:
         for roles in connection.roles.values():
             for role in roles:
                 self.left.add(role.address)
-                if isinstance(role, Consumer) or (not clean and role.address.kind in ("in", "out", "auto_in")):
+                if isinstance(role, ConsumerRole) or (not clean and role.address.kind in ("in", "out", "auto_in")):
                     self.disturbed(role.address)
 
-    def _begin_again(self, connection: Connection, spec: SessionSpec) -> None:
+    def _begin_again(self, connection: PartyConnection, spec: SessionSpec) -> None:
         if connection.sock is not None and connection.current(spec) is None and not self.ending:
             connection.begin(spec)
 
-    def _connect_again(self, connection: Connection) -> None:
+    def _connect_again(self, connection: PartyConnection) -> None:
         if self.ending or connection.spec.role == "host":
             return
         if connection.sock is not None:
