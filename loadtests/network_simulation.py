@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from loadtests.network.scenario import COLD, FOREIGN, Network
+from loadtests.network.scenario import COLD, FOREIGN, NetworkScenario
 from loadtests.network.topologies import TOPOLOGIES
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     begin = time.process_time()
-    network = Network(
+    scenario = NetworkScenario(
         arguments.routers,
         arguments.addresses,
         arguments.topology,
@@ -37,9 +37,9 @@ def main() -> int:
         foreign=arguments.foreign,
         shared=not arguments.alone,
     )
-    world = network.world
+    network = scenario.network
     print(
-        f"{arguments.routers} routers, {len(network.edges)} connections ({arguments.topology}), "
+        f"{arguments.routers} routers, {len(scenario.edges)} connections ({arguments.topology}), "
         f"{arguments.addresses} addresses, seed {arguments.seed}",
         flush=True,
     )
@@ -50,10 +50,10 @@ def main() -> int:
     def step(text: str, waited: float, started: float, messages: int, octets: int, check: bool) -> None:
         nonlocal failed
         cpu = time.process_time() - started
-        faults = network.faults() if check else []
+        faults = scenario.faults() if check else []
         failed += bool(faults)
         print(
-            f"{text:<46} {waited:>9.1f} {world.messages - messages:>9} {(world.octets - octets) / 2**20:>8.1f} "
+            f"{text:<46} {waited:>9.1f} {network.messages - messages:>9} {(network.octets - octets) / 2**20:>8.1f} "
             f"{cpu:>7.2f} {1000 * cpu / arguments.routers:>9.2f} {len(faults) if check else '-':>6}",
             flush=True,
         )
@@ -61,14 +61,14 @@ def main() -> int:
             print(f"    {fault.router} about {fault.about}: {fault.text}")
 
     cold = COLD + FOREIGN * bool(arguments.foreign)
-    world.run(cold)
+    network.run(cold)
     step("cold start", cold, begin, 0, 0, True)
     for number in range(arguments.events):
-        started, messages, octets, virtual = time.process_time(), world.messages, world.octets, world.now
-        text, wait = network.event()
-        world.run(world.now + wait)
+        started, messages, octets, virtual = time.process_time(), network.messages, network.octets, network.now
+        text, wait = scenario.event()
+        network.run(network.now + wait)
         check = (number + 1) % arguments.check_every == 0 or number + 1 == arguments.events
-        step(text, world.now - virtual, started, messages, octets, check)
+        step(text, network.now - virtual, started, messages, octets, check)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\n{time.process_time() - begin:.0f} s CPU; {most:.0f} MiB at most, {most / arguments.routers:.2f} a router")
     print(

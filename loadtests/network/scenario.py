@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loadtests.network.model import Graph, distances
+from loadtests.network.simulated import Mirror, SimulatedNetwork, SimulatedRouter, Wire
 from loadtests.network.topologies import TOPOLOGIES
-from loadtests.network.world import Mirror, Router, Wire, World
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from supervisor.network.protocol.timers import Limits, Timers
 
 # Virtual seconds until the network must have converged: after the start, and after an event. A held (damped) neighbour
 # may take half a minute, and changes behind a silent one three seconds; longer times apply where these occur.
@@ -19,7 +19,7 @@ HELD: Final = 40.0
 
 
 @dataclass
-class Fault:
+class ModelMismatch:
     """Difference between a router's state and the model."""
 
     router: str
@@ -28,7 +28,7 @@ class Fault:
 
 
 @dataclass
-class Network:
+class NetworkScenario:
     """Simulated network with a topology, addresses and events."""
 
     size: int
@@ -38,44 +38,44 @@ class Network:
     timers: Timers = field(default_factory=Timers)
     mirrors: int = 8
     foreign: int = 0  # number of routers that count as 1.19
-    shared: bool = True  # see World
-    limits: ProtocolLimits = field(default_factory=ProtocolLimits)
+    shared: bool = True  # see SimulatedNetwork
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         foreign = frozenset(self.rng.sample(range(self.size), self.foreign))
-        self.world = World(self.seed, self.timers, self.mirrors, foreign, self.shared, self.limits)
+        self.network = SimulatedNetwork(self.seed, self.timers, self.mirrors, foreign, self.shared, self.limits)
         for _ in range(self.size):
-            self.world.add_router()
+            self.network.add_router()
         self.edges = TOPOLOGIES[self.topology](self.size, self.rng)
         self.names = 0
         for number in range(self.addresses):
-            self.add_key(self.world.routers[number % self.size])
+            self.add_key(self.network.routers[number % self.size])
         for (a, b), cost in self.edges.items():
-            self.world.connect(a, b, cost)
+            self.network.connect(a, b, cost)
         self.lost: list[tuple[int, int, int]] = []  # ends and cost of connections that were cut
-        self.dead: list[Router] = []
+        self.dead: list[SimulatedRouter] = []
 
-    def add_key(self, router: Router) -> None:
+    def add_key(self, router: SimulatedRouter) -> None:
         self.names += 1
-        self.world.announce(router, f"M0address.{self.names}", self.rng.randrange(5))
+        self.network.announce(router, f"M0address.{self.names}", self.rng.randrange(5))
 
     # -- events
 
-    def alive(self) -> list[Router]:
-        return [router for router in self.world.routers if router.alive]
+    def alive(self) -> list[SimulatedRouter]:
+        return [router for router in self.network.routers if router.alive]
 
     def wires(self) -> list[Wire]:
-        return [wire for wires in self.world.wires.values() for wire in wires]
+        return [wire for wires in self.network.wires.values() for wire in wires]
 
     def _connect(self, a: int, b: int, cost: int) -> None:
-        if self.world.routers[a].alive and self.world.routers[b].alive:
-            self.world.connect(a, b, cost)
+        if self.network.routers[a].alive and self.network.routers[b].alive:
+            self.network.connect(a, b, cost)
         else:
             self.lost.append((a, b, cost))
 
     def _cut(self, wire: Wire) -> None:
-        self.world.cut(wire)
+        self.network.cut(wire)
         self.lost.append((*wire.ends, wire.cost))
 
     def cut(self) -> str:
@@ -87,7 +87,7 @@ class Network:
         return f"cut {wire.ends}"
 
     def heal(self) -> str:
-        ready = [ends for ends in self.lost if all(self.world.routers[end].alive for end in ends[:2])]
+        ready = [ends for ends in self.lost if all(self.network.routers[end].alive for end in ends[:2])]
         if not ready:
             return "nothing to heal"
         ends = self.rng.choice(ready)
@@ -102,7 +102,7 @@ class Network:
         router = self.rng.choice(alive)
         for wire in list(router.wires.values()):
             self._cut(wire)
-        self.world.kill(router)
+        self.network.kill(router)
         self.dead.append(router)
         return f"kill {router.id}"
 
@@ -111,7 +111,7 @@ class Network:
             return "nobody to revive"
         router = self.dead.pop(self.rng.randrange(len(self.dead)))
         clock = self.rng.choice((0, -1000))
-        self.world.restart(router, clock)
+        self.network.restart(router, clock)
         mine = [ends for ends in self.lost if router.number in ends[:2]]
         for ends in mine:
             self.lost.remove(ends)
@@ -122,7 +122,7 @@ class Network:
         """Kill a router and restart it 1.2 s later."""
         text = self.kill()
         if text.startswith("kill"):
-            self.world.run(self.world.now + 1.2)
+            self.network.run(self.network.now + 1.2)
             text = f"re{self.revive()}" if self.dead else text
         return text
 
@@ -131,10 +131,10 @@ class Network:
         half = {router for router in range(self.size) if self.rng.random() < 0.5}
         between = [wire for wire in self.wires() if (wire.ends[0] in half) != (wire.ends[1] in half)]
         for wire in between:
-            self.world.cut(wire)
-        self.world.run(self.world.now + 2.0)
+            self.network.cut(wire)
+        self.network.run(self.network.now + 2.0)
         self.storm(self.size)
-        self.world.run(self.world.now + 0.5)
+        self.network.run(self.network.now + 0.5)
         for wire in between:
             self._connect(*wire.ends, wire.cost)
         return f"partition of {len(between)} connections, healed"
@@ -145,7 +145,7 @@ class Network:
         for _ in range(most):
             router = self.rng.choice(alive)
             if router.keys and self.rng.random() < 0.5:
-                self.world.withdraw(router, self.rng.choice(list(router.keys)))
+                self.network.withdraw(router, self.rng.choice(list(router.keys)))
             else:
                 self.add_key(router)
         return f"{most} addresses come and go"
@@ -158,10 +158,10 @@ class Network:
         wire = self.rng.choice(wires)
         ends = (*wire.ends, wire.cost)
         for _ in range(6):
-            self.world.cut(wire)
-            self.world.run(self.world.now + 0.2)
-            wire = self.world.connect(*ends)
-            self.world.run(self.world.now + 0.3)
+            self.network.cut(wire)
+            self.network.run(self.network.now + 0.2)
+            wire = self.network.connect(*ends)
+            self.network.run(self.network.now + 0.3)
         return f"flap {ends[:2]}"
 
     def recost(self) -> str:
@@ -170,9 +170,9 @@ class Network:
         if not wires:
             return "nothing to change"
         wire = self.rng.choice(wires)
-        self.world.connect(*wire.ends, self.rng.randint(1, 10))
-        self.world.run(self.world.now + 0.1)
-        self.world.cut(wire)
+        self.network.connect(*wire.ends, self.rng.randint(1, 10))
+        self.network.run(self.network.now + 0.1)
+        self.network.cut(wire)
         return f"cost of {wire.ends}"
 
     def event(self) -> tuple[str, float]:
@@ -191,19 +191,19 @@ class Network:
         found: dict[str, dict[str, int]] = {router.id: {} for router in self.alive()}
         for wire in self.wires():
             if wire.up:
-                a, b = (self.world.routers[end].id for end in wire.ends)
+                a, b = (self.network.routers[end].id for end in wire.ends)
                 for one, other in ((a, b), (b, a)):
                     found[one][other] = min(wire.cost, found[one].get(other, wire.cost))
         return found
 
-    def faults(self, most: int = 10) -> list[Fault]:
+    def faults(self, most: int = 10) -> list[ModelMismatch]:
         """Compare engines with the model: costs, reachability, next hops that do not lead nearer, keys."""
         graph = self.graph()
         costs = {router: distances(graph, router) for router in graph}
-        by_id = {router.id: router for router in self.world.routers}
-        found: list[Fault] = []
+        by_id = {router.id: router for router in self.network.routers}
+        found: list[ModelMismatch] = []
         for router in self.alive():
-            for other in self.world.routers:
+            for other in self.network.routers:
                 if other is not router and len(found) < most:
                     self._compare(router, other, graph, costs, by_id, found)
             if router.mirror is not None:
@@ -212,42 +212,42 @@ class Network:
 
     def _compare(
         self,
-        router: Router,
-        other: Router,
+        router: SimulatedRouter,
+        other: SimulatedRouter,
         graph: Graph,
         costs: dict[str, dict[str, int]],
-        by_id: dict[str, Router],
-        found: list[Fault],
+        by_id: dict[str, SimulatedRouter],
+        found: list[ModelMismatch],
     ) -> None:
         engine = router.engine
         path = engine.path(other.id)
         cost = costs[router.id].get(other.id) if other.alive else None
         if (path.cost if path is not None else None) != cost:
-            found.append(Fault(router.id, other.id, f"cost {path and path.cost}, should be {cost}"))
+            found.append(ModelMismatch(router.id, other.id, f"cost {path and path.cost}, should be {cost}"))
             return
         if path is None:
             return
         ends = {router.wires[link].ends for link in path.links if link in router.wires}
-        peers = {self.world.routers[a + b - router.number].id for a, b in ends}
+        peers = {self.network.routers[a + b - router.number].id for a, b in ends}
         if len(peers) != 1 or len(path.links) != sum(link in router.wires for link in path.links):
-            found.append(Fault(router.id, other.id, f"links {path.links} lead to {peers}"))
+            found.append(ModelMismatch(router.id, other.id, f"links {path.links} lead to {peers}"))
             return
         # Each hop reduces the remaining cost by the cost of its link: no loops, and the whole path is a shortest one.
         nearer = costs[peers.pop()][other.id]
         price = {router.wires[link].cost for link in path.links}
         if price != {path.cost - nearer}:
-            found.append(Fault(router.id, other.id, f"next hop of cost {price} leaves {nearer} of {path.cost}"))
+            found.append(ModelMismatch(router.id, other.id, f"next hop of cost {price} leaves {nearer} of {path.cost}"))
         if engine.keys_of(other.id) != other.keys:
             known = engine.keys_of(other.id) or {}
-            found.append(Fault(router.id, other.id, f"{len(known)} keys, should be {len(other.keys)}"))
+            found.append(ModelMismatch(router.id, other.id, f"{len(known)} keys, should be {len(other.keys)}"))
 
-    def _compare_mirror(self, router: Router, mirror: Mirror, found: list[Fault]) -> None:
+    def _compare_mirror(self, router: SimulatedRouter, mirror: Mirror, found: list[ModelMismatch]) -> None:
         """Compare the sum of an engine's changes with its state."""
         rows = {row.index: row for row in router.engine.routers() if row.index}
         if mirror.ids != {index: row.id for index, row in rows.items()}:
-            found.append(Fault(router.id, "changes", "other routers than known"))
+            found.append(ModelMismatch(router.id, "changes", "other routers than known"))
             return
         for index, row in rows.items():
             path = mirror.paths.get(index)
             if path != router.engine.path(row.id) or mirror.keys[index] != router.engine.keys(index):
-                found.append(Fault(router.id, row.id, "changes come to something else"))
+                found.append(ModelMismatch(router.id, row.id, "changes come to something else"))

@@ -4,7 +4,7 @@ consistent."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.network.world import Mirror
+from loadtests.network.simulated import Mirror
 from supervisor.network.protocol import annotations, messages
 from supervisor.network.protocol.engine import Engine
 from supervisor.network.protocol.nodes import node_id

@@ -61,7 +61,7 @@ class Mirror:
 
 
 @dataclass(slots=True, eq=False)
-class Router:
+class SimulatedRouter:
     number: int
     id: str
     engine: Engine
@@ -73,7 +73,7 @@ class Router:
     mirror: Mirror | None = None
 
 
-class World:
+class SimulatedNetwork:
     """Network of engines. `seed` determines latencies; the caller triggers events."""
 
     def __init__(
@@ -94,7 +94,7 @@ class World:
         self.timers = timers or Timers()
         self.limits = limits or ProtocolLimits()
         self.now = 0.0
-        self.routers: list[Router] = []
+        self.routers: list[SimulatedRouter] = []
         self.wires: dict[tuple[int, int], list[Wire]] = {}
         self.messages = 0
         self.octets = 0
@@ -105,15 +105,15 @@ class World:
         self._order = count()
         self._memo = Memo(messages=200_000, largest=1 << 20, applied=200_000) if shared else None
         self._trees = TreeCache(64) if shared else None
-        self._dirty: dict[int, Router] = {}
+        self._dirty: dict[int, SimulatedRouter] = {}
         self.on_message: Callable[[Wire, bytes], None] | None = None
 
     # -- routers
 
-    def add_router(self, name: str | None = None) -> Router:
+    def add_router(self, name: str | None = None) -> SimulatedRouter:
         number = len(self.routers)
         name = name or f"R{number}"
-        router = Router(number, name, self._engine(name))
+        router = SimulatedRouter(number, name, self._engine(name))
         if number < self._mirrors:
             router.mirror = Mirror()
         self.routers.append(router)
@@ -123,13 +123,13 @@ class World:
     def _engine(self, name: str, clock: int = 0) -> Engine:
         return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, self.limits, self._memo, self._trees)
 
-    def kill(self, router: Router) -> None:
+    def kill(self, router: SimulatedRouter) -> None:
         """End a router's process; its neighbours see their connections close."""
         router.alive = False
         for wire in list(router.wires.values()):
             self.cut(wire)
 
-    def restart(self, router: Router, clock: int = 0) -> None:
+    def restart(self, router: SimulatedRouter, clock: int = 0) -> None:
         """Start a new process with the same id; only `connect` connects it. clock: seconds that its clock is fast."""
         router.engine = self._engine(router.id, clock)
         router.alive = True
@@ -139,12 +139,12 @@ class World:
             router.engine.announce(key, treatment, self.now)
         self._touch(router)
 
-    def announce(self, router: Router, key: str, treatment: int) -> None:
+    def announce(self, router: SimulatedRouter, key: str, treatment: int) -> None:
         router.keys[key] = treatment
         router.engine.announce(key, treatment, self.now)
         self._touch(router)
 
-    def withdraw(self, router: Router, key: str) -> None:
+    def withdraw(self, router: SimulatedRouter, key: str) -> None:
         del router.keys[key]
         router.engine.withdraw(key, self.now)
         self._touch(router)
@@ -186,10 +186,10 @@ class World:
     def at(self, when: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (when, next(self._order), None, action, b""))
 
-    def _touch(self, router: Router) -> None:
+    def _touch(self, router: SimulatedRouter) -> None:
         self._dirty[router.number] = router
 
-    def _serve(self, router: Router) -> None:
+    def _serve(self, router: SimulatedRouter) -> None:
         """Collect the output of an engine after it has been touched; plan its tick."""
         engine = router.engine
         now = self.now
@@ -238,7 +238,7 @@ class World:
                 _, _, wire, what, octets = heapq.heappop(queue)
                 if wire is not None:
                     self._arrive(wire, what, octets)
-                elif isinstance(what, Router):
+                elif isinstance(what, SimulatedRouter):
                     if what.wake <= when:
                         what.wake = -1.0
                         self._dirty[what.number] = what
