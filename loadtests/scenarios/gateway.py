@@ -12,7 +12,7 @@ from typing import ClassVar
 from loadtests import users
 
 
-class QueueSender(users.Sender):
+class QueueSender(users.SendingUser):
     """Base class of senders to queues: durable messages, ten in flight."""
 
     abstract = True
@@ -21,28 +21,28 @@ class QueueSender(users.Sender):
     fields: ClassVar[dict[str, object]] = {"durable": True}
 
 
-class RabbitReceiver(users.Receiver):
+class RabbitReceiver(users.ReceivingUser):
     """Two consumers of the queue on RabbitMQ."""
 
     fixed_count = 2
     address = "q.RabbitMQ"
 
 
-class ArtemisReceiver(users.Receiver):
+class ArtemisReceiver(users.ReceivingUser):
     """Two consumers of the queue on Artemis."""
 
     fixed_count = 2
     address = "q.Artemis"
 
 
-class ShardedReceiver(users.Receiver):
+class ShardedReceiver(users.ReceivingUser):
     """Two consumers of the queue that is on both brokers."""
 
     fixed_count = 2
     address = "q.sharded"
 
 
-class Service(users.Responder):
+class GatewayService(users.RespondingUser):
     """Service that clients reach directly."""
 
     fixed_count = 1
@@ -70,7 +70,7 @@ class ShardedSender(QueueSender):
     address = "q.sharded"
 
 
-class Client(users.Requester):
+class GatewayRequester(users.RequestingUser):
     """Requester with one request at a time, without a broker."""
 
     weight = 2
@@ -78,7 +78,7 @@ class Client(users.Requester):
     address = "closest/service"
 
 
-class Visitor(users.Churn):
+class GatewayShortConnection(users.ReconnectingUser):
     """Client that connects for a single message to a queue."""
 
     weight = 1

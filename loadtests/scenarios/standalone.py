@@ -11,28 +11,28 @@ from __future__ import annotations
 from loadtests import users
 
 
-class QueueReceiver(users.Receiver):
+class QueueReceiver(users.ReceivingUser):
     """Four competing consumers of the queue."""
 
     fixed_count = 4
     address = "balanced/load"
 
 
-class NewsReceiver(users.Receiver):
+class NewsReceiver(users.ReceivingUser):
     """Three consumers that receive a copy each."""
 
     fixed_count = 3
     address = "multicast/load"
 
 
-class Service(users.Responder):
+class StandaloneService(users.RespondingUser):
     """Two instances of a service."""
 
     fixed_count = 2
     address = "closest/service"
 
 
-class QueueSender(users.Sender):
+class StandaloneQueueSender(users.SendingUser):
     """Sender that causes most of the load: unsettled, some messages in flight."""
 
     weight = 10
@@ -41,7 +41,7 @@ class QueueSender(users.Sender):
     address = "balanced/load"
 
 
-class NewsSender(users.Sender):
+class NewsSender(users.SendingUser):
     """Sender of larger, presettled messages."""
 
     weight = 2
@@ -51,7 +51,7 @@ class NewsSender(users.Sender):
     address = "multicast/load"
 
 
-class Client(users.Requester):
+class StandaloneRequester(users.RequestingUser):
     """Requester with one request at a time."""
 
     weight = 4
@@ -59,7 +59,7 @@ class Client(users.Requester):
     address = "closest/service"
 
 
-class Visitor(users.Churn):
+class StandaloneShortConnection(users.ReconnectingUser):
     """Client that connects for a single message."""
 
     weight = 1

@@ -4,6 +4,6 @@ locust replaces blocking calls of the standard library by gevent's when it is im
 process that locust started.
 """
 
-from loadtests.users.messaging import Churn, Receiver, Requester, Responder, Sender
+from loadtests.users.messaging import ReceivingUser, ReconnectingUser, RequestingUser, RespondingUser, SendingUser
 
-__all__ = ["Churn", "Receiver", "Requester", "Responder", "Sender"]
+__all__ = ["ReceivingUser", "ReconnectingUser", "RequestingUser", "RespondingUser", "SendingUser"]

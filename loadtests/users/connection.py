@@ -20,7 +20,7 @@ import proton
 from gevent.event import Event as Wake
 from proton import Endpoint, Event
 
-from loadtests.users.errors import AmqpError, Lost, Refused, TimedOut
+from loadtests.users.errors import ConnectionLost, LocustError, RefusedByPeer, TimedOut
 from loadtests.users.security import Security
 
 PORTS = {"amqp": 5672, "amqps": 5671}
@@ -29,14 +29,14 @@ HEARTBEAT_LOOK = 5.0  # seconds between clock checks while the engine has no dea
 CLOSE_LIMIT = 2.0  # seconds to wait for the peer's close before the socket is closed
 
 
-class Owner(Protocol):
+class DeliveryListener(Protocol):
     """Owner of a proton link, notified of the link's events."""
 
     def on_delivery(self, delivery: proton.Delivery) -> None:
         """Handle a new delivery, or a changed state of one."""
 
 
-class Connection:
+class GeventConnection:
     """Connection with one session. `lost`: reason for its end; None while it is up."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Connection:
         if parts.username and not given.user:
             given = replace(given, user=unquote(parts.username), password=unquote(parts.password or ""))
         self.timeout = timeout
-        self.lost: AmqpError | None = None
+        self.lost: LocustError | None = None
         self._closing = False
         self._waiting = 0
         self._changed = Wake()
@@ -79,7 +79,7 @@ class Connection:
         try:
             self._socket = socket.create_connection((self.host, self.port), self.timeout)
         except OSError as error:
-            self.lost = Lost(f"connect: {error.strerror or error}")
+            self.lost = ConnectionLost(f"connect: {error.strerror or error}")
             raise self.lost from error
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -89,7 +89,7 @@ class Connection:
         self.flush()
         try:
             self.wait(lambda: bool(self.session.state & Endpoint.REMOTE_ACTIVE), "open")
-        except AmqpError:
+        except LocustError:
             self.abort()
             raise
 
@@ -133,7 +133,7 @@ class Connection:
 
     def abort(self) -> None:
         """Close the socket and end the greenlets without a close frame."""
-        self.lost = self.lost or Lost("closed here")
+        self.lost = self.lost or ConnectionLost("closed here")
         gevent.killall([one for one in self._greenlets if one is not gevent.getcurrent()], block=False)
         self._greenlets = []
         if hasattr(self, "_socket"):
@@ -146,14 +146,14 @@ class Connection:
             try:
                 octets = self._socket.recv(READ_SIZE)
             except OSError as error:
-                self._end(Lost(f"connection lost: {error.strerror or error}"))
+                self._end(ConnectionLost(f"connection lost: {error.strerror or error}"))
                 return
             if not octets:
                 self._transport.pending()  # only this call makes the engine evaluate a refusal by SASL
                 self._dispatch()
                 self._transport.close_tail()
                 self._dispatch()
-                self._end(Lost("connection lost: end of stream"))
+                self._end(ConnectionLost("connection lost: end of stream"))
                 return
             self._take(octets)
 
@@ -164,13 +164,13 @@ class Connection:
                 room = self._transport.capacity()
                 if room <= 0:
                     self._dispatch()
-                    self._end(Lost("connection lost: the engine takes no more"))
+                    self._end(ConnectionLost("connection lost: the engine takes no more"))
                     return
                 self._transport.push(octets[:room])
                 octets = octets[room:]
                 self._dispatch()
         except proton.ProtonException as error:
-            self._end(Lost(f"connection lost: {error}"))
+            self._end(ConnectionLost(f"connection lost: {error}"))
 
     def _write(self) -> None:
         while not self.lost:
@@ -181,7 +181,7 @@ class Connection:
                     octets = self._transport.peek(min(pending, READ_SIZE))
                     self._transport.pop(self._socket.send(octets or b""))
             except (OSError, proton.ProtonException) as error:
-                self._end(Lost(f"connection lost: {getattr(error, 'strerror', None) or error}"))
+                self._end(ConnectionLost(f"connection lost: {getattr(error, 'strerror', None) or error}"))
 
     def _keep_alive(self) -> None:
         while not self.lost:
@@ -211,13 +211,13 @@ class Connection:
             event.context.link.owner.on_delivery(event.context)
         elif kind == Event.CONNECTION_REMOTE_CLOSE and not self._closing:
             self._engine.close()
-            self._end(Refused("connection closed", self._engine.remote_condition))
+            self._end(RefusedByPeer("connection closed", self._engine.remote_condition))
         elif kind == Event.SESSION_REMOTE_CLOSE and not self._closing:
-            self._end(Refused("session ended", self.session.remote_condition))
+            self._end(RefusedByPeer("session ended", self.session.remote_condition))
         elif kind == Event.TRANSPORT_ERROR and not self._closing:
-            self._end(Refused("connection lost", self._transport.condition))
+            self._end(RefusedByPeer("connection lost", self._transport.condition))
 
-    def _end(self, reason: AmqpError) -> None:
+    def _end(self, reason: LocustError) -> None:
         """Mark the connection as unusable, and wake all waiting greenlets."""
         if self.lost is None:
             self.lost = reason

@@ -7,11 +7,11 @@ from typing import Any
 from proton import Delivery
 
 
-class AmqpError(Exception):
+class LocustError(Exception):
     """Base class: a refusal, a loss, or an outcome other than accepted. locust shows the text and groups by it."""
 
 
-class Refused(AmqpError):
+class RefusedByPeer(LocustError):
     """Raised if the peer closed a link, a session or the connection.
 
     `condition`: name of its error condition, or None.
@@ -24,15 +24,15 @@ class Refused(AmqpError):
         super().__init__(f"{what}: {text}")
 
 
-class Lost(AmqpError):
+class ConnectionLost(LocustError):
     """Raised if the connection broke without a close."""
 
 
-class TimedOut(AmqpError):
+class TimedOut(LocustError):
     """Raised if nothing arrived within the user's time limit."""
 
 
-class NotAccepted(AmqpError):
+class NotAccepted(LocustError):
     """Error for an outcome other than accepted; `outcome` is its name."""
 
     def __init__(self, outcome: str, detail: str = "") -> None:

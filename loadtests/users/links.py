@@ -7,8 +7,8 @@ from collections.abc import Callable
 import proton
 from proton import Delivery, Endpoint, Link, Terminus
 
-from loadtests.users.connection import Connection
-from loadtests.users.errors import NotAccepted, Refused, outcome_of
+from loadtests.users.connection import GeventConnection
+from loadtests.users.errors import NotAccepted, RefusedByPeer, outcome_of
 
 #: Callback for an outcome: the error, or None if the message was accepted.
 Settled = Callable[[NotAccepted | None], None]
@@ -19,7 +19,7 @@ Arrived = Callable[[bytes], int]
 class AttachedLink:
     """Base class of sender and receiver: attaching, and being detached by the peer."""
 
-    def __init__(self, connection: Connection, link: proton.Link) -> None:
+    def __init__(self, connection: GeventConnection, link: proton.Link) -> None:
         self.connection = connection
         self.link = link
         link.owner = self
@@ -45,9 +45,9 @@ class AttachedLink:
         """True if the peer has detached or closed the link."""
         return bool(self.link.state & Endpoint.REMOTE_CLOSED)
 
-    def reason(self) -> Refused:
+    def reason(self) -> RefusedByPeer:
         """Return the reason for the peer's detach."""
-        return Refused("link detached", self.link.remote_condition)
+        return RefusedByPeer("link detached", self.link.remote_condition)
 
     def close(self) -> None:
         """Close the link, and wait for the peer to do so. Raises AmqpError."""
@@ -59,7 +59,7 @@ class AttachedLink:
 class SendingLink(AttachedLink):
     """Sending link. `outstanding`: number of unsettled messages."""
 
-    def __init__(self, connection: Connection, address: str | None, *, presettled: bool = False) -> None:
+    def __init__(self, connection: GeventConnection, address: str | None, *, presettled: bool = False) -> None:
         """Create the link. address: None for the anonymous target: each message names its own."""
         super().__init__(connection, connection.session.sender(f"sender-{address}"))
         if address is not None:
@@ -119,7 +119,7 @@ FINAL = (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIF
 class ReceivingLink(AttachedLink):
     """Receiving link that always offers `credit` messages of credit. `address`: assigned by the peer, if dynamic."""
 
-    def __init__(self, connection: Connection, address: str | None, credit: int, arrived: Arrived) -> None:
+    def __init__(self, connection: GeventConnection, address: str | None, credit: int, arrived: Arrived) -> None:
         """Create the link. address: None for a dynamic one."""
         name = f"receiver-{address}" if address else "receiver-dynamic"
         super().__init__(connection, connection.session.receiver(name))

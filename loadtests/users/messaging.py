@@ -10,8 +10,8 @@ from locust import task
 from proton import Delivery, Message
 
 from loadtests.users import stamp
-from loadtests.users.connection import Connection
-from loadtests.users.errors import AmqpError, NotAccepted, TimedOut
+from loadtests.users.connection import GeventConnection
+from loadtests.users.errors import LocustError, NotAccepted, TimedOut
 from loadtests.users.links import ReceivingLink, SendingLink
 from loadtests.users.user import LINGER, AmqpUser, Phase
 
@@ -19,7 +19,7 @@ IDLE_LOOK = 1.0  # seconds between a receiver's checks that its link is attached
 SETTLE_LIMIT = 2.0  # seconds that a stopping sender waits for outstanding messages
 
 
-class Sender(AmqpUser):
+class SendingUser(AmqpUser):
     """Sender of stamped messages.
 
     `send`: milliseconds from the attempt to send, including the wait for credit, to settlement. For a presettled
@@ -43,7 +43,7 @@ class Sender(AmqpUser):
         self._template = stamp.Template(self.option("body_size") or self.body_size, **self.fields)
         self._number = 0
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: GeventConnection) -> None:
         """Attach the sending link."""
         self.link = SendingLink(connection, self.address, presettled=self.presettled)
         self.link.attach()
@@ -72,12 +72,12 @@ class Sender(AmqpUser):
         if self.connection is not None and self.connection.lost is None:
             try:
                 self.connection.wait(lambda: not self.link.outstanding, "settlement", SETTLE_LIMIT)
-            except AmqpError as error:
+            except LocustError as error:
                 self.report("send", self.address, time.monotonic(), error=error)
         super().on_stop()
 
 
-class Receiver(AmqpUser):
+class ReceivingUser(AmqpUser):
     """Receiver of messages. Its task only waits: arrivals are counted as they come.
 
     `receive`: milliseconds from the stamp in the message to its arrival. Both ends must be on one machine.
@@ -97,7 +97,7 @@ class Receiver(AmqpUser):
         """Return 0: a rate is for senders."""
         return 0.0
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: GeventConnection) -> None:
         """Attach the receiving link."""
         self.link = ReceivingLink(connection, self.address, self.credit, self.arrived)
         self.link.attach()
@@ -131,12 +131,12 @@ class Receiver(AmqpUser):
                 gevent.sleep(LINGER)
             try:
                 self.link.drain()
-            except AmqpError as error:
+            except LocustError as error:
                 self.report("receive", self.address, time.monotonic(), error=error)
         super().on_stop()
 
 
-class Requester(AmqpUser):
+class RequestingUser(AmqpUser):
     """Requester with a dynamic reply-to. `request`: milliseconds from request to answer."""
 
     abstract = True
@@ -151,7 +151,7 @@ class Requester(AmqpUser):
         self._number = 0
         self._answered = 0
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: GeventConnection) -> None:
         """Attach a dynamic receiver for answers, then the sender."""
         self.answers = ReceivingLink(connection, None, 10, self._arrived)
         self.answers.attach()
@@ -184,7 +184,7 @@ class Requester(AmqpUser):
         self.report("request", self.address, started, octets=len(octets), error=refusals[0] if refusals else None)
 
 
-class Responder(Receiver):
+class RespondingUser(ReceivingUser):
     """Responder that answers each request on `address` with the request's body, over an anonymous sender.
 
     `receive`: latency of requests. An answer that is not accepted is a failure of `respond`.
@@ -193,7 +193,7 @@ class Responder(Receiver):
     abstract = True
     address = "service"
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: GeventConnection) -> None:
         """Attach the sender for answers, then the receiver of requests."""
         self.replies = SendingLink(connection, None)
         self.replies.attach()
@@ -219,7 +219,7 @@ class Responder(Receiver):
         return outcome
 
 
-class Churn(AmqpUser):
+class ReconnectingUser(AmqpUser):
     """User that connects, attaches a sender, sends and closes, repeatedly. `connect`, `attach`, `close`: ms of each."""
 
     abstract = True
@@ -233,7 +233,7 @@ class Churn(AmqpUser):
         self.address = self.addressed(self.address)
         self._template = stamp.Template(self.option("body_size") or self.body_size)
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: GeventConnection) -> None:
         """Attach a sender, and report the time."""
         started = time.monotonic()
         self.link = SendingLink(connection, self.address)

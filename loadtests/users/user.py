@@ -10,8 +10,8 @@ import gevent
 from locust import User, constant_throughput, events
 
 from loadtests.users import options as options  # adds the command line options
-from loadtests.users.connection import Connection
-from loadtests.users.errors import AmqpError
+from loadtests.users.connection import GeventConnection
+from loadtests.users.errors import LocustError
 from loadtests.users.security import Security
 
 RECONNECT_DELAY = 1.0  # seconds between attempts of one user
@@ -50,7 +50,7 @@ class AmqpUser(User):
 
     abstract = True
     rate: float = 0.0
-    connection: Connection | None = None
+    connection: GeventConnection | None = None
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
@@ -74,7 +74,7 @@ class AmqpUser(User):
 
     # For the classes below.
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: GeventConnection) -> None:
         """Attach the links of this user. Raises AmqpError."""
 
     def ready(self) -> bool:
@@ -82,11 +82,11 @@ class AmqpUser(User):
         if self.connection is not None and self.connection.lost is None:
             return True
         started = time.monotonic()
-        connection = Connection(self.host or "amqp://127.0.0.1:5672", security=self.security)
+        connection = GeventConnection(self.host or "amqp://127.0.0.1:5672", security=self.security)
         try:
             connection.open()
             self.attach(connection)
-        except AmqpError as error:
+        except LocustError as error:
             self.report("connect", "", started, error=error)
             connection.abort()
             gevent.sleep(RECONNECT_DELAY)
@@ -108,7 +108,7 @@ class AmqpUser(User):
         started = time.monotonic()
         try:
             action()
-        except AmqpError as error:
+        except LocustError as error:
             self.report(kind, name, started, error=error)
             self.drop()
             gevent.sleep(RECONNECT_DELAY)
@@ -120,7 +120,7 @@ class AmqpUser(User):
         started: float,
         *,
         octets: int = 0,
-        error: AmqpError | None = None,
+        error: LocustError | None = None,
     ) -> None:
         """Report an event that took from `started` (time.monotonic) until now."""
         self.report_latency(kind, name, (time.monotonic() - started) * 1000, octets=octets, error=error)
@@ -132,7 +132,7 @@ class AmqpUser(User):
         milliseconds: float,
         *,
         octets: int = 0,
-        error: AmqpError | None = None,
+        error: LocustError | None = None,
     ) -> None:
         """Count an event in locust's statistics under `kind` and `name` (the class's name if empty)."""
         if Phase.running:
@@ -150,5 +150,5 @@ class AmqpUser(User):
         if self.connection is not None:
             try:
                 self.connection.close()
-            except AmqpError:
+            except LocustError:
                 self.connection.abort()

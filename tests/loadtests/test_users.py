@@ -25,16 +25,16 @@ pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="locust is n
 SCRIPT = """
 import json, sys
 import locust
-from loadtests.users.connection import Connection
-from loadtests.users.errors import AmqpError
+from loadtests.users.connection import GeventConnection
+from loadtests.users.errors import LocustError
 from loadtests.users.security import Security
 found = []
 for url, security in json.loads(sys.argv[1]):
     try:
-        connection = Connection(url, security=Security(**security))
+        connection = GeventConnection(url, security=Security(**security))
         connection.open()
         connection.close()
-    except (AmqpError, ValueError) as error:
+    except (LocustError, ValueError) as error:
         found.append(f"{type(error).__name__}: {error}")
     else:
         found.append("opened")

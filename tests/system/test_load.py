@@ -53,7 +53,7 @@ def test_statistics_of_standalone_run_are_plausible(router: RouterProcess, tmp_p
         ("send", "balanced/load"): 100,
         ("send", "multicast/load"): 20,
         ("request", "closest/service"): 20,
-        ("connect", "Visitor"): 2,
+        ("connect", "StandaloneShortConnection"): 2,
     }
     status, counts = run(router, tmp_path, enough=enough)
     assert status == 0
@@ -76,5 +76,7 @@ def test_failures_are_named(router: RouterProcess, tmp_path: Path) -> None:
     status, _ = run(router, tmp_path, "--address-prefix", "unavailable/")
     assert status == 1
     failures = rows(tmp_path / "load_failures.csv")
-    assert {row["Error"] for row in failures.values()} == {"Refused('link detached: amqp:not-found: Node not found')"}
-    assert ("connect", "QueueSender") in failures
+    assert {row["Error"] for row in failures.values()} == {
+        "RefusedByPeer('link detached: amqp:not-found: Node not found')"
+    }
+    assert ("connect", "StandaloneQueueSender") in failures
