@@ -17,7 +17,7 @@ from pathlib import Path
 
 from loadtests.measuring import FULL, QUICK, Bench
 from loadtests.processes import DEFAULT_ROUTER, ROOT, MeasureError, build_tools, cpu_model, raise_file_limit
-from loadtests.report import Failure, Figure, Result, around_table, text_table, write_docs
+from loadtests.report import FailedRow, Figure, Result, around_table, text_table, write_docs
 from loadtests.rows import ROWS
 
 Rows = Mapping[str, Callable[[Bench], list[Figure]]]
@@ -54,7 +54,7 @@ def measure(names: Sequence[str], bench: Bench, rows: Rows) -> list[Result]:
             results += rows[name](bench)
         except MeasureError as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
-            results.append(Failure(name, str(error).splitlines()[0]))
+            results.append(FailedRow(name, str(error).splitlines()[0]))
     return results
 
 

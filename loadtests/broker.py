@@ -33,7 +33,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-class Listening(MessagingHandler):
+class BrokerHandler(MessagingHandler):
     """Event handler of the broker process."""
 
     def __init__(self, port: int) -> None:
@@ -63,7 +63,7 @@ class Listening(MessagingHandler):
             print(json.dumps({"from": number, "at": time.monotonic()}), flush=True)
 
 
-class Broker:
+class KillableBroker:
     """Broker process: started on entry, killed on exit."""
 
     def __init__(self, port: int) -> None:
@@ -173,4 +173,4 @@ class Senders(MessagingHandler):
 
 
 if __name__ == "__main__":
-    Container(Listening(int(sys.argv[1]))).run()
+    Container(BrokerHandler(int(sys.argv[1]))).run()

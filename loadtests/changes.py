@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from loadtests.processes import DEFAULT_ROUTER, MeasureError, Router, cpu_model
+from loadtests.processes import DEFAULT_ROUTER, BenchRouter, MeasureError, cpu_model
 
 FEW = 10  # entities of the reference router
 MOST_ADDED_MS = 2.0  # ms of the supervisor's CPU time that many entities may add to a change
@@ -72,10 +72,8 @@ def measure(kind: str, entities: int, changes: int, command: Sequence[str]) -> C
     from router.cli.client import ManagementClient
     from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
-    with Router(1, command, text=configuration(kind, entities)) as router:
-        target = QueryTarget(
-            ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
-        )
+    with BenchRouter(1, command, text=configuration(kind, entities)) as router:
+        target = Target(Url.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None)
         supervisor = psutil.Process(router.pid)
         took: dict[str, list[float]] = {"CREATE": [], "DELETE": []}
         with Client(target) as client:

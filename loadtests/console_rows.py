@@ -51,7 +51,7 @@ SCROLL = """async () => {
 }"""
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
+class SilentRequestHandler(http.server.SimpleHTTPRequestHandler):
     """Request handler that writes no log."""
 
     def log_message(self, *words: object) -> None:
@@ -64,7 +64,7 @@ def simulated(folder: Path) -> Iterator[str]:
     bundle("simulated.tsx", folder)
     for name in ("index.html", "icon.svg"):
         shutil.copy(CONSOLE / "src" / name, folder)
-    handler = functools.partial(Quiet, directory=str(folder))
+    handler = functools.partial(SilentRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

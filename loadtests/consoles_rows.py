@@ -14,7 +14,7 @@ from loadtests.edge_rows import edge, wait_uplinks, with_edges
 from loadtests.measuring import BODY, Bench, cpu_seconds
 from loadtests.network_rows import interior, through, wait_known
 from loadtests.overviews import Overviews
-from loadtests.processes import ROOT, MeasureError, Router
+from loadtests.processes import ROOT, BenchRouter, MeasureError
 from loadtests.report import Figure, at_most, ratio_at_most
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def _need_console() -> None:
         raise MeasureError("the console is not built: make console")
 
 
-class Network(NamedTuple):
+class TenRouters(NamedTuple):
     """Network of ten routers with one worker each: A, B and C, fully connected, and their edge routers."""
 
-    interiors: list[Router]
-    edges: list[Router]
+    interiors: list[BenchRouter]
+    edges: list[BenchRouter]
 
     @property
     def web(self) -> int:
@@ -89,7 +89,7 @@ class Network(NamedTuple):
 
 
 @contextmanager
-def ten_routers(bench: Bench) -> Iterator[Network]:
+def ten_routers(bench: Bench) -> Iterator[TenRouters]:
     """Run the ten routers; yield when the interior routers know each other."""
     to_a, to_b = free_port(), free_port()
     texts = [with_edges("A", to_a) + WEB, with_edges("B", to_b, (to_a,)), with_edges("C", None, (to_a, to_b))]
@@ -102,10 +102,10 @@ def ten_routers(bench: Bench) -> Iterator[Network]:
                 edges.append(stack.enter_context(bench.router(1, edge(f"{name}-edge-{number}", port))))
                 wait_uplinks(edges[-1], 1)
         wait_known(interiors[0], {"B": 1, "C": 1})
-        yield Network(interiors, edges)
+        yield TenRouters(interiors, edges)
 
 
-class Look(NamedTuple):
+class ConsoleLoad(NamedTuple):
     """Measured shares of a core (A, all routers), and latency of other clients in µs."""
 
     own: float
@@ -113,7 +113,7 @@ class Look(NamedTuple):
     p99: float
 
 
-def look(network: Network) -> Look:
+def look(network: TenRouters) -> ConsoleLoad:
     """Measure while other clients' messages go from A to B."""
     a, b, _ = network.interiors
     time.sleep(SETTLE)
@@ -121,7 +121,7 @@ def look(network: Network) -> Look:
     report = through(a, b, rate=RATE, seconds=SECONDS, size=BODY)
     after, seconds = network.cpu(), time.monotonic() - began
     own, total = ((one - other) / seconds for one, other in zip(after, before, strict=True))
-    return Look(own, total, report["latency_us"]["p99"])
+    return ConsoleLoad(own, total, report["latency_us"]["p99"])
 
 
 def consoles(bench: Bench) -> list[Figure]:
@@ -143,13 +143,15 @@ def consoles(bench: Bench) -> list[Figure]:
     return _figures(none, one, many, reports)
 
 
-def _open_overview(page: Page, network: Network) -> None:
+def _open_overview(page: Page, network: TenRouters) -> None:
     page.goto(f"http://127.0.0.1:{network.web}/")
     page.get_by_text(f"3 routers, {sum(EDGES)} edge routers").wait_for()
 
 
-def _figures(none: list[Look], one: list[Look], many: list[Look], reports: list[dict[str, Any]]) -> list[Figure]:
-    def cost(these: list[Look], field: int, count: int) -> float:
+def _figures(
+    none: list[ConsoleLoad], one: list[ConsoleLoad], many: list[ConsoleLoad], reports: list[dict[str, Any]]
+) -> list[Figure]:
+    def cost(these: list[ConsoleLoad], field: int, count: int) -> float:
         """Return the percentage of a core that each of `count` consoles adds."""
         return 100 * median((each[field] - alone[field]) / count for each, alone in zip(these, none, strict=True))
 

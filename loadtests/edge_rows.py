@@ -20,11 +20,10 @@ from router.amqp.codec import encode_described, encode_string, encode_uint
 
 from loadtests.edge_crowd import Crowd
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings, cpu_seconds
-from loadtests.network_rows import KNOWN_LIMIT, LOSSES, Flow, hop, interior, through, wait_known, wire
-from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, finish_load, start_load
+from loadtests.network_rows import KNOWN_LIMIT, LOSSES, MeasuredFlow, hop, interior, through, wait_known, wire
+from loadtests.processes import LINK_CAPACITY, ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
-from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, frame
-from loadtests.storm import Client as StormClient
+from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, StormClient, frame
 from router.amqp.message import Message
 from router.cli.client import ManagementClient
 from router.cli.options import ManagementUrl, QueryTarget
@@ -64,12 +63,12 @@ def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", liste
     return text
 
 
-def wait_uplinks(router: Router, count: int, role: str = "edge") -> None:
+def wait_uplinks(router: BenchRouter, count: int, role: str = "edge") -> None:
     """Wait until an edge router has `count` open connections of `role` to other routers. Raises MeasureError."""
     wait_connections(router, role, lambda there: there >= count)
 
 
-def wait_connections(router: Router, role: str, fits: Callable[[int], bool]) -> None:
+def wait_connections(router: BenchRouter, role: str, fits: Callable[[int], bool]) -> None:
     """Wait until the number of a router's connections of `role` satisfies `fits`. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     with _manage(router) as client:
@@ -79,13 +78,13 @@ def wait_connections(router: Router, role: str, fits: Callable[[int], bool]) -> 
             time.sleep(0.02)
 
 
-def _manage(router: Router) -> Client:
+def _manage(router: BenchRouter) -> Client:
     """Return a management client of a router."""
     return Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None))
 
 
 @contextmanager
-def uplink(bench: Bench) -> Iterator[tuple[Router, Router]]:
+def uplink(bench: Bench) -> Iterator[tuple[BenchRouter, BenchRouter]]:
     """Run an edge router and its interior router, with one worker each."""
     with bench.router(1, with_edges("A")) as a, bench.router(1, edge("E", a.ports[-1])) as e:
         wait_uplinks(e, 1)
@@ -93,7 +92,7 @@ def uplink(bench: Bench) -> Iterator[tuple[Router, Router]]:
 
 
 @contextmanager
-def peers(bench: Bench) -> Iterator[tuple[Router, Router]]:
+def peers(bench: Bench) -> Iterator[tuple[BenchRouter, BenchRouter]]:
     """Run two edge routers of one worker each, connected to each other."""
     with bench.router(1, edge("F", listens=True)) as f, bench.router(1, edge("E", f.ports[-1], role="inter-edge")) as e:
         wait_uplinks(e, 1, "inter-edge")
@@ -115,7 +114,7 @@ def one_peer(bench: Bench) -> list[Figure]:
         return _beside_a_hop(bench, "1 edge to another", pair, "the other")
 
 
-def _beside_a_hop(bench: Bench, what: str, pair: tuple[Router, Router], other: str) -> list[Figure]:
+def _beside_a_hop(bench: Bench, what: str, pair: tuple[BenchRouter, BenchRouter], other: str) -> list[Figure]:
     """Measure from a client of the first router, an edge router, to one of the second."""
     between, first, second = Readings(), Readings(), Readings()
     e, a = pair
@@ -151,7 +150,7 @@ def _lost(bench: Bench, uplinks: str, what: str, bar: float) -> list[Figure]:
             near, cable = stack.enter_context(wire(a.ports[-1]))
             e = stack.enter_context(bench.router(1, edge("E", near, b.ports[-1], uplinks=uplinks)))
             wait_uplinks(e, 2)
-            flow = stack.enter_context(Flow(e.port, b.port))
+            flow = stack.enter_context(MeasuredFlow(e.port, b.port))
             flow.wait(time.monotonic(), KNOWN_LIMIT)
             time.sleep(0.5)
             cut = time.monotonic()
@@ -238,7 +237,7 @@ def _wait_links(client: Client, least: int) -> None:
 
 
 @contextmanager
-def _attached(router: Router, prefix: str) -> Iterator[float]:
+def _attached(router: BenchRouter, prefix: str) -> Iterator[float]:
     """Attach MANY_LINKS receivers of a client in one write; yield the seconds until all are answered."""
     octets = b"".join(
         frame(
@@ -262,7 +261,7 @@ def _attached(router: Router, prefix: str) -> Iterator[float]:
         client.close()
 
 
-def _cpu(router: Router, name: str) -> dict[str, float]:
+def _cpu(router: BenchRouter, name: str) -> dict[str, float]:
     """Return the CPU seconds so far of a router's supervisor and of its worker."""
     own = psutil.Process(router.pid).cpu_times()
     supervisor = own.user + own.system
@@ -274,7 +273,7 @@ def idle_edges(bench: Bench) -> list[Figure]:
     return asyncio.run(_crowd(bench))
 
 
-def beside_edges(a: Router, load: dict[str, object]) -> tuple[dict[str, Any], dict[str, float]]:
+def beside_edges(a: BenchRouter, load: dict[str, object]) -> tuple[dict[str, Any], dict[str, float]]:
     """Run a load while a thousand edge routers connect to router `a` and leave. Return its report and the storm's."""
     others = start_load({**load, "seconds": STORM_SECONDS + 2})
     words = ["loadtests.edge_storm", *map(str, (a.ports[-1], STORM_EDGES, ADDRESSES, STORM_SECONDS))]

@@ -15,7 +15,20 @@ import time
 
 from router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_uint
 
-from loadtests.storm import ATTACH, BEGIN, FALSE, HEADER, NULL, OPEN, SOURCE, TARGET, TRUE, WITH_SASL, Client, frame
+from loadtests.storm import (
+    ATTACH,
+    BEGIN,
+    FALSE,
+    HEADER,
+    NULL,
+    OPEN,
+    SOURCE,
+    TARGET,
+    TRUE,
+    WITH_SASL,
+    StormClient,
+    frame,
+)
 
 PATIENCE = 60.0  # seconds for all edge routers
 DOWNLINK = "qd.router-edge-downlink"
@@ -57,12 +70,12 @@ def edge(number: int, addresses: int) -> bytes:
     return PREFIX + opened + begun + b"".join(attached)
 
 
-class Coming:
+class ConnectingEdge:
     """Connecting edge router. The router's frames are only counted."""
 
     def __init__(self, port: int, octets: bytes, links: int) -> None:
         self.began = time.monotonic()
-        self.client = Client(port)
+        self.client = StormClient(port)
         self.client.send(octets)
         self.missing = links
         self._rest = b""
@@ -88,14 +101,14 @@ def come(port: int, count: int, addresses: int, seconds: float) -> tuple[float, 
     """Connect all. Return the seconds until all are attached, and the longest wait of one."""
     prepared = [edge(number, addresses) for number in range(count)]
     selector = selectors.DefaultSelector()
-    here: list[Client] = []
+    here: list[StormClient] = []
     began, longest, next_one = time.monotonic(), 0.0, 0
     while len(here) < count:
         now = time.monotonic()
         if now - began > PATIENCE:
             raise TimeoutError(f"{count - len(here)} of {count} edge routers are not there after {PATIENCE:g} s")
         while next_one < count and now - began >= next_one * seconds / count:
-            one = Coming(port, prepared[next_one], OWN_LINKS + addresses)
+            one = ConnectingEdge(port, prepared[next_one], OWN_LINKS + addresses)
             selector.register(one.client.socket, selectors.EVENT_READ, one)
             next_one += 1
         for key, _ in selector.select(seconds / count):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from statistics import median
 
-from loadtests.broker import Broker, Senders, free_port
+from loadtests.broker import KillableBroker, Senders, free_port
 from loadtests.measuring import BODY, Bench
-from loadtests.processes import LINK_CAPACITY, MeasureError, Relay, Router
+from loadtests.processes import LINK_CAPACITY, BenchRouter, MeasureError, Relay
 from loadtests.report import Figure, at_most, ratio_at_least
 
 CLIENTS = 5_000
@@ -87,7 +87,7 @@ autoLink {
 """
 
 
-def to_containers(router: Router, container_id: str) -> dict[str, object]:
+def to_containers(router: BenchRouter, container_id: str) -> dict[str, object]:
     """Return the options that make amqpload's receivers containers."""
     return {"receiver_port": router.ports[1], "container": container_id}
 
@@ -138,7 +138,7 @@ def broker_lost(bench: Bench) -> list[Figure]:
         router = stack.enter_context(bench.router(2, CONNECTOR % port))
         senders = Senders(router.port, "queue.bench", SENDERS)
         for _ in range(min(bench.effort.rounds, RETURNS) + 1):
-            with Broker(port) as broker:
+            with KillableBroker(port) as broker:
                 senders.start()  # takes effect in the first iteration only
                 accepted = broker.accepted(ACCEPT_LIMIT)
                 seconds.append(broker.heard_from(range(SENDERS), FLOW_LIMIT) - accepted)

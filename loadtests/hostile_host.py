@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.processes import ROOT, MeasureError, Router, raise_file_limit
+from loadtests.processes import ROOT, BenchRouter, MeasureError, raise_file_limit
 from tests.peer.frames import SASL_HEADER, Performative, frame_octets, parse_frame
 from tests.peer.pki import pki
 
@@ -38,7 +38,7 @@ HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 
 
 @dataclass(frozen=True)
-class Ports:
+class AttackedPorts:
     """Listener ports of a router."""
 
     users: int
@@ -56,7 +56,7 @@ SCRAM = SASL_HEADER + frame_octets(
 )
 
 
-class Client:
+class HostConnection:
     """Connection of a host."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +64,7 @@ class Client:
         self.writer = writer
 
     @classmethod
-    async def dial(cls, port: int, host: str, octets: bytes) -> Client:
+    async def dial(cls, port: int, host: str, octets: bytes) -> HostConnection:
         made = cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0)))
         made.writer.write(octets)
         return made
@@ -87,7 +87,7 @@ class Client:
 async def log_in(port: int, host: str) -> float:
     """Log in. Return the seconds until the outcome, which must be OK."""
     began = time.monotonic()
-    client = await Client.dial(port, host, plain("alice", "secret"))
+    client = await HostConnection.dial(port, host, plain("alice", "secret"))
     try:
         async with asyncio.timeout(PATIENCE):
             code = await client.outcome()
@@ -115,7 +115,7 @@ async def rounds(port: int) -> list[float]:
 class Attack:
     """Connections of the hostile host, all kinds at once. A connection that the router closes is reopened."""
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: AttackedPorts) -> None:
         kinds = [
             (SILENT, ports.users, b""),
             (HANDSHAKES, ports.tls, HALF_HELLO),
@@ -145,8 +145,8 @@ class Attack:
                 await action()
             await asyncio.sleep(0.2)
 
-    async def _dial(self, port: int, octets: bytes) -> Client:
-        client = await Client.dial(port, HOSTILE, octets)
+    async def _dial(self, port: int, octets: bytes) -> HostConnection:
+        client = await HostConnection.dial(port, HOSTILE, octets)
         self.dialled += 1
         return client
 
@@ -171,7 +171,7 @@ class Attack:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def compare(attacked: Ports, calm: Ports) -> tuple[list[float], list[float]]:
+async def compare(attacked: AttackedPorts, calm: AttackedPorts) -> tuple[list[float], list[float]]:
     """Return the seconds of the honest hosts' logins at both routers, while the first is attacked. All must succeed."""
     for ports in (attacked, calm):
         await log_in(ports.users, HONEST[0])
@@ -244,8 +244,8 @@ def run(folder: Path) -> list[str]:
         CONFIGURATION.format(name=name, workers=WORKERS, users=users, certificate=keys.certificate, key=keys.key)
         for name in ("attacked", "calm")
     ]
-    with Router(WORKERS, text=texts[0]) as attacked, Router(WORKERS, text=texts[1]) as calm:
-        during, beside = asyncio.run(compare(Ports(*attacked.ports), Ports(*calm.ports)))
+    with BenchRouter(WORKERS, text=texts[0]) as attacked, BenchRouter(WORKERS, text=texts[1]) as calm:
+        during, beside = asyncio.run(compare(AttackedPorts(*attacked.ports), AttackedPorts(*calm.ports)))
     faults = []
     for what, mine, theirs, floor in (
         ("median", statistics.median(during), statistics.median(beside), FLOOR_MEDIAN),

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadtests.load import AUTO_LINK, CONNECTOR, MAKE_QUEUE
-from loadtests.processes import MeasureError, Router
+from loadtests.processes import BenchRouter, MeasureError
 from loadtests.steady import Clients
 from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavailable
 from tests.peer.management import Management
@@ -61,7 +61,7 @@ linkRoute {{
 
 
 @dataclass
-class Outcome:
+class KillResult:
     """Result of a run. `faults`: violations; empty: passed."""
 
     faults: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ def make_queues(broker: Broker) -> None:
         broker.wait_until_kept(queue)
 
 
-class Fate:
+class BrokerIncidents:
     """Random incidents of brokers, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -150,16 +150,16 @@ class Fate:
         time.sleep(self._random.uniform(0.5, 4.0))
 
 
-def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each: int) -> Outcome:
+def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each: int) -> KillResult:
     """Put load on running brokers, end them, and check the state afterwards. Raises MeasureError, BrokerError."""
-    outcome = Outcome()
+    outcome = KillResult()
     with ExitStack() as stack:
-        router = stack.enter_context(Router(workers, text=configuration(brokers, workers)))
+        router = stack.enter_context(BenchRouter(workers, text=configuration(brokers, workers)))
         wait_active(router.port)
         addresses = [f"q.{broker.name}" for broker in brokers]
         routed = [f"{broker.name}.routed" for broker in brokers]
         clients = stack.enter_context(Clients(router.port, addresses, routed, each))
-        fate = Fate(seed)
+        fate = BrokerIncidents(seed)
         for broker in fate.victims(brokers, time.monotonic() + seconds):
             outcome.ends[f"{broker.name} {fate.strike(broker)}"] += 1
         if not clients.finish(DRAIN_LIMIT):
@@ -197,7 +197,7 @@ def wait_active(port: int) -> None:
             time.sleep(0.1)
 
 
-def left_in_router(port: int, outcome: Outcome) -> None:
+def left_in_router(port: int, outcome: KillResult) -> None:
     """Report links with unsettled or undelivered messages, although nothing is in flight."""
     with management(port) as agent:
         rows = agent.query("router.link")
@@ -209,7 +209,7 @@ def left_in_router(port: int, outcome: Outcome) -> None:
                 outcome.faults.append(f"{row[column]} {column} on link {row['linkName']} of {row['owningAddr']}")
 
 
-def sum_up(clients: Clients, outcome: Outcome) -> None:
+def sum_up(clients: Clients, outcome: KillResult) -> None:
     """Add up the numbers of all clients, and report faults that clients of auto links noticed."""
     outcome.accepted = clients.accepted
     came = sum(receiver.came for receiver in clients.receivers)

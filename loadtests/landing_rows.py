@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtests.measuring import BODY, Bench, Readings, cpu_seconds
-from loadtests.processes import ROOT, STOP_LIMIT, MeasureError, Router
+from loadtests.processes import ROOT, STOP_LIMIT, BenchRouter, MeasureError
 from loadtests.report import Figure, at_least, at_most, ratio_at_least
 
 WINDOW = 100_000  # unsettled deliveries allowed to one sender
@@ -34,7 +34,7 @@ listener {{
 
 
 @contextmanager
-def lander(router: Router, address: str, into: Path | None = None) -> Iterator[int]:
+def lander(router: BenchRouter, address: str, into: Path | None = None) -> Iterator[int]:
     """Run a lander; yield its process id. It lands on the disk of this checkout, not in a temporary file system."""
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="landing-") as path:
         words = ["--url", f"amqp://127.0.0.1:{router.port}", "--address", address, "--path", str(into or path)]

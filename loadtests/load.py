@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from loadtests.processes import ROOT, MeasureError, Router, raise_file_limit
+from loadtests.processes import ROOT, BenchRouter, MeasureError, raise_file_limit
 from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavailable
 
 SCENARIOS = ROOT / "loadtests" / "scenarios"
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace, more: Sequence[str]) -> int:
         text = ROUTER.format(workers=options.workers)
         if options.scenario == "gateway":
             text += "".join(behind(broker) for broker in start_brokers(started))
-        router = started.enter_context(Router(options.workers, text=text))
+        router = started.enter_context(BenchRouter(options.workers, text=text))
         before, begun = processor_time(), time.monotonic()
         locust = subprocess.Popen(locust_command(options, router.port, more), cwd=ROOT)
         try:

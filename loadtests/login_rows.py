@@ -15,7 +15,7 @@ from jwt.algorithms import ECAlgorithm
 
 from loadtests.haproxy import Certificate
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, Relay, Router, finish_load, start_load
+from loadtests.processes import LINK_CAPACITY, BenchRouter, Relay, finish_load, start_load
 from loadtests.report import Figure, ratio_at_most
 from loadtests.storm import MECHANISM, PASSWORD, USER
 from loadtests.storm_rows import storm
@@ -29,7 +29,7 @@ ISSUER = "https://id.example"
 ITERATIONS = 4096  # of the password's key derivation, which only clients compute
 
 
-class Crowd(NamedTuple):
+class LoginKind(NamedTuple):
     """Kind of login: storm, mechanism, the router's configuration for it, and the file that clients need."""
 
     kind: str
@@ -40,14 +40,16 @@ class Crowd(NamedTuple):
     owner: Certificate | None = None  # keeps the files
 
 
-def passwords(folder: Path) -> Crowd:
+def passwords(folder: Path) -> LoginKind:
     """Prepare SCRAM logins: the router computes a proof and looks the user up."""
     users = folder / "users"
     users.write_text(Users({}).with_user(USER, [make(MECHANISM, PASSWORD, ITERATIONS)]).text())
-    return Crowd("logins", MECHANISM, f"saslUsers {{\n    name: people\n    file: {users}\n}}\n", "saslUsers: people")
+    return LoginKind(
+        "logins", MECHANISM, f"saslUsers {{\n    name: people\n    file: {users}\n}}\n", "saslUsers: people"
+    )
 
 
-def tokens(folder: Path) -> Crowd:
+def tokens(folder: Path) -> LoginKind:
     """Prepare token logins: the router checks the signature, ECDSA over prime256v1."""
     key = ec.generate_private_key(ec.SECP256R1())
     keys, token = folder / "keys.json", folder / "token"
@@ -55,20 +57,20 @@ def tokens(folder: Path) -> Crowd:
     claims = {"iss": ISSUER, "aud": "bench", "sub": USER, "exp": int(time.time()) + 3600}
     token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "k"}))
     issuer = f"name: id\n    issuer: {ISSUER}\n    audience: bench\n    jwksFile: {keys}"
-    return Crowd("token-logins", "OAUTHBEARER", f"tokenIssuer {{\n    {issuer}\n}}\n", "tokenIssuers: id", token)
+    return LoginKind("token-logins", "OAUTHBEARER", f"tokenIssuer {{\n    {issuer}\n}}\n", "tokenIssuers: id", token)
 
 
-def certificates(_: Path) -> Crowd:
+def certificates(_: Path) -> LoginKind:
     """Prepare EXTERNAL logins: a full TLS handshake, and a check of the client's certificate."""
     made = Certificate()
     files = f"certFile: {made.certificate}\n    privateKeyFile: {made.key}\n    caCertFile: {made.certificate}"
-    return Crowd(
+    return LoginKind(
         "certificate-logins", "EXTERNAL", f"sslProfile {{\n    name: bench\n    {files}\n}}\n",
         "sslProfile: bench\n    requireSsl: yes\n    saslMechanisms: EXTERNAL", made.both, made,
     )  # fmt: skip
 
 
-def configuration(crowd: Crowd) -> str:
+def configuration(crowd: LoginKind) -> str:
     """Return a configuration with one listener that requires a login, and one without."""
     return f"""\
 router {{
@@ -112,7 +114,7 @@ def certificate_logins(bench: Bench) -> list[Figure]:
     return beside_crowds(bench, certificates)
 
 
-def beside_crowds(bench: Bench, make_crowd: Callable[[Path], Crowd]) -> list[Figure]:
+def beside_crowds(bench: Bench, make_crowd: Callable[[Path], LoginKind]) -> list[Figure]:
     """Measure the latency of clients while others log in at once, and that of the byte relay beside the same.
 
     Only the router's effect is to count. Therefore the crowd, which computes in Python, has the lowest priority, and
@@ -149,7 +151,7 @@ def beside_crowds(bench: Bench, make_crowd: Callable[[Path], Crowd]) -> list[Fig
     ]  # fmt: skip
 
 
-def beside_logins(router: Router, crowd: Crowd, options: Mapping[str, object]) -> dict[str, Any]:
+def beside_logins(router: BenchRouter, crowd: LoginKind, options: Mapping[str, object]) -> dict[str, Any]:
     """Run a load beside repeated crowds of logins. Return its report."""
     process = start_load(options)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from loadtests.processes import Relay, Router
+from loadtests.processes import BenchRouter, Relay
 
 MIB = 1024 * 1024
 MB = 1_000_000
@@ -40,11 +40,11 @@ class Bench:
     effort: Effort
     router_command: Sequence[str]
 
-    def router(self, workers: int, text: str | None = None) -> Router:
+    def router(self, workers: int, text: str | None = None) -> BenchRouter:
         """Return a fresh router with `workers` workers. text: its configuration."""
-        return Router(workers, self.router_command, text)
+        return BenchRouter(workers, self.router_command, text)
 
-    def alternate(self, relay: Relay, router: Router, **options: object) -> tuple[Readings, Readings]:
+    def alternate(self, relay: Relay, router: BenchRouter, **options: object) -> tuple[Readings, Readings]:
         """Warm up relay and router, then measure them in turn. Return both series."""
         relays, routers = Readings(), Readings()
         relay.load(seconds=WARM_SECONDS, **options)
@@ -54,7 +54,7 @@ class Bench:
             routers.append(router.load(seconds=self.effort.seconds, **options))
         return relays, routers
 
-    def in_turn(self, router: Router, *loads: dict[str, object]) -> list[Readings]:
+    def in_turn(self, router: BenchRouter, *loads: dict[str, object]) -> list[Readings]:
         """Warm up with each load, then measure the loads in turn. Return a series for each."""
         series = [Readings() for _ in loads]
         for options in loads:
@@ -64,7 +64,7 @@ class Bench:
                 readings.append(router.load(seconds=self.effort.seconds, **options))
         return series
 
-    def repeat(self, router: Router, **options: object) -> Readings:
+    def repeat(self, router: BenchRouter, **options: object) -> Readings:
         """Warm the router up, then measure it alone."""
         router.load(seconds=WARM_SECONDS, **options)
         return Readings(router.load(seconds=self.effort.seconds, **options) for _ in range(self.effort.rounds))

@@ -18,7 +18,7 @@ from proton.reactor import Container
 
 from loadtests.broker import free_port
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, ROOT, MeasureError, Relay, Router, load, router_configuration
+from loadtests.processes import LINK_CAPACITY, ROOT, BenchRouter, MeasureError, Relay, load, router_configuration
 from loadtests.report import Figure, at_most, ratio_at_least
 from router.cli.client import ManagementClient
 from router.cli.options import ManagementUrl, QueryTarget
@@ -78,7 +78,7 @@ listener {{
     return text
 
 
-def nodes(router: Router) -> dict[str, dict[str, Any]]:
+def nodes(router: BenchRouter) -> dict[str, dict[str, Any]]:
     """Return a router's view of the routers in its network, by id; empty while it does not answer."""
     try:
         with ManagementClient(
@@ -89,7 +89,7 @@ def nodes(router: Router) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def wait_known(router: Router, costs: dict[str, int]) -> None:
+def wait_known(router: BenchRouter, costs: dict[str, int]) -> None:
     """Wait until a router knows exactly these other routers at these costs. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     while True:
@@ -102,7 +102,7 @@ def wait_known(router: Router, costs: dict[str, int]) -> None:
 
 
 @contextmanager
-def hop(bench: Bench, capacity: int = LINK_CAPACITY) -> Iterator[tuple[Router, Router]]:
+def hop(bench: Bench, capacity: int = LINK_CAPACITY) -> Iterator[tuple[BenchRouter, BenchRouter]]:
     """Run two routers of one worker each; yield when they know each other."""
     port = free_port()
     a_text, b_text = interior("A", port, capacity=capacity), interior("B", None, [port], capacity=capacity)
@@ -112,7 +112,7 @@ def hop(bench: Bench, capacity: int = LINK_CAPACITY) -> Iterator[tuple[Router, R
         yield a, b
 
 
-def through(a: Router, b: Router, **options: object) -> dict[str, Any]:
+def through(a: BenchRouter, b: BenchRouter, **options: object) -> dict[str, Any]:
     """Run amqpload from one router to another. Return its report."""
     return load(port=a.port, receiver_port=b.port, **options)
 
@@ -195,7 +195,7 @@ def hop_latency(bench: Bench) -> list[Figure]:
 # Lost paths
 
 
-class Flow(MessagingHandler):
+class MeasuredFlow(MessagingHandler):
     """Sender at one router and receiver at another, in a thread: numbered messages, unsettled.
 
     `sent`, `arrived`: times by number, in seconds of the monotonic clock; `accepted`: numbers; `failure`: first error
@@ -214,7 +214,7 @@ class Flow(MessagingHandler):
         self.accepted: set[int] = set()
         self.failure: str | None = None
 
-    def __enter__(self) -> Flow:
+    def __enter__(self) -> MeasuredFlow:
         self._thread.start()
         return self
 
@@ -297,7 +297,7 @@ def path_lost(bench: Bench) -> list[Figure]:
             stack.enter_context(bench.router(1, interior("C", None, [a_port, b_port])))
             wait_known(a, {"B": 1, "C": 1})
             wait_known(b, {"A": 1, "C": 1})
-            flow = stack.enter_context(Flow(a.port, b.port))
+            flow = stack.enter_context(MeasuredFlow(a.port, b.port))
             flow.wait(time.monotonic(), KNOWN_LIMIT)
             time.sleep(0.5)
             cut = time.monotonic()
@@ -317,7 +317,7 @@ def path_lost(bench: Bench) -> list[Figure]:
 # Large networks
 
 
-def wait_all_known(router: Router, names: Sequence[str]) -> None:
+def wait_all_known(router: BenchRouter, names: Sequence[str]) -> None:
     """Wait until each of these routers has a path to all others. Raises MeasureError.
 
     `router`, one of them, forwards the queries, which keeps their cost low.
@@ -336,7 +336,7 @@ def wait_all_known(router: Router, names: Sequence[str]) -> None:
                 time.sleep(ASK_PAUSE)
 
 
-def start_all(stack: ExitStack, routers: Sequence[Router]) -> None:
+def start_all(stack: ExitStack, routers: Sequence[BenchRouter]) -> None:
     """Start routers concurrently. They stop concurrently when the stack unwinds."""
     with ThreadPoolExecutor(len(routers)) as pool:
         list(pool.map(lambda router: router.__enter__(), routers))

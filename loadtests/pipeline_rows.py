@@ -221,7 +221,7 @@ def visible(bench: Bench) -> list[Figure]:
                 .trigger(processingTime="1 second")
                 .start(str(path / "table"))
             )
-            table = Table(path / "table")
+            table = QueryTable(path / "table")
             try:
                 warm = VISIBLE_RATE * VISIBLE_WARM
                 router.load(address="visible", receivers=0, rate=VISIBLE_RATE, count=warm, size=BODY)
@@ -239,7 +239,7 @@ def visible(bench: Bench) -> list[Figure]:
     ]
 
 
-class Table:
+class QueryTable:
     """Table that a query writes.
 
     Each read covers only the rows added since the last, to take little CPU from the query.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, Router
+from loadtests.processes import LINK_CAPACITY, BenchRouter
 from loadtests.report import Figure, ratio_at_most
 
 VHOSTS = 200
@@ -81,7 +81,7 @@ def policy(bench: Bench) -> list[Figure]:
     return figures
 
 
-def in_turn(bench: Bench, routers: tuple[Router, ...], options: dict[str, object]) -> list[Readings]:
+def in_turn(bench: Bench, routers: tuple[BenchRouter, ...], options: dict[str, object]) -> list[Readings]:
     """Measure the same load through each router in turn, after warming them up."""
     for router in routers:
         router.load(**{**options, "seconds": WARM_SECONDS})

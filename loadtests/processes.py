@@ -121,7 +121,7 @@ log {{
 """
 
 
-class Router:
+class BenchRouter:
     """Router process with its own configuration, started on entry and stopped on exit.
 
     After entry: `port` (of the first listener), `ports` (of all, in their order), `pid`, `configuration` (its file),

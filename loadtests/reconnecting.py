@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 
 import psutil
 
-from loadtests.processes import DEFAULT_ROUTER, MeasureError, Router, raise_file_limit
+from loadtests.processes import DEFAULT_ROUTER, BenchRouter, MeasureError, raise_file_limit
 from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerLink, PeerReceiver, PeerSender
 from tests.peer.wire import PeerError
@@ -34,7 +34,7 @@ TURNS = 3  # times that the clients connect; the router does not know them the f
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlacementResult:
     """Placement of a router's clients in the last turn.
 
     across: share of deliveries between two workers. skew: skew of connections. seconds: time for all clients to
@@ -100,10 +100,10 @@ def leave(pid: int, links: Sequence[Link]) -> None:
         time.sleep(0.05)
 
 
-def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) -> Outcome:
+def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) -> PlacementResult:
     """Let clients connect and leave. Raises MeasureError or PeerError."""
     order = random.Random(SEED)
-    with Router(workers, command, text=configuration(workers, remembered)) as router:
+    with BenchRouter(workers, command, text=configuration(workers, remembered)) as router:
         for turn in range(TURNS):
             began = time.monotonic()
             senders, receivers = come(router.port, pairs, order)
@@ -123,7 +123,7 @@ def measure(workers: int, pairs: int, remembered: bool, command: Sequence[str]) 
         counts = Counter(at.values())
         leave(router.pid, [*senders, *receivers])
     skew = max(counts.values()) * workers / counts.total()
-    return Outcome(workers, remembered, deliveries, across / deliveries, skew, seconds)
+    return PlacementResult(workers, remembered, deliveries, across / deliveries, skew, seconds)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -25,8 +25,8 @@ from typing import Any
 from loadtests.processes import (
     DEFAULT_ROUTER,
     LINK_CAPACITY,
+    BenchRouter,
     MeasureError,
-    Router,
     build_tools,
     cpu_model,
     finish_load,
@@ -70,7 +70,7 @@ class Size:
 
 
 @dataclass
-class Outcome:
+class ReloadResult:
     """Result of a run. Latencies are in ms, by kind of traffic."""
 
     before: dict[str, dict[str, float]]
@@ -109,7 +109,7 @@ def _section(section: str, /, **attributes: object) -> str:
 class Traffic:
     """Both kinds of traffic at once, for some seconds. Owner: `measure`."""
 
-    def __init__(self, router: Router, size: Size, seconds: float) -> None:
+    def __init__(self, router: BenchRouter, size: Size, seconds: float) -> None:
         shared = {"pairs": size.pairs, "distinct": True, "rate": size.rate // 2, "seconds": f"{seconds:g}"}
         self._loads = {
             UNSETTLED: router.start_load(address=UNSETTLED, **shared),
@@ -141,7 +141,7 @@ def _finished(kind: str, load: subprocess.Popen[str]) -> dict[str, Any]:
         raise MeasureError(f"{'unsettled' if kind == UNSETTLED else 'presettled'} traffic: {error}") from error
 
 
-def check_in_force(router: Router, size: Size, turn: int) -> None:
+def check_in_force(router: BenchRouter, size: Size, turn: int) -> None:
     """Check through management that the file of reload number `turn` is in force. Raises MeasureError."""
     from router.cli.client import Client
     from router.cli.options import MANAGEMENT, Target, Url
@@ -165,15 +165,17 @@ def _priority(prefix: str, turn: int) -> int:
     return (2 * int(number) + (kind == UNSETTLED) + turn) % 10
 
 
-def measure(size: Size, command: Sequence[str]) -> Outcome:
+def measure(size: Size, command: Sequence[str]) -> ReloadResult:
     """Measure without reloads, then with. Raises MeasureError."""
     with ExitStack() as stack:
         ports = list(free_ports(1 + size.listeners))
-        router = stack.enter_context(Router(size.workers, command, text=configuration(size, 0, ports[0], ports[1:])))
+        router = stack.enter_context(
+            BenchRouter(size.workers, command, text=configuration(size, 0, ports[0], ports[1:]))
+        )
         Traffic(router, size, WARM_SECONDS).finish()
         before, _ = Traffic(router, size, size.seconds).finish()
         traffic = Traffic(router, size, size.seconds + size.interval)
-        outcome = Outcome(before, {}, 0)
+        outcome = ReloadResult(before, {}, 0)
         begun = time.monotonic()
         for turn in range(1, size.reloads + 1):
             router.configuration.write_text(configuration(size, turn, ports[0], ports[1:]))
@@ -220,7 +222,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def report(size: Size, outcome: Outcome) -> str:
+def report(size: Size, outcome: ReloadResult) -> str:
     """Return the result as text."""
     lines = [
         f"{cpu_model()}; {size.workers} workers, {4 * size.pairs} connections, {size.rate} messages/s, "

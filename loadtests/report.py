@@ -75,7 +75,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedRow:
     """Row that could not be measured, with the reason. Counts as a miss."""
 
     what: str
@@ -87,7 +87,7 @@ class Failure:
         return False
 
 
-Result = Figure | Failure
+Result = Figure | FailedRow
 
 
 def number(value: float) -> str:
@@ -99,7 +99,7 @@ def number(value: float) -> str:
 
 def cells(result: Result) -> tuple[str, ...]:
     """Return one row of the table, in the order of HEADINGS."""
-    if isinstance(result, Failure):
+    if isinstance(result, FailedRow):
         return (result.what, "not measured: " + " ".join(result.reason.split()), "", "", "", "miss")
     unit = f" {result.unit}" if result.unit else ""
     relay = "" if result.relay is None else number(result.relay) + unit

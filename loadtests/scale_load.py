@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from loadtests.measuring import BODY, WARM_SECONDS, cpu_seconds
-from loadtests.processes import Router, finish_load
+from loadtests.processes import BenchRouter, finish_load
 
 CONSUMERS: Final = 1_000
 IDLE_PAIRS: Final = 2_500  # a connection for the producer and one for the consumer of each
@@ -63,18 +63,20 @@ def measure(counts: Sequence[int], seconds: float) -> Iterator[Reading]:
         for workers in counts:
             if workers == 1 and "across" in name:
                 continue
-            with Router(workers) as router:
+            with BenchRouter(workers) as router:
                 play(router, loads(workers), WARM_SECONDS)
                 yield reading(name, workers, router, loads(workers), seconds)
 
 
-def play(router: Router, loads: Sequence[Mapping[str, object]], seconds: float) -> list[float]:
+def play(router: BenchRouter, loads: Sequence[Mapping[str, object]], seconds: float) -> list[float]:
     """Run all load generators at once. Return their rates. Raises MeasureError."""
     started = [router.start_load(**{**options, "seconds": seconds}) for options in loads]
     return [float(finish_load(one)["per_second"]) for one in started]
 
 
-def reading(name: str, workers: int, router: Router, loads: Sequence[Mapping[str, object]], seconds: float) -> Reading:
+def reading(
+    name: str, workers: int, router: BenchRouter, loads: Sequence[Mapping[str, object]], seconds: float
+) -> Reading:
     before, begun = cpu_seconds(router.pid), time.monotonic()
     rates = play(router, loads, seconds)
     used, took = cpu_seconds(router.pid) - before, time.monotonic() - begun

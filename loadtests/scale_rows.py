@@ -28,7 +28,7 @@ Sized = Callable[[int], AbstractContextManager[Play]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class ScaleScenario:
     """Scenario and the quantity that grows. unit: the event whose instructions are counted."""
 
     row: Sized
@@ -102,15 +102,15 @@ def idle(connections: int) -> Iterator[Play]:
     router.close()
 
 
-SCENARIOS: Final[Mapping[str, Scenario]] = {
-    "pair": Scenario(pair, "worker slots", SLOTS, "delivery"),
-    "pair-alone": Scenario(lambda size: alone(partial(pair, size)), "worker slots", SLOTS, "delivery"),
-    "apart": Scenario(apart, "worker slots", SLOTS, "delivery"),
-    "apart-alone": Scenario(lambda size: alone(partial(apart, size)), "worker slots", SLOTS, "delivery"),
-    "hop": Scenario(hop, "worker slots", SLOTS, "delivery"),
-    "wake": Scenario(wake, "worker slots", SLOTS, "wake"),
-    "consumers": Scenario(crowd, "consumers", CONSUMERS, "delivery"),
-    "idle": Scenario(idle, "idle connections", IDLE, "delivery"),
+SCENARIOS: Final[Mapping[str, ScaleScenario]] = {
+    "pair": ScaleScenario(pair, "worker slots", SLOTS, "delivery"),
+    "pair-alone": ScaleScenario(lambda size: alone(partial(pair, size)), "worker slots", SLOTS, "delivery"),
+    "apart": ScaleScenario(apart, "worker slots", SLOTS, "delivery"),
+    "apart-alone": ScaleScenario(lambda size: alone(partial(apart, size)), "worker slots", SLOTS, "delivery"),
+    "hop": ScaleScenario(hop, "worker slots", SLOTS, "delivery"),
+    "wake": ScaleScenario(wake, "worker slots", SLOTS, "wake"),
+    "consumers": ScaleScenario(crowd, "consumers", CONSUMERS, "delivery"),
+    "idle": ScaleScenario(idle, "idle connections", IDLE, "delivery"),
 }
 #: Rows by scenario and size.
 ROWS: Final[dict[str, Row]] = {

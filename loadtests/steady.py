@@ -29,7 +29,7 @@ OUTCOMES: dict[int, str] = {
 }
 
 
-class End(MessagingHandler):
+class SteadyLink(MessagingHandler):
     """Link on a connection of its own.
 
     `noticed`: event that a client of an address must not see. None: no such event.
@@ -85,7 +85,7 @@ class End(MessagingHandler):
         self.noticed = f"connection of {self.address}: {event.transport.condition}"
 
 
-class Sender(End):
+class RepeatingSender(SteadyLink):
     """Sender of durable messages `INDEX 0`, `INDEX 1`, ..., a window at a time."""
 
     def __init__(self, clients: Clients, index: int, address: str, routed: bool) -> None:
@@ -163,7 +163,7 @@ class Sender(End):
             self.numbers.clear()
 
 
-class Receiver(End):
+class RecordingReceiver(SteadyLink):
     """Receiver that accepts every message."""
 
     def __init__(self, clients: Clients, address: str, routed: bool) -> None:
@@ -189,8 +189,8 @@ class Clients(MessagingHandler):
         super().__init__()
         self.url = f"amqp://127.0.0.1:{port}"
         every = [(address, address in routed) for address in (*addresses, *routed) for _ in range(each)]
-        self.senders = [Sender(self, index, address, way) for index, (address, way) in enumerate(every)]
-        self.receivers = [Receiver(self, address, way) for address, way in every]
+        self.senders = [RepeatingSender(self, index, address, way) for index, (address, way) in enumerate(every)]
+        self.receivers = [RecordingReceiver(self, address, way) for address, way in every]
         self.seen: dict[int, set[int]] = {}  # numbers that arrived, by sender
         self.stopping = False  # True: senders begin no new message
         self._leaving = False
@@ -240,7 +240,7 @@ class Clients(MessagingHandler):
             self._done.clear()
             self.stopping = False
 
-    def without_progress(self, limit: float) -> list[Sender]:
+    def without_progress(self, limit: float) -> list[RepeatingSender]:
         """Return the senders without a newly accepted message within `limit` seconds, as soon as there are none."""
         before = [(sender, len(sender.accepted)) for sender in self.senders]
         until = time.monotonic() + limit

@@ -74,7 +74,7 @@ def attach(handle: int, receives: bool) -> bytes:
     return frame(ATTACH, *fields)
 
 
-class Client:
+class StormClient:
     """Blocking connection."""
 
     def __init__(self, port: int) -> None:
@@ -119,24 +119,24 @@ class Client:
         self.socket.close()
 
 
-def leave_in_order(client: Client) -> None:
+def leave_in_order(client: StormClient) -> None:
     client.send(CLOSED)
     client.wait(CLOSE)
     client.close()
 
 
-def leave_by_reset(client: Client) -> None:
+def leave_by_reset(client: StormClient) -> None:
     client.wait(OPEN)
     client.reset()
 
 
 #: Octets that a client sends, and the way it leaves.
-WAYS: tuple[tuple[bytes, Callable[[Client], None]], ...] = (
+WAYS: tuple[tuple[bytes, Callable[[StormClient], None]], ...] = (
     (WITH_SASL, leave_in_order),
     (OPENED, leave_in_order),  # without the SASL layer
     (OPENED, leave_by_reset),
-    (AMQP[:4], Client.close),  # half a header
-    (OPENED[:-3], Client.close),  # half an open
+    (AMQP[:4], StormClient.close),  # half a header
+    (OPENED[:-3], StormClient.close),  # half an open
 )
 
 
@@ -146,7 +146,7 @@ def connects(port: int, count: int) -> None:
         crowd = []
         for number in range(first, min(first + AT_ONCE, count)):
             octets, leave = WAYS[number % len(WAYS)]
-            client = Client(port)
+            client = StormClient(port)
             client.send(octets)
             crowd.append((client, leave))
         for client, leave in crowd:
@@ -156,7 +156,7 @@ def connects(port: int, count: int) -> None:
 def half_open(port: int, count: int) -> None:
     crowd = []
     for _ in range(count):
-        crowd.append(Client(port))
+        crowd.append(StormClient(port))
         crowd[-1].send(AMQP[:4])
     sys.stdin.read()
     for client in crowd:
@@ -166,7 +166,7 @@ def half_open(port: int, count: int) -> None:
 def receivers(port: int, count: int) -> None:
     crowd = []
     for first in range(0, count, LINKS):
-        client = Client(port)
+        client = StormClient(port)
         crowd.append(client)
         client.send(BEGUN)
         links = min(LINKS, count - first)
@@ -178,12 +178,12 @@ def receivers(port: int, count: int) -> None:
         leave_in_order(client)
 
 
-def crowd_at_once(port: int, count: int) -> list[Client]:
+def crowd_at_once(port: int, count: int) -> list[StormClient]:
     """Attach `count` dynamic receivers, LINKS on each connection. No connection waits for another."""
     crowd = []
     links = min(LINKS, count)
     for _ in range(0, count, links):
-        crowd.append(Client(port))
+        crowd.append(StormClient(port))
         crowd[-1].send(BEGUN)
         crowd[-1].wait(BEGIN)
     octets = b"".join(attach(handle, receives=True) for handle in range(links))
@@ -206,7 +206,7 @@ def bursts(port: int, count: int) -> None:
 
 
 def attaches(port: int, count: int) -> None:
-    client = Client(port)
+    client = StormClient(port)
     client.send(BEGUN)
     attached = b"".join(attach(handle, receives=False) for handle in range(BATCH))
     detached = b"".join(frame(DETACH, encode_uint(handle), TRUE) for handle in range(BATCH))
@@ -236,7 +236,7 @@ def logins(port: int, count: int) -> None:
 def log_in(port: int, count: int) -> None:
     crowd = []
     for _ in range(count):
-        client, exchange = Client(port), scram.ScramClient(MECHANISM, USER, PASSWORD)
+        client, exchange = StormClient(port), scram.ScramClient(MECHANISM, USER, PASSWORD)
         init = frame(INIT, encode_symbol(MECHANISM), encode_binary(exchange.response), sasl=True)
         client.send(SASL + init)
         crowd.append((client, exchange))
@@ -248,7 +248,7 @@ def log_in(port: int, count: int) -> None:
     enter_and_leave([client for client, _ in crowd])
 
 
-def accepted(client: Client) -> bytes:
+def accepted(client: StormClient) -> bytes:
     """Wait for the outcome of a login, which must be OK; return its body."""
     outcome = client.read(OUTCOME)
     if field(outcome, 0) != 0:
@@ -256,7 +256,7 @@ def accepted(client: Client) -> bytes:
     return outcome
 
 
-def enter_and_leave(crowd: Sequence[Client]) -> None:
+def enter_and_leave(crowd: Sequence[StormClient]) -> None:
     for client in crowd:
         client.send(OPENED)
     for client in crowd:
@@ -267,7 +267,7 @@ def token_logins(port: int, count: int, file: Path) -> None:
     """Log in with a token; all at once, because the token is in the first frame."""
     response = encode_binary(OAuthBearerClient(file.read_text()).response)
     init = SASL + frame(INIT, encode_symbol("OAUTHBEARER"), response, sasl=True)
-    crowd = [Client(port) for _ in range(count)]
+    crowd = [StormClient(port) for _ in range(count)]
     for client in crowd:
         client.send(init)
     for client in crowd:
@@ -275,7 +275,7 @@ def token_logins(port: int, count: int, file: Path) -> None:
     enter_and_leave(crowd)
 
 
-class EncryptedClient(Client):
+class EncryptedClient(StormClient):
     """Connection over TLS. `begin` and `finish` do the handshake, so that many can be in progress together."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:

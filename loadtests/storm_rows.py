@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import ROOT, MeasureError, Relay, Router
+from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay
 from loadtests.report import Figure, at_most
 
 PAIRS = 10  # established senders, each with a receiver
@@ -30,7 +30,7 @@ STORMS: dict[str, tuple[int, str]] = {
 
 @contextmanager
 def storm(
-    router: Router, kind: str, count: int, file: Path | None = None, *, last: bool = False
+    router: BenchRouter, kind: str, count: int, file: Path | None = None, *, last: bool = False
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a storm that has begun on entry. Raises MeasureError at the end if it failed or takes too long.
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from loadtests.measuring import BODY, FULL, WARM_SECONDS, Bench, Readings
-from loadtests.processes import MeasureError, Relay, Router, router_configuration
+from loadtests.processes import BenchRouter, MeasureError, Relay, router_configuration
 from loadtests.report import Figure, ratio_at_most
-from loadtests.storm import OPEN, OPENED, leave_in_order
-from loadtests.storm import Client as Passing
-from router.cli.client import ManagementClient
-from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
+from loadtests.storm import OPEN, OPENED, StormClient, leave_in_order
+from router.cli.client import Client
+from router.cli.options import MANAGEMENT, Target, Url
 
 PACED_RATE = 10_000  # messages/s
 CONNECTS = 100  # connections opened and closed a second
@@ -33,7 +32,7 @@ class Disturbance:
     by a monitor.
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: BenchRouter) -> None:
         self._router = router
         self._text = router.configuration.read_text()
         self._over = threading.Event()
@@ -60,7 +59,7 @@ class Disturbance:
             self._over.wait(due - time.monotonic())
 
     def _connect(self) -> None:
-        client = Passing(self._router.port)
+        client = StormClient(self._router.port)
         client.send(OPENED)
         client.wait(OPEN)
         leave_in_order(client)
@@ -87,7 +86,7 @@ class Disturbance:
 
 
 @contextmanager
-def disturbed(router: Router) -> Iterator[None]:
+def disturbed(router: BenchRouter) -> Iterator[None]:
     """Poll management, connect and disconnect clients, and change the configuration. Raises MeasureError at the end."""
     disturbance = Disturbance(router)
     try:

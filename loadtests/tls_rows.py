@@ -12,7 +12,7 @@ from typing import Any
 
 from loadtests.haproxy import CIPHER, Certificate, Haproxy
 from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, MeasureError, Relay, Router, finish_load, load, start_load
+from loadtests.processes import LINK_CAPACITY, BenchRouter, MeasureError, Relay, finish_load, load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 
 LARGE_BODY = 100_000
@@ -62,7 +62,7 @@ log {{
 """
 
 
-def encrypted(router: Router, certificate: Certificate, **options: object) -> dict[str, Any]:
+def encrypted(router: BenchRouter, certificate: Certificate, **options: object) -> dict[str, Any]:
     """Run a load through the TLS listener, whose certificate is checked."""
     return router.load(**TLS, ca=certificate.certificate, **options)
 
@@ -181,7 +181,7 @@ def tls_crowd(bench: Bench) -> list[Figure]:
     ]
 
 
-def beside_crowds(router: Router, established: subprocess.Popen[str]) -> dict[str, Any]:
+def beside_crowds(router: BenchRouter, established: subprocess.Popen[str]) -> dict[str, Any]:
     """Run crowds of handshakes, one after the other, until a load ends. Return its report."""
     try:
         while established.poll() is None:

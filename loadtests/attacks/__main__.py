@@ -23,9 +23,9 @@ import psutil
 from loadtests.attacks.plays import ATTACKS, BROKERS
 from loadtests.processes import (
     ROOT,
+    BenchRouter,
     MeasureError,
     Relay,
-    Router,
     build_tools,
     finish_load,
     raise_file_limit,
@@ -107,7 +107,7 @@ def workers_of(pid: int) -> dict[int, int]:
     return found
 
 
-def attack(router: Router, names: Sequence[str], seconds: float) -> dict[str, subprocess.Popen[str]]:
+def attack(router: BenchRouter, names: Sequence[str], seconds: float) -> dict[str, subprocess.Popen[str]]:
     """Start an attacker for each name."""
     client, broker = router.ports
     return {
@@ -135,7 +135,7 @@ def reports(attackers: dict[str, subprocess.Popen[str]]) -> dict[str, Report]:
     return found
 
 
-def watch(router: Router, pairs: subprocess.Popen[str], before: set[int]) -> tuple[int, list[str]]:
+def watch(router: BenchRouter, pairs: subprocess.Popen[str], before: set[int]) -> tuple[int, list[str]]:
     """Watch the workers until the pairs have ended. Return the peak memory of a worker in octets, and faults."""
     most = 0
     while True:
@@ -165,7 +165,7 @@ def judge(mine: dict[str, Any], relay: dict[str, Any], played: dict[str, Report]
 def run(names: Sequence[str], workers: int, seconds: float) -> list[str]:
     """Run the attacks and print the result. Return faults. Raises MeasureError."""
     load: dict[str, object] = {"pairs": PAIRS, "distinct": True, "rate": RATE, "size": 100, "seconds": seconds}
-    with Router(workers, text=configuration(workers)) as router, Relay() as relay:
+    with BenchRouter(workers, text=configuration(workers)) as router, Relay() as relay:
         before = set(workers_of(router.pid))
         pairs = router.start_load(address="innocent", **load)
         beside = start_load({"port": relay.sender_port, "receiver_port": relay.receiver_port, "direct": True, **load})

@@ -9,8 +9,8 @@ import pytest
 
 from loadtests import bench
 from loadtests.measuring import QUICK, Bench, Readings
-from loadtests.processes import MeasureError, Router, arguments, load, router_configuration
-from loadtests.report import Failure
+from loadtests.processes import BenchRouter, MeasureError, arguments, load, router_configuration
+from loadtests.report import FailedRow
 from loadtests.rows import ROWS
 
 
@@ -25,7 +25,7 @@ def test_router_is_started_by_its_log_line_and_stopped_by_pid(tmp_path: Path) ->
     command = program(
         tmp_path, "import time\nprint('x [info] Listening on 127.0.0.1:4711', flush=True)\ntime.sleep(60)"
     )
-    with Router(1, command) as router:
+    with BenchRouter(1, command) as router:
         assert router.port == 4711
         assert 0 < router.start_seconds < 30
         os.kill(router.pid, 0)
@@ -35,18 +35,18 @@ def test_router_is_started_by_its_log_line_and_stopped_by_pid(tmp_path: Path) ->
 
 def test_router_that_does_not_listen_is_reported_with_reason(tmp_path: Path) -> None:
     command = program(tmp_path, "raise SystemExit('listener: port 99999 is too large')")
-    with pytest.raises(MeasureError, match="port 99999 is too large"), Router(1, command):
+    with pytest.raises(MeasureError, match="port 99999 is too large"), BenchRouter(1, command):
         pass
 
 
 def test_router_that_ends_while_measured_is_an_error(tmp_path: Path) -> None:
     command = program(tmp_path, "print('Listening on 127.0.0.1:4711', flush=True)\ninput_closed = True")
-    with pytest.raises(MeasureError, match="ended by itself with status 0"), Router(1, command) as router:
+    with pytest.raises(MeasureError, match="ended by itself with status 0"), BenchRouter(1, command) as router:
         router._process.wait()
 
 
-def test_missing_router_program_is_reported() -> None:
-    with pytest.raises(MeasureError, match="cannot start the router"), Router(1, ["/no/such/router"]):
+def test_router_that_is_not_there() -> None:
+    with pytest.raises(MeasureError, match="cannot start the router"), BenchRouter(1, ["/no/such/router"]):
         pass
 
 
@@ -74,7 +74,7 @@ def test_readings_give_median_and_largest() -> None:
 
 def test_failed_row_is_a_miss_and_next_row_runs() -> None:
     results = bench.measure(["start", "idle"], Bench(QUICK, ["/no/such/router"]), ROWS)
-    assert [type(result) for result in results] == [Failure, Failure]
+    assert [type(result) for result in results] == [FailedRow, FailedRow]
     assert not any(result.passed for result in results)
 
 

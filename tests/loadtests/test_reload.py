@@ -7,7 +7,7 @@ import re
 import pytest
 
 from loadtests import reload
-from loadtests.processes import MeasureError, Router
+from loadtests.processes import BenchRouter, MeasureError
 
 SMALL = reload.Size(connections=8, addresses=20, listeners=2, reloads=3, interval=0.3, rate=400, workers=2)
 
@@ -34,7 +34,7 @@ def test_small_run_loses_no_message(tmp_path, capsys, monkeypatch):
 
 def test_configuration_not_in_force_is_a_fault():
     text = reload.configuration(SMALL, 0, 0, [])
-    with Router(1, text=text) as router:
+    with BenchRouter(1, text=text) as router:
         reload.check_in_force(router, SMALL, 0)
         with pytest.raises(MeasureError, match="20 addresses are there, 20 of them not as the file says"):
             reload.check_in_force(router, SMALL, 1)

@@ -9,7 +9,7 @@ from loadtests.bench import PERFORMANCE_PAGE
 from loadtests.report import (
     BEGIN,
     END,
-    Failure,
+    FailedRow,
     Figure,
     around_table,
     at_least,
@@ -67,8 +67,8 @@ def test_text_table_is_aligned() -> None:
     assert lines[3].endswith("miss")
 
 
-def test_failure_is_a_miss_with_its_reason() -> None:
-    failure = Failure("multicast", "3 messages\nwere lost | twice")
+def test_a_failure_is_a_miss_with_its_reason() -> None:
+    failure = FailedRow("multicast", "3 messages\nwere lost | twice")
     assert failure.passed is False
     table = markdown_table([failure])
     assert "not measured: 3 messages were lost \\| twice" in table

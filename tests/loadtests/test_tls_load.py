@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from loadtests.haproxy import Certificate, Haproxy
-from loadtests.processes import MeasureError, Router, build_tools, load
+from loadtests.processes import BenchRouter, MeasureError, build_tools, load
 from loadtests.tls_rows import TLS, configuration, encrypted, rate_of_haproxy
 
 CROWD = 200
@@ -17,43 +17,43 @@ def certificate() -> Certificate:
 
 
 @pytest.fixture(scope="module")
-def router(certificate: Certificate) -> Iterator[Router]:
+def router(certificate: Certificate) -> Iterator[BenchRouter]:
     build_tools()
-    with Router(1, text=configuration(certificate)) as router:
+    with BenchRouter(1, text=configuration(certificate)) as router:
         yield router
 
 
-def test_messages_are_carried_over_tls(router: Router, certificate: Certificate) -> None:
+def test_messages(router: BenchRouter, certificate: Certificate) -> None:
     report = encrypted(router, certificate, count=5000)
     assert report["received"] == 5000
 
 
-def test_large_messages_are_carried_over_tls(router: Router, certificate: Certificate) -> None:
+def test_large_messages(router: BenchRouter, certificate: Certificate) -> None:
     report = encrypted(router, certificate, count=30, size=300_000)
     assert report["received"] == 30
 
 
-def test_simultaneous_handshakes_succeed(router: Router) -> None:
+def test_a_crowd_of_handshakes(router: BenchRouter) -> None:
     """All handshakes start at once: more than a worker handles in one wake."""
     report = router.load(handshakes=CROWD, opening=CROWD, **TLS)
     assert (report["handshakes"], report["resumed"]) == (CROWD, 0)
 
 
-def test_handshakes_can_be_resumed(router: Router) -> None:
+def test_resumed_handshakes(router: BenchRouter) -> None:
     assert router.load(handshakes=CROWD, resume=True, **TLS)["resumed"] == CROWD
 
 
-def test_idle_tls_connections_stay_open(router: Router) -> None:
+def test_idle_connections(router: BenchRouter) -> None:
     report = router.load(idle=50, address="idle", **TLS)
     assert (report["connections"], report["closed"]) == (50, 0)
 
 
-def test_untrusted_certificate_is_refused(router: Router) -> None:
+def test_another_certificate(router: BenchRouter) -> None:
     with pytest.raises(MeasureError, match="certificate verify failed"):
         encrypted(router, Certificate(), count=1)
 
 
-def test_handshake_without_tls_listener_fails(router: Router) -> None:
+def test_a_listener_without_tls(router: BenchRouter) -> None:
     with pytest.raises(MeasureError, match="handshake 0: failed"):
         load(port=router.ports[1], handshakes=1, stall_seconds=5, **TLS)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.hostile_host import HONEST, ROUNDS, Ports, compare, make_users
+from loadtests.hostile_host import HONEST, ROUNDS, AttackedPorts, compare, make_users
 from tests.peer.pki import pki
 from tests.system.fixtures import Start
 from tests.system.router import RouterProcess, Section, listener
@@ -32,8 +32,8 @@ def sections(tmp_path: Path, tmp: Path) -> list[Section]:
     ]
 
 
-def ports(router: RouterProcess) -> Ports:
-    return Ports(router.ports["users"], router.ports["tls"], router.ports["web"])
+def ports(router: Router) -> AttackedPorts:
+    return AttackedPorts(router.ports["users"], router.ports["tls"], router.ports["web"])
 
 
 @pytest.mark.long
