@@ -16,7 +16,7 @@ TEXT = "Hello through the router"
 TIMEOUT = 10.0  # seconds for everything
 
 
-class Hello(MessagingHandler):
+class HelloHandler(MessagingHandler):
     """Handler that attaches a receiver and a sender, sends once, and ends when the message is accepted and received."""
 
     def __init__(self, url: str) -> None:
@@ -107,7 +107,7 @@ def reason(what: Connection | Link | Transport | None) -> str:
 def main() -> int:
     """Send and receive; return the exit status."""
     url = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_URL
-    hello = Hello(url)
+    hello = HelloHandler(url)
     try:
         Container(hello).run()
     except (OSError, ValueError) as error:

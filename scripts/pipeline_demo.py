@@ -87,7 +87,7 @@ def say(name: str, text: str) -> None:
     print(f"{name:9} {text}", flush=True)
 
 
-class Sending(threading.Thread):
+class DemoSender(threading.Thread):
     """Thread that sends measurements until it is stopped. `accepted`: number of accepted messages."""
 
     def __init__(self, url: str, number: int) -> None:
@@ -159,7 +159,7 @@ def stream(url: str, landing: str, seconds: float) -> tuple[int, int]:
         .start()
     )
     say("spark", "reads; the first batch takes longest, for Java compiles")
-    senders = [Sending(url, number) for number in range(SENDERS)]
+    senders = [DemoSender(url, number) for number in range(SENDERS)]
     end = time.monotonic() + seconds
     while time.monotonic() < end and query.isActive:
         query.awaitTermination(3)
