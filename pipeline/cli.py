@@ -23,7 +23,9 @@ def load(verb: str) -> ModuleType:
 def main(words: Sequence[str], program: str) -> int:
     """Run one verb. Return the exit code: 0, 1 after a failure, 2 for a wrong command line."""
     parser = argparse.ArgumentParser(
-        prog=program, description="The data pipeline: messages to tables of Spark, and back.", allow_abbrev=False
+        prog=program,
+        description="Data pipeline: messages to Spark tables, and table rows to messages.",
+        allow_abbrev=False,
     )
     choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     # A named verb needs only its own module. Importing the others would slow down the start.

@@ -275,7 +275,7 @@ class Lander:
         if not LANDER.fullmatch(options.lander):
             raise LandingError(f"lander id {options.lander!r}: expected letters, digits, '.', '_' and '-', 100 at most")
         if len(set(options.addresses)) != len(options.addresses):
-            raise LandingError("an address is named twice")
+            raise LandingError("an address is given twice")
         self.options = options
         self.say = say or (lambda text: print(text, file=sys.stderr, flush=True))
         self.landing: Landing

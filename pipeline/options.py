@@ -69,7 +69,7 @@ def flag(value: str) -> bool:
 def number(least: int = 1) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"\d{1,18}", value) or int(value) < least:
-            raise ValueError(f"{value!r} is no whole number of {least} or more")
+            raise ValueError(f"{value!r} is not a whole number of {least} or more")
         return int(value)
 
     return parse
@@ -77,21 +77,21 @@ def number(least: int = 1) -> Callable[[str], int]:
 
 def real(value: str) -> float:
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
-        raise ValueError(f"{value!r} is no number of 0 or more")
+        raise ValueError(f"{value!r} is not a number of 0 or more")
     return float(value)
 
 
 def octets(value: str) -> int:
     match = re.fullmatch(r"(\d{1,15})([kmg]?)b?", value.lower())
     if match is None or not int(match[1]):
-        raise ValueError(f"{value!r} is no size: expected for example 512m")
+        raise ValueError(f"{value!r} is not a size: expected for example 512m")
     return int(match[1]) * SIZES[match[2]]
 
 
 def choice(*values: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value.lower() not in values:
-            raise ValueError(f"{value!r} is none of {', '.join(values)}")
+            raise ValueError(f"{value!r} is not one of {', '.join(values)}")
         return value.lower()
 
     return parse
@@ -108,7 +108,7 @@ def pattern(value: str) -> str:
     try:
         re.compile(text(value))
     except re.error as error:
-        raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        raise ValueError(f"{value!r} is not a regular expression: {error}") from None
     return value
 
 
@@ -135,7 +135,7 @@ def check_offsets(found: Mapping[str, Any]) -> Offsets:
     for log, at in found.items():
         log_of(log)
         if not isinstance(at, int) or isinstance(at, bool) or at < 0:
-            raise ValueError(f"{at!r} is no number of a segment (log {log})")
+            raise ValueError(f"{at!r} is not a segment number (log {log})")
     return dict(sorted(found.items()))
 
 
@@ -171,22 +171,22 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
     options = Options(given, SOURCE)
     path = options.get("path", text, "")
     if not path:
-        raise OptionError("option path: the landing folder must be given")
+        raise OptionError("option path is required: the landing folder")
     options.one_of("subscribe", "subscribePattern")
     options.one_of("startingOffsets", "startingTimestamp")
     options.one_of("maxRecordsPerTrigger", "maxOffsetsPerTrigger")
     mode = options.get("decode", choice(*MODES), "body")
     headers = options.get("includeHeaders", flag, False)
     if headers and mode != "full":
-        raise OptionError("option includeHeaders: it needs decode=full")
+        raise OptionError("option includeHeaders needs decode=full")
     starting = options.get("startingOffsets", offsets, cast("str | dict[str, int]", EARLIEST))
     ending = options.get("endingOffsets", offsets, cast("str | dict[str, int]", LATEST))
     if ending == EARLIEST:
-        raise OptionError("option endingOffsets: it cannot be earliest")
+        raise OptionError("option endingOffsets cannot be earliest")
     if stream and options.given("endingOffsets"):
-        raise OptionError("option endingOffsets: a stream has no end; it is for spark.read")
+        raise OptionError("option endingOffsets is for spark.read only: a stream has no end")
     if stream is False and starting == LATEST:
-        raise OptionError("option startingOffsets: there is nothing after latest; it is for spark.readStream")
+        raise OptionError("option startingOffsets=latest is for spark.readStream only: a batch would be empty")
     rows = options.get("maxOffsetsPerTrigger", number(), 1_000_000)
     return SourceOptions(
         path=path if "://" in path else os.path.abspath(path),

@@ -85,7 +85,9 @@ def quote_address(address: str) -> str:
     if quoted[:1] in ("_", "."):
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
     if not quoted or len(quoted) > FOLDER_MOST:
-        raise LandingError(f"address {address!r} is no name for a folder: 1 to {FOLDER_MOST} octets, quoted")
+        raise LandingError(
+            f"address {address!r} cannot be a folder name: expected 1 to {FOLDER_MOST} octets when quoted"
+        )
     return quoted
 
 
@@ -93,7 +95,7 @@ def log_of(key: str) -> Log:
     """Parse the key of a log. Raises LandingError if it is malformed."""
     lander, slash, folder = key.partition("/")
     if not slash or not LANDER.fullmatch(lander) or not folder or "/" in folder:
-        raise LandingError(f"{key!r} is no log: expected LANDER/ADDRESS, with the address quoted")
+        raise LandingError(f"{key!r} is not a log: expected LANDER/ADDRESS, with the address quoted")
     return Log(lander, unquote(folder))
 
 
@@ -191,7 +193,9 @@ class Landing:
         landing = cls(open_store(url))
         octets = landing.store.read(FORMAT_FILE)
         if octets is None:
-            raise LandingError(f"{url} is no landing folder: it has no {FORMAT_FILE} (has a lander ever run with it?)")
+            raise LandingError(
+                f"{url} is not a landing folder: it has no {FORMAT_FILE}, which the first lander creates"
+            )
         landing._check_format(octets)
         return landing
 

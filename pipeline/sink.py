@@ -71,24 +71,26 @@ def amqp_url(value: str) -> str:
 def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
     """Parse the options of a writer. Raises OptionError."""
     if overwrite:
-        raise OptionError("mode overwrite: messages cannot be taken back; use append")
+        raise OptionError("mode overwrite is not supported: sent messages cannot be withdrawn; use append")
     options = Options(given, OPTIONS)
     url = options.get("amqp.url", amqp_url, "")
     if not url:
-        raise OptionError("option amqp.url: the router to send to must be given")
+        raise OptionError("option amqp.url is required: URL of the router to send to")
     on_reject = options.get("onReject", choice("fail", "drop", "deadletter"), "fail")
     dead_letters = options.get("deadLetterAddress", text, "")
     if (on_reject == "deadletter") != bool(dead_letters):
-        raise OptionError("options onReject=deadletter and deadLetterAddress: one needs the other")
+        raise OptionError("options onReject=deadletter and deadLetterAddress must be given together")
     settled = options.get("settlement", choice("unsettled", "settled"), "unsettled") == "settled"
     if settled and options.given("onReject"):
-        raise OptionError("option onReject: nobody hears of it with settlement=settled")
+        raise OptionError("option onReject has no effect with settlement=settled: rejections are not reported")
     options.one_of("amqp.sasl.passwordFile", "amqp.sasl.passwordEnv")
     user = options.get("amqp.sasl.username", text, "")
     password_file = options.get("amqp.sasl.passwordFile", text, "")
     password_env = options.get("amqp.sasl.passwordEnv", text, "")
     if bool(user) != bool(password_file or password_env):
-        raise OptionError("option amqp.sasl.username: it needs amqp.sasl.passwordFile or amqp.sasl.passwordEnv")
+        raise OptionError(
+            "option amqp.sasl.username needs amqp.sasl.passwordFile or amqp.sasl.passwordEnv, and they need it"
+        )
     client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
     if container := options.get("amqp.container.id", text, ""):
         client["container"] = container
@@ -129,13 +131,13 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
         if kind not in COLUMNS[name]:
             raise OptionError(f"column {name!r} is {kind}; it can be {' or '.join(COLUMNS[name])}")
     if ("address" in kinds) == (options.publisher.address is not None):
-        raise OptionError("option address: give it or a column address, and not both")
+        raise OptionError("option address: give either the option or a column address")
     if "address" in kinds and "to" in kinds:
         raise OptionError("column to: the column address becomes that field, so it cannot have another value")
     if "message" in kinds and (identity or len(kinds) > 1):
-        raise OptionError("column message: it is the whole message, so there can be no other column beside it")
+        raise OptionError("column message is the whole message, so no other column may be given")
     if not {"message", "body"} & set(kinds):
-        raise OptionError("column body: there is neither body nor message")
+        raise OptionError("no column body or message: one of them is required")
 
 
 @dataclass
@@ -199,7 +201,7 @@ class _Writer:
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "message" in columns:
             if columns["message"].null_count:
-                raise PublishError("column message: it is null in a row")
+                raise PublishError("column message is null in a row")
             return whole(columns["message"].cast(pa.binary()), rows)
         values = {name: _values(name, column) for name, column in columns.items()}
         if self.options.id_column:
@@ -211,7 +213,7 @@ class _Writer:
         if "address" in values:
             values["to"] = values.pop("address")
             if values["to"].null_count:
-                raise PublishError("column address: it is null in a row")
+                raise PublishError("column address is null in a row")
         try:
             return encode(values, rows, prefix, first)
         except (ValueError, pa.ArrowInvalid) as error:

@@ -11,7 +11,7 @@ def size(text: str) -> int:
     """Parse a size such as "512m" or "4g"; return octets. Raises ArgumentTypeError."""
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.lower())
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is no size: expected for example 512m or 4g")
+        raise ArgumentTypeError(f"{text!r} is not a size: expected for example 512m or 4g")
     return int(match[1]) * SIZES[match[2]]
 
 
@@ -19,14 +19,14 @@ def minutes(text: str) -> float:
     """Parse a time: "60" (minutes), "90s", "2h", "7d"; return seconds. Raises ArgumentTypeError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.lower())
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is no time: expected minutes, or for example 90s, 2h or 7d")
+        raise ArgumentTypeError(f"{text!r} is not a time: expected minutes, or for example 90s, 2h or 7d")
     return float(match[1]) * TIMES[match[2]]
 
 
 def count(text: str) -> int:
     """Parse a number of at least 1. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no number of 1 or more")
+        raise ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)
 
 

@@ -12,14 +12,14 @@ from pipeline.errors import PipelineError
 from router.cli.client import CREATED, NO_CONTENT, PREFIX, ManagementClient, ManagementError, run_tool
 from router.cli.options import add_connection_options, add_target_options, target
 
-HELP = "make the placements of a plan in a router by management, or undo them"
+HELP = "create the placements of a plan in a router, or delete them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", help="what `recommend` wrote")
+    parser.add_argument("plan", metavar="PLAN", help="plan file written by `recommend`")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--dry-run", action="store_true", help="only show what would change")
-    how.add_argument("--yes", action="store_true", help="change it")
+    how.add_argument("--yes", action="store_true", help="make the changes")
     parser.add_argument("--undo", action="store_true", help="delete the plan's placements instead")
     add_target_options(parser)
     add_connection_options(parser)
@@ -34,13 +34,13 @@ def read_plan(path: str, now: datetime) -> dict[str, Any]:
     except OSError as error:
         raise PipelineError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise PipelineError(f"{path} is no plan of `sluice pipeline recommend`: {error!r}") from error
+        raise PipelineError(f"{path} is not a plan of `sluice pipeline recommend`: {error!r}") from error
     if version != recommend.VERSION:
-        raise PipelineError(f"{path}: version {version}, this program knows {recommend.VERSION}")
+        raise PipelineError(f"{path}: plan version {version} is not supported, only {recommend.VERSION}")
     if recommend.digest(body) != plan.get("digest"):
-        raise PipelineError(f"{path} was changed after it had been made")
+        raise PipelineError(f"{path} was edited after it was made: run `sluice pipeline recommend` again")
     if expires < now:
-        raise PipelineError(f"{path} expired on {expires:%Y-%m-%d}: make another one from newer telemetry")
+        raise PipelineError(f"{path} expired on {expires:%Y-%m-%d}: make a new one from current telemetry")
     return dict(plan)
 
 
@@ -54,7 +54,7 @@ def _apply(plan: dict[str, Any], options: argparse.Namespace) -> int:
         (router,) = client.rows("router", ["id"])
         rules = [rule for rule in plan["rules"] if rule["router"] == router["id"]]
         if not rules:
-            print(f"the plan has nothing for router {router['id']}")
+            print(f"the plan has no placements for router {router['id']}")
             return 0
         present = {row["name"]: row for row in client.rows("placement", ["name", *_NAMES])}
         wanted = {} if options.undo else {rule["name"]: rule["attributes"] for rule in rules}
@@ -86,7 +86,7 @@ def _change(client: Client, gone: list[str], made: dict[str, Any], present: dict
             _create(client, name, each)
             undo.append((name, None))
     except ManagementError as error:
-        print(f"refused, nothing is changed: {error}", file=sys.stderr)
+        print(f"refused by the router, no changes made: {error}", file=sys.stderr)
         for name, before in reversed(undo):
             if before is None:
                 _delete(client, name)
@@ -94,7 +94,7 @@ def _change(client: Client, gone: list[str], made: dict[str, Any], present: dict
                 _create(client, name, before)
         return 1
     if gone or made:
-        print("in force for connections opened from now on")
+        print("in effect for new connections")
     return 0
 
 

@@ -14,16 +14,16 @@ from pipeline.segments import Landing, Log, schema
 from pipeline.units import count, octets_text
 from pipeline.writer import SegmentWriter
 
-HELP = "measure what landing and reading cost on this machine"
+HELP = "measure the cost of landing and reading on this machine"
 LOG = Log("bench", "bench")
 DATA = b"\x00\x53\x75\xb0"  # head of a data section; its size in four octets follows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--path", required=True, metavar="DIR", help="a folder, or its URL; what is written is deleted")
-    parser.add_argument("--rows", type=count, default=50_000, help="messages of a segment (%(default)s)")
-    parser.add_argument("--size", type=count, default=100, metavar="OCTETS", help="of a body (%(default)s)")
-    parser.add_argument("--segments", type=count, default=10, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--path", required=True, metavar="DIR", help="folder or URL for temporary segments")
+    parser.add_argument("--rows", type=count, default=50_000, help="messages in a segment (%(default)s)")
+    parser.add_argument("--size", type=count, default=100, metavar="OCTETS", help="size of a body (%(default)s)")
+    parser.add_argument("--segments", type=count, default=10, metavar="N", help="number of segments (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

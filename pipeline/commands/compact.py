@@ -10,28 +10,36 @@ from pipeline.stores import open_store
 from pipeline.units import minutes
 from router.telemetry.schema import VERSION
 
-HELP = "move segments that all have read to an archive; merge the telemetry of past hours"
+HELP = "move segments that all groups have read to an archive; merge telemetry files of past hours"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", metavar="DIR", help="landing folder, or its URL")
-    parser.add_argument("--into", metavar="DIR", help="… whose segments go there, a file for an hour of a log")
     parser.add_argument(
-        "--retention", type=minutes, default=3600.0, metavar="MINUTES", help="what landed later stays (60; also 2h, 7d)"
+        "--into", metavar="DIR", help="archive folder or URL for --path; one file for each log and hour"
     )
-    parser.add_argument("--telemetry", metavar="DIR", help="the path of the telemetry section: one file for an hour")
+    parser.add_argument(
+        "--retention",
+        type=minutes,
+        default=3600.0,
+        metavar="MINUTES",
+        help="keep segments that landed within this time (60; also 2h, 7d)",
+    )
+    parser.add_argument(
+        "--telemetry", metavar="DIR", help="path of the telemetry section; its files of an hour become one"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     require("pyarrow")
     if (options.path is None) != (options.into is None) or not (options.path or options.telemetry):
-        raise PipelineError("expected --path with --into, or --telemetry, or all of them")
+        raise PipelineError("give --path and --into, or --telemetry, or all three")
     if options.path:
         segments, files = archive(Landing.open(options.path), options.into, options.retention)
-        print(f"{options.path}: {segments} segments are {files} files in {options.into}")
+        print(f"{options.path}: {segments} segments moved to {files} files in {options.into}")
     if options.telemetry:
         if f"v{VERSION}" not in open_store(options.telemetry).folders(""):
             raise PipelineError(f"{options.telemetry}: there is no telemetry (no folder v{VERSION})")
         gone, made = merge_telemetry(options.telemetry)
-        print(f"{options.telemetry}: {gone} files became {made}")
+        print(f"{options.telemetry}: {gone} files merged into {made}")
     return 0

@@ -18,8 +18,8 @@ PROBE = "_doctor"  # test file, written and deleted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--path", metavar="DIR", help="a landing folder, or its URL")
-    parser.add_argument("--url", help="of a router")
+    parser.add_argument("--path", metavar="DIR", help="landing folder, or its URL")
+    parser.add_argument("--url", help="URL of a router")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def _folder(path: str) -> list[str]:
         listing = landing.listing(log.key)
         lines.append(_log(log, listing, consumed(log, groups)))
         if listing.foreign:
-            lines.append(f"{log.key}: not segments, and not looked at: {', '.join(listing.foreign[:5])}")
+            lines.append(f"{log.key}: files that are not segments, ignored: {', '.join(listing.foreign[:5])}")
     holes = [text for log in landing.logs() if (text := _hole(landing.listing(log.key), consumed(log, groups)))]
     if holes:
         raise LandingError("; ".join(holes))

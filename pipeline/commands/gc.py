@@ -15,10 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=minutes,
         default=3600.0,
         metavar="MINUTES",
-        help="what landed later stays (60; also 90s, 2h, 7d)",
+        help="keep segments that landed within this time (60; also 90s, 2h, 7d)",
     )
-    parser.add_argument("--forget-group", action="append", default=[], metavar="GROUP", help="this group reads no more")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+    parser.add_argument(
+        "--forget-group", action="append", default=[], metavar="GROUP", help="forget this group of readers"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,42 +11,52 @@ from pipeline.errors import PipelineError
 from pipeline.needs import require
 from pipeline.units import count, octets_text, size
 
-HELP = "land messages of addresses as Parquet segments, and accept them then"
+HELP = "write messages of addresses to Parquet segments, then accept them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="of the router (%(default)s)")
-    parser.add_argument("--address", required=True, nargs="+", metavar="ADDRESS", help="what to receive from")
+    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="URL of the router (%(default)s)")
+    parser.add_argument("--address", required=True, nargs="+", metavar="ADDRESS", help="addresses to receive from")
     parser.add_argument(
         "--path", required=True, metavar="DIR", help="landing folder, or a URL: s3://…, hdfs://…, gs://…"
     )
-    parser.add_argument("--id", default=default_id(), help="of this lander, which must not run twice (%(default)s)")
-    parser.add_argument("--land-rows", type=count, default=50_000, metavar="N", help="a segment at so many messages")
-    parser.add_argument("--land-bytes", type=size, default=32 << 20, metavar="SIZE", help="… or so many octets (32m)")
-    parser.add_argument("--land-interval-ms", type=count, default=200, metavar="MS", help="… or after so long (200)")
+    parser.add_argument("--id", default=default_id(), help="id of this lander, unique in the folder (%(default)s)")
+    parser.add_argument(
+        "--land-rows",
+        type=count,
+        default=50_000,
+        metavar="N",
+        help="write a segment at this number of messages (50000)",
+    )
+    parser.add_argument(
+        "--land-bytes", type=size, default=32 << 20, metavar="SIZE", help="write a segment at this size (32m)"
+    )
+    parser.add_argument(
+        "--land-interval-ms", type=count, default=200, metavar="MS", help="write a segment after this time (200)"
+    )
     parser.add_argument(
         "--stage-high",
         type=size,
         default=4 << 30,
         metavar="SIZE",
-        help="no credit while more is not read (4g; 0: no bound)",
+        help="withhold credit while more than this is unread (4g; 0: no limit)",
     )
     parser.add_argument(
-        "--max-message", type=size, default=128 << 20, metavar="SIZE", help="longer ones are rejected (128m)"
+        "--max-message", type=size, default=128 << 20, metavar="SIZE", help="reject longer messages (128m)"
     )
-    parser.add_argument("--user", help="for SASL; without it the URL says it")
-    parser.add_argument("--password-file", type=Path, metavar="FILE", help="its first line is the password")
+    parser.add_argument("--user", help="user for SASL (default: the user in the URL)")
+    parser.add_argument("--password-file", type=Path, metavar="FILE", help="file whose first line is the password")
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="a token of OAuth 2.0, read for each connection"
+        "--token-file", type=Path, metavar="FILE", help="file with an OAuth 2.0 token, read for each connection"
     )
-    parser.add_argument("--mechanism", action="append", metavar="NAME", help="of SASL, one that may be used")
-    parser.add_argument("--ca-file", metavar="FILE", help="authorities of the router's certificate (amqps URLs)")
-    parser.add_argument("--certificate", metavar="FILE", help="of this client")
-    parser.add_argument("--key", metavar="FILE", help="… and its key")
-    parser.add_argument("--key-password-file", type=Path, metavar="FILE", help="… and that one's password")
-    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics there")
+    parser.add_argument("--mechanism", action="append", metavar="NAME", help="permitted SASL mechanism; repeatable")
+    parser.add_argument("--ca-file", metavar="FILE", help="authorities for the router's certificate (amqps URLs)")
+    parser.add_argument("--certificate", metavar="FILE", help="certificate of this client")
+    parser.add_argument("--key", metavar="FILE", help="key of --certificate")
+    parser.add_argument("--key-password-file", type=Path, metavar="FILE", help="file with the password of --key")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics on this port")
     parser.add_argument(
-        "--status", type=float, default=5.0, metavar="SECONDS", help="between status lines (5; 0: none)"
+        "--status", type=float, default=5.0, metavar="SECONDS", help="interval of status lines (5; 0: none)"
     )
 
 
@@ -59,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.lander import Lander, LanderOptions
 
     if options.land_bytes < 1 or not 1 <= options.max_message <= 1 << 30:
-        raise PipelineError("--land-bytes is 1 or more, --max-message 1 to 1g")
+        raise PipelineError("--land-bytes must be 1 or more, --max-message 1 to 1g")
     lander = Lander(
         LanderOptions(
             url=options.url,
@@ -81,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 def client_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of the connection beside its URL."""
     if (options.user is None) != (options.password_file is None):
-        raise PipelineError("--user and --password-file need each other")
+        raise PipelineError("--user and --password-file must be given together")
     found: dict[str, Any] = {}
     if options.user is not None:
         found["login"] = (options.user, first_line(options.password_file))

@@ -10,31 +10,38 @@ from pipeline.needs import java, require
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HELP = "send the rows of a table, or of what is added to it, to an address"
+HELP = "send the rows of a table, and optionally rows added later, to an address"
 FORMATS = ("parquet", "json", "csv", "orc", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--table", required=True, metavar="DIR", help="its files")
-    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of its files (%(default)s)")
-    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="of the router (%(default)s)")
-    parser.add_argument("--address", help="where to; without it the table has a column `address`")
+    parser.add_argument("--table", required=True, metavar="DIR", help="folder with the files of the table")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="format of the files (%(default)s)")
+    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="URL of the router (%(default)s)")
+    parser.add_argument("--address", help="address to send to (default: the column `address`)")
     parser.add_argument(
         "--select", nargs="+", default=[], metavar="EXPRESSION",
-        help="what is sent, as in SQL: 'to_json(struct(*)) as body' (all columns, which must be fields of messages)",
+        help="SQL expressions to send, e.g. 'to_json(struct(*)) as body' (default: all columns, as message fields)",
     )  # fmt: skip
-    parser.add_argument("--follow", action="store_true", help="send what is added later, too; it needs --checkpoint")
-    parser.add_argument("--checkpoint", metavar="DIR", help="how far --follow has come")
-    parser.add_argument("--once", action="store_true", help="with --follow: end when all that is there is sent")
-    parser.add_argument("--trigger", type=float, default=1.0, metavar="SECONDS", help="between batches (%(default)s)")
-    parser.add_argument("--on-reject", choices=("fail", "drop", "deadletter"), default="fail", help="(%(default)s)")
+    parser.add_argument("--follow", action="store_true", help="also send rows added later; needs --checkpoint")
+    parser.add_argument("--checkpoint", metavar="DIR", help="folder for the progress of --follow")
+    parser.add_argument("--once", action="store_true", help="with --follow: end when all present rows are sent")
+    parser.add_argument(
+        "--trigger", type=float, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
+    )
+    parser.add_argument(
+        "--on-reject",
+        choices=("fail", "drop", "deadletter"),
+        default="fail",
+        help="action on a rejected message (%(default)s)",
+    )
     parser.add_argument("--dead-letter-address", metavar="ADDRESS")
     add_spark_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.follow != bool(options.checkpoint):
-        raise PipelineError("--follow and --checkpoint: one needs the other")
+        raise PipelineError("--follow and --checkpoint must be given together")
     require("pyspark", "pandas", "pyarrow")
     java()
     sink = {"amqp.url": options.url, "onReject": options.on_reject}

@@ -12,7 +12,7 @@ from pipeline.units import count
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HELP = "write what has landed into a Parquet table, exactly once, or show it"
+HELP = "write landed messages to a Parquet table, exactly once, or show them"
 SHOWN = 20  # rows of --show by default
 LOOK = 0.5  # seconds between checks of a running query
 
@@ -20,27 +20,39 @@ LOOK = 0.5  # seconds between checks of a running query
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", required=True, metavar="DIR", help="landing folder, or its URL")
     goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--out", metavar="DIR", help="the table; it needs --checkpoint")
+    goal.add_argument("--out", metavar="DIR", help="folder of the table; needs --checkpoint")
     goal.add_argument("--show", nargs="?", type=count, const=SHOWN, metavar="N", help="print N rows, and end")
-    parser.add_argument("--checkpoint", metavar="DIR", help="how far the query has come; of this query alone")
-    parser.add_argument("--address", nargs="+", default=[], help="only these (all)")
-    parser.add_argument("--decode", choices=("raw", "body", "full"), default="full", help="columns (%(default)s)")
-    parser.add_argument("--group", default="default", help="of readers, one for each query (%(default)s)")
-    parser.add_argument("--partition-by", nargs="+", default=[], metavar="COLUMN", help="of the table")
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="folder for the progress of this query; not shared with others"
+    )
+    parser.add_argument("--address", nargs="+", default=[], help="addresses to read (all)")
+    parser.add_argument(
+        "--decode", choices=("raw", "body", "full"), default="full", help="set of columns (%(default)s)"
+    )
+    parser.add_argument(
+        "--group", default="default", help="group of readers, a separate one for each query (%(default)s)"
+    )
+    parser.add_argument(
+        "--partition-by", nargs="+", default=[], metavar="COLUMN", help="partition columns of the table"
+    )
     parser.add_argument(
         "--dedup", type=count, metavar="SECONDS",
-        help="drop messages whose address and message_id came in the last SECONDS; those without an id stay",
+        help="drop messages whose address and message_id were seen within SECONDS; messages without an id stay",
     )  # fmt: skip
-    parser.add_argument("--trigger", type=float, default=1.0, metavar="SECONDS", help="between batches (%(default)s)")
-    parser.add_argument("--once", action="store_true", help="end when all that is there is written")
+    parser.add_argument(
+        "--trigger", type=float, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
+    )
+    parser.add_argument("--once", action="store_true", help="end when all present messages are written")
     add_spark_arguments(parser)
 
 
 def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the data source amqp")
-    parser.add_argument("--master", help="of Spark (this machine)")
-    parser.add_argument("--memory", default="1g", help="of the driver (%(default)s)")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="of Spark")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="option of the data source amqp"
+    )
+    parser.add_argument("--master", help="Spark master (this machine)")
+    parser.add_argument("--memory", default="1g", help="memory of the driver (%(default)s)")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="Spark property")
 
 
 def pairs(words: list[str], name: str) -> dict[str, str]:
@@ -58,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out and not options.checkpoint:
         raise PipelineError("--out needs --checkpoint DIR")
     if options.dedup and options.decode != "full":
-        raise PipelineError("--dedup needs --decode full: a message_id is what it looks at")
+        raise PipelineError("--dedup needs --decode full, because it compares message ids")
     require("pyspark", "pandas", "pyarrow")
     java()
     from pipeline.segments import Landing

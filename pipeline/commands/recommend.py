@@ -10,12 +10,12 @@ from pipeline.env import failures
 from pipeline.errors import PipelineError
 from pipeline.jobs.period import add_period, opened
 
-HELP = "advise what to change in routers, from their telemetry, as a plan that `apply` makes"
+HELP = "recommend changes to routers from their telemetry, as a plan for `apply`"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    parser.add_argument("--out", default="plan.json", metavar="FILE", help="where the plan goes (%(default)s)")
+    parser.add_argument("--out", default="plan.json", metavar="FILE", help="plan file (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
         print(f"{len(made['rules'])} placements; deliveries that cross workers fall from {before:.0%} to {after:.0%}")
         print(f"sluice pipeline apply {options.out} --dry-run")
     else:
-        print("no placements: little would be better")
+        print("no placements: they would gain little")
     return 0

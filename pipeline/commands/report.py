@@ -10,12 +10,12 @@ from pipeline.errors import PipelineError
 from pipeline.jobs.period import add_period, opened
 from pipeline.jobs.rollup import Rollups
 
-HELP = "make one self-contained page of HTML about a period, from telemetry"
+HELP = "make a self-contained HTML page about a period, from telemetry"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    parser.add_argument("--out", default="report.html", metavar="FILE", help="where the page goes (%(default)s)")
+    parser.add_argument("--out", default="report.html", metavar="FILE", help="HTML file (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

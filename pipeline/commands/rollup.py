@@ -12,7 +12,7 @@ HELP = "make hourly tables of the telemetry of routers, for whole days"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    parser.add_argument("--out", metavar="DIR", help="where the tables go (default: beside the telemetry)")
+    parser.add_argument("--out", metavar="DIR", help="folder for the tables (default: beside the telemetry)")
 
 
 def run(options: argparse.Namespace) -> int:

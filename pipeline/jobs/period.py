@@ -24,17 +24,19 @@ def moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-03-01 or 2026-03-01T08:30") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-03-01 or 2026-03-01T08:30") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def add_period(parser: argparse.ArgumentParser) -> None:
     """Add --telemetry, --from, --to, --memory and --master."""
-    parser.add_argument("--telemetry", required=True, metavar="DIR", help="the path of the telemetry section")
-    parser.add_argument("--from", dest="start", type=moment, metavar="TIME", help="default: a day before the end")
-    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="default: now")
-    parser.add_argument("--memory", default=MEMORY, metavar="SIZE", help="of Spark's driver (%(default)s)")
-    parser.add_argument("--master", metavar="URL", help="of Spark; default: this machine")
+    parser.add_argument("--telemetry", required=True, metavar="DIR", help="path of the telemetry section")
+    parser.add_argument(
+        "--from", dest="start", type=moment, metavar="TIME", help="start of the period (default: a day before the end)"
+    )
+    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="end of the period (default: now)")
+    parser.add_argument("--memory", default=MEMORY, metavar="SIZE", help="memory of Spark's driver (%(default)s)")
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: this machine)")
 
 
 def opened(options: argparse.Namespace, name: str) -> Telemetry:

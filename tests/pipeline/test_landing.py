@@ -277,8 +277,8 @@ def test_metrics_and_status_show_landed_messages(url, tmp_path):
         (("--id", "../x"), "lander id '../x'"),
         (("--path", "/proc/no"), "/proc/no: No such file or directory"),
         (("--path", "nosuch://x/y"), "nosuch"),
-        (("--address", "balanced.a", "balanced.a"), "an address is named twice"),
-        (("--user", "me"), "--user and --password-file need each other"),
+        (("--address", "balanced.a", "balanced.a"), "an address is given twice"),
+        (("--user", "me"), "--user and --password-file must be given together"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(url, tmp_path, words, text):

@@ -85,10 +85,10 @@ def test_plan_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "when", "text"),
     [
-        ({"version": 2}, NOW, "version 2, this program knows 1"),
-        ({"rules": []}, NOW, "was changed after it had been made"),
+        ({"version": 2}, NOW, "plan version 2 is not supported, only 1"),
+        ({"rules": []}, NOW, "was edited after it was made"),
         ({}, NOW + timedelta(days=8), "expired on 2026-03-09"),
-        ({"expires_at": 7}, NOW, "is no plan"),
+        ({"expires_at": 7}, NOW, "is not a plan"),
     ],
 )
 def test_invalid_plan_file_is_refused(tmp_path, changes, when, text):

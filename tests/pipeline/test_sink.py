@@ -179,9 +179,9 @@ def test_sink_refused_by_policy_fails_the_write(spark: SparkSession, start: Star
     [
         ("'x' as body, 1 as colour", {}, "column 'colour': a message has no such field"),
         ("1 as body", {}, "column 'body' is int; it can be binary or string"),
-        ("'x' as subject", {}, "column body: there is neither"),
-        ("'x' as body, 'a' as address", {}, "option address: give it or a column address"),
-        ("'x' as body", {"address": None}, "option address: give it or a column address"),
+        ("'x' as subject", {}, "no column body or message"),
+        ("'x' as body, 'a' as address", {}, "option address: give either the option or a column address"),
+        ("'x' as body", {"address": None}, "option address: give either the option or a column address"),
         ("'x' as body", {"idColumn": "id"}, "option idColumn: there is no column 'id'"),
         ("'x' as body", {"onReject": "panic"}, "option onReject"),
         ("'x' as body", {"onReject": "deadletter"}, "onReject=deadletter and deadLetterAddress"),

@@ -127,7 +127,7 @@ def test_doctor_names_problems(tmp_path, capsys):
     assert main(["doctor", "--path", str(tmp_path), "--url", "amqp://127.0.0.1:1"], "p") == 1
     out = capsys.readouterr().out
     assert "ok     folder    l/a: 2 segments, 20 messages, not read: 3 B" in out
-    assert "not segments, and not looked at: notes.txt" in out
+    assert "files that are not segments, ignored: notes.txt" in out
     assert "wrong  router    127.0.0.1:1: " in out
     publish_segments(landing, 3)
     assert main(["doctor", "--path", str(tmp_path)], "p") == 1

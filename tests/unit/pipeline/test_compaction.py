@@ -122,8 +122,8 @@ def test_telemetry_merge_covers_past_hours(tmp_path, monkeypatch):
 
 def test_compact_command_reports_files_and_errors(landing, tmp_path, capsys):
     assert main(["compact", "--path", landing.url, "--into", str(tmp_path / "x"), "--retention", "0"], "p") == 0
-    assert "5 segments are 2 files in" in capsys.readouterr().out
+    assert "5 segments moved to 2 files in" in capsys.readouterr().out
     assert main(["compact", "--path", landing.url], "p") == 1
-    assert "expected --path with --into" in capsys.readouterr().err
+    assert "give --path and --into" in capsys.readouterr().err
     assert main(["compact", "--telemetry", str(tmp_path / "nowhere")], "p") == 1
     assert "there is no telemetry (no folder v1)" in capsys.readouterr().err
