@@ -102,7 +102,7 @@ def peers(bench: Bench) -> Iterator[tuple[BenchRouter, BenchRouter]]:
 def one_uplink(bench: Bench) -> list[Figure]:
     """Measure 100-byte messages from a client of an edge router to one of its interior router.
 
-    In turn with a hop between interior routers.
+    Measured in turn with a hop between interior routers.
     """
     with uplink(bench) as pair:
         return _beside_a_hop(bench, "1 uplink", pair, "the interior router")
@@ -199,8 +199,8 @@ def first_messages(bench: Bench) -> list[Figure]:
 def attaches(bench: Bench) -> list[Figure]:
     """Measure time and CPU of thousands of receivers that a client attaches at once.
 
-    At an interior router and at its edge router, in turn. The client stays until the interior router has the link of
-    each address of the edge router.
+    The client attaches to an interior router and to its edge router in turn. It stays until the interior router has the
+    link of each address of the edge router.
     """
     seconds: dict[str, list[float]] = {"interior": [], "edge": []}
     cpu: dict[str, list[float]] = {"interior": [], "edge": []}

@@ -5,7 +5,7 @@
 The supervisor's subsystems run in this process; a simulated worker applies every change at once. With `--uplinks` the
 edge routers have several active uplinks, and move to another one and back. With `--far N` there are N interior routers
 behind this one, in a line, and all edge routers connect within `--within` seconds: the program reports when each of
-those knows all addresses, and the longest wake of each supervisor. Exit status 1: addresses are missing.
+these knows all addresses, and the longest wake of each supervisor. Exit status 1: addresses are missing.
 """
 
 from __future__ import annotations

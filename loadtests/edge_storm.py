@@ -98,7 +98,7 @@ class ConnectingEdge:
 
 
 def come(port: int, count: int, addresses: int, seconds: float) -> tuple[float, float]:
-    """Connect all. Return the seconds until all are attached, and the longest wait of one."""
+    """Connect all edge routers. Return the seconds until all are attached, and the longest wait of one."""
     prepared = [edge(number, addresses) for number in range(count)]
     selector = selectors.DefaultSelector()
     here: list[StormClient] = []

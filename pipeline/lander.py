@@ -386,7 +386,7 @@ class Lander:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
 
-    # -- what its links need -------------------------------------------------------------------------------------------
+    # -- state shared by the links -------------------------------------------------------------------------------------
 
     def changed(self) -> None:
         """Make all links recompute their credit."""

@@ -176,7 +176,7 @@ class InLink(PartyLink):
         self.round.arrived(message, self)
         if delivery.settled:
             self.settled_since += 1
-            if not message.settled and message.link.up:  # else its outcome is not expected any more
+            if not message.settled and message.link.up:  # otherwise no outcome is expected
                 self.round.fault(f"{self}: {message} came settled")
             self.grant()
             return

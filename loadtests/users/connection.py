@@ -139,7 +139,7 @@ class GeventConnection:
         if hasattr(self, "_socket"):
             self._socket.close()
 
-    # The three greenlets.
+    # Greenlets of the connection.
 
     def _read(self) -> None:
         while not self.lost:

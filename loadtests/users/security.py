@@ -10,7 +10,7 @@ from proton import SASL, SSL, SSLDomain, SSLException, Transport
 
 @dataclass(frozen=True)
 class Security:
-    """Security settings of all users. An empty one is not given.
+    """Security settings of all users. An empty string means that the setting is not given.
 
     user, password: replace those in the URL. mechanisms: separated by blanks. ca: trusted authorities; empty for the
     system's.

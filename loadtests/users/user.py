@@ -72,7 +72,7 @@ class AmqpUser(User):
         """Return the address with the command line's prefix."""
         return (self.option("address_prefix") or "") + address
 
-    # For the classes below.
+    # Methods for subclasses.
 
     def attach(self, connection: GeventConnection) -> None:
         """Attach the links of this user. Raises AmqpError."""

@@ -50,8 +50,8 @@ class Hourly:
     """Definition of hourly sums: rows of one table, grouped by hour, router and keys."""
 
     table: str
-    reads: tuple[str, ...]  # columns, beside the time
-    keys: Mapping[str, str]  # and their types
+    reads: tuple[str, ...]  # columns that are read, beside the time
+    keys: Mapping[str, str]  # key columns, with their types
     sums: tuple[str, ...]
     peaks: Mapping[str, str] = field(default_factory=dict)  # columns whose largest values are kept
     #: Computes keys, sums or peaks that are no columns of the table from the columns read.
