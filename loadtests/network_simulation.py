@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from loadtests.network.scenario import COLD, FOREIGN, NetworkScenario
+from loadtests.network.scenario import COLD, FOREIGN, RandomEventNetwork
 from loadtests.network.topologies import TOPOLOGIES
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
     begin = time.process_time()
-    scenario = NetworkScenario(
+    scenario = RandomEventNetwork(
         arguments.routers,
         arguments.addresses,
         arguments.topology,

@@ -28,7 +28,7 @@ class ModelMismatch:
 
 
 @dataclass
-class NetworkScenario:
+class RandomEventNetwork:
     """Simulated network with a topology, addresses and events."""
 
     size: int

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from loadtests.network.scenario import COLD, FOREIGN, NetworkScenario
+from loadtests.network.scenario import COLD, FOREIGN, RandomEventNetwork
 from loadtests.network.simulated import SimulatedNetwork
 from loadtests.network.topologies import TOPOLOGIES
 from supervisor.network.protocol.outputs import Unreachable
@@ -16,7 +16,7 @@ from supervisor.network.protocol.timers import ProtocolLimits
 EVENTS = 12
 
 
-def play(scenario: NetworkScenario, events: int) -> None:
+def play(scenario: RandomEventNetwork, events: int) -> None:
     """Apply random events. After each, every router must know the shortest paths and all addresses."""
     network = scenario.network
     network.run(COLD + FOREIGN * bool(scenario.foreign))
@@ -31,7 +31,7 @@ def play(scenario: NetworkScenario, events: int) -> None:
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_network_of_sluice_routers_converges(topology: str, seed: int) -> None:
     size = 12 if topology == "full" else 32
-    play(NetworkScenario(size, 8 * size, topology, seed, mirrors=size), EVENTS)
+    play(RandomEventNetwork(size, 8 * size, topology, seed, mirrors=size), EVENTS)
 
 
 @pytest.mark.parametrize("foreign", [4, 16])
@@ -39,12 +39,12 @@ def test_network_of_sluice_routers_converges(topology: str, seed: int) -> None:
 def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
     """The traffic to and among these routers is that of 1.19: requests are forwarded through the network and hops are
     counted."""
-    play(NetworkScenario(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
+    play(RandomEventNetwork(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
 
 
 @pytest.mark.parametrize("foreign", [0, 4])
 def test_a_network_that_tells_its_addresses_in_parts_converges(foreign: int) -> None:
-    play(NetworkScenario(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=Limits(part_octets=100)), EVENTS)
+    play(RandomEventNetwork(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=Limits(part_octets=100)), EVENTS)
 
 
 def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
@@ -69,7 +69,7 @@ def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
 
 def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> None:
     """1.19 sends a copy along every loop-free path."""
-    scenario = NetworkScenario(16, 0, "full", 1)
+    scenario = RandomEventNetwork(16, 0, "full", 1)
     network = scenario.network
     network.run(20.0)
     before = network.messages
@@ -178,7 +178,7 @@ def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
 
 
 def test_a_flapping_connection_does_not_flood() -> None:
-    scenario = NetworkScenario(16, 0, "mesh", 1)
+    scenario = RandomEventNetwork(16, 0, "mesh", 1)
     network = scenario.network
     network.run(20.0)
     wire = scenario.wires()[0]
@@ -197,7 +197,7 @@ def test_a_flapping_connection_does_not_flood() -> None:
 
 
 def test_random_order_of_events_is_by_seed() -> None:
-    one, other = (NetworkScenario(8, 8, "random", 5) for _ in range(2))
+    one, other = (RandomEventNetwork(8, 8, "random", 5) for _ in range(2))
     for scenario in (one, other):
         scenario.network.run(COLD)
         scenario.rng = random.Random(9)
