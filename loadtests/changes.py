@@ -73,10 +73,12 @@ def measure(kind: str, entities: int, changes: int, command: Sequence[str]) -> C
     from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
     with BenchRouter(1, command, text=configuration(kind, entities)) as router:
-        target = Target(Url.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None)
+        target = QueryTarget(
+            ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None
+        )
         supervisor = psutil.Process(router.pid)
         took: dict[str, list[float]] = {"CREATE": [], "DELETE": []}
-        with Client(target) as client:
+        with ManagementClient(target) as client:
             client.rows(f"router.config.{kind}", ["name"])  # the first query fills caches
             before = sum(supervisor.cpu_times()[:2])
             for operation, times in took.items():

@@ -32,16 +32,16 @@ CREDIT: Final = 250  # initial credit of a producer
 TRIALS: Final = 3
 
 #: Function that prepares N objects and returns the step function and its number of steps.
-Row = Callable[[Router, int], tuple[Callable[[], object], int]]
+Row = Callable[[InProcessRouter, int], tuple[Callable[[], object], int]]
 
 
-def quiet(peer: Peer) -> Peer:
+def quiet(peer: InProcessPeer) -> InProcessPeer:
     """Drop the output for a peer, and return the peer."""
     peer.take()
     return peer
 
 
-def client(router: Router, octets: bytes) -> Peer:
+def client(router: InProcessRouter, octets: bytes) -> InProcessPeer:
     """Connect a client that has sent these frames and received the answers."""
     peer = router.connect()
     peer.feed(start() + octets)
@@ -49,7 +49,7 @@ def client(router: Router, octets: bytes) -> Peer:
     return quiet(peer)
 
 
-def multicast(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def multicast(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Consumers of a multicast settle it one after the other."""
     receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
     sender = client(router, producer(0, "multicast.a"))
@@ -60,7 +60,7 @@ def multicast(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: receivers.feed(octets), size
 
 
-def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def multicast_backwards(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Consumers of a multicast settle it one after the other, in reverse order."""
     receivers = client(router, b"".join(consumer(handle, "multicast.a") for handle in range(size)))
     sender = client(router, producer(0, "multicast.a"))
@@ -71,7 +71,7 @@ def multicast_backwards(router: Router, size: int) -> tuple[Callable[[], object]
     return lambda: receivers.feed(octets), size
 
 
-def full_queue(router: Router, size: int, address: str) -> Peer:
+def full_queue(router: InProcessRouter, size: int, address: str) -> InProcessPeer:
     """Queue `size` unsettled deliveries for a consumer without credit. Return another producer."""
     client(router, consumer(0, address, 0))
     senders = -(-size // CREDIT)
@@ -81,14 +81,14 @@ def full_queue(router: Router, size: int, address: str) -> Peer:
     return client(router, producer(0, address))
 
 
-def drop_oldest(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def drop_oldest(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Send presettled deliveries to a full queue that drops its oldest ones."""
     sender = full_queue(router, size, "oldest.a")
     octets = b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(STEPS))
     return lambda: sender.feed(octets), STEPS
 
 
-def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def throttle(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Send presettled deliveries to a full queue that drops them because the consumer has lacked credit for a while."""
     sender = full_queue(router, size, "balanced.a")
     router.pass_time(2000)
@@ -96,7 +96,7 @@ def throttle(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: sender.feed(octets), STEPS
 
 
-def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def refused(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Refuse a receiver beside `size` addresses."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
@@ -110,7 +110,7 @@ def refused(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return ask, len(attaches)
 
 
-def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def early_loss(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Lose the connection of receivers before they are answered."""
     client(router, b"".join(consumer(handle, f"balanced.{handle}") for handle in range(size)))
     asking = client(router, b"")
@@ -118,7 +118,7 @@ def early_loss(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return asking.lose, STEPS
 
 
-def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def one_address(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Detach one of the consumers of an address."""
     receivers = client(router, b"".join(consumer(handle, "balanced.a") for handle in range(size)))
     detaches = [say("detach", handle=handle, closed=True) for handle in range(size // 2, size // 2 + 200)]
@@ -131,7 +131,7 @@ def one_address(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return detach, len(detaches)
 
 
-def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def many_producers(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Attach a consumer to an address whose producers have credit, and detach it."""
     client(router, consumer(0, "balanced.a"))
     client(router, b"".join(producer(handle, "balanced.a") for handle in range(size)))
@@ -146,7 +146,7 @@ def many_producers(router: Router, size: int) -> tuple[Callable[[], object], int
     return come, len(attaches)
 
 
-def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def ready_links(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Detach receivers whose session has more to send, on `size` links, than the client reads."""
     octets = b"".join(consumer(handle, "multicast.a", 0) for handle in range(size))
     receivers = client(router, octets)
@@ -159,7 +159,7 @@ def ready_links(router: Router, size: int) -> tuple[Callable[[], object], int]:
     return lambda: receivers.feed(detaches), size
 
 
-def empty_range(router: Router, size: int) -> tuple[Callable[[], object], int]:
+def empty_range(router: InProcessRouter, size: int) -> tuple[Callable[[], object], int]:
     """Settle delivery-ids that the receiver does not have, after it has had `size` deliveries at a time."""
     receiver = client(router, consumer(0, "balanced.a"))
     senders = -(-size // CREDIT)

@@ -78,9 +78,11 @@ def wait_connections(router: BenchRouter, role: str, fits: Callable[[int], bool]
             time.sleep(0.02)
 
 
-def _manage(router: BenchRouter) -> Client:
+def _manage(router: BenchRouter) -> ManagementClient:
     """Return a management client of a router."""
-    return Client(Target(Url.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None))
+    return ManagementClient(
+        QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
+    )
 
 
 @contextmanager
@@ -227,7 +229,7 @@ def attaches(bench: Bench) -> list[Figure]:
     ]
 
 
-def _wait_links(client: Client, least: int) -> None:
+def _wait_links(client: ManagementClient, least: int) -> None:
     """Wait until a router has `least` links. Raises MeasureError."""
     until = time.monotonic() + KNOWN_LIMIT
     while (there := client.rows("router")[0]["linkCount"]) < least:

@@ -159,7 +159,7 @@ class Simulation:
             self.come_one(number)
         self.settle()
 
-    def come_one(self, number: int) -> Connection:
+    def come_one(self, number: int) -> RegisteredConnection:
         """Connect an edge router."""
         connection = self.core.connections.adopt(self._worker, self._listener, "127.0.0.1:1", "127.0.0.1:2")
         self.connections.append(connection)
@@ -209,7 +209,7 @@ class Simulation:
             self.announce_one(place, connection, addresses)
         self.settle()
 
-    def announce_one(self, place: int, connection: Connection, addresses: int) -> None:
+    def announce_one(self, place: int, connection: RegisteredConnection, addresses: int) -> None:
         """Attach consumers to `addresses` addresses at an edge router."""
         for number in range(addresses):
             self._attach(connection, "out", f"site{place}.{number}")

@@ -134,7 +134,7 @@ def one_router(
 
     slots: worker slots in shared memory; those beyond `workers` stay idle. to, by: listeners of consumers and producer.
     """
-    router = Router(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
+    router = InProcessRouter(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
     receiving = [started(router, 0, consumer(0, address, credit), to, hostname) for _ in range(consumers)]
     sending = started(router, workers - 1, producer(0, None if anonymous else address), by, hostname)
     yield partial(Round(router.settle, sending, receiving, octets, settled, credit=credit).play, copies=copies)

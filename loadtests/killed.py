@@ -179,7 +179,7 @@ def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each
 @contextmanager
 def management(port: int) -> Iterator[Management]:
     """Open a management client on a connection of its own."""
-    peer = Peer.opened(port)
+    peer = AmqpPeer.opened(port)
     try:
         yield Management(peer)
     finally:

@@ -73,7 +73,7 @@ def places(pid: int) -> dict[int, int]:
     return found
 
 
-def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], list[Receiver]]:
+def come(port: int, pairs: int, order: random.Random) -> tuple[list[PeerSender], list[PeerReceiver]]:
     """Connect all clients in random order. Return their links by pair."""
     sides = [(number, receives) for number in range(pairs) for receives in (False, True)]
     order.shuffle(sides)
@@ -88,7 +88,7 @@ def come(port: int, pairs: int, order: random.Random) -> tuple[list[Sender], lis
     return [senders[number] for number in range(pairs)], [receivers[number] for number in range(pairs)]
 
 
-def leave(pid: int, links: Sequence[Link]) -> None:
+def leave(pid: int, links: Sequence[PeerLink]) -> None:
     """Disconnect all clients. Raises MeasureError."""
     for link in links:
         link.peer.close()

@@ -143,8 +143,8 @@ def _finished(kind: str, load: subprocess.Popen[str]) -> dict[str, Any]:
 
 def check_in_force(router: BenchRouter, size: Size, turn: int) -> None:
     """Check through management that the file of reload number `turn` is in force. Raises MeasureError."""
-    from router.cli.client import Client
-    from router.cli.options import MANAGEMENT, Target, Url
+    from router.cli.client import ManagementClient
+    from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
     target = QueryTarget(
         ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}"), MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None

@@ -60,7 +60,7 @@ def apart(slots: int) -> AbstractContextManager[Play]:
 @contextmanager
 def wake(slots: int) -> Iterator[Play]:
     """Wake a sleeping worker by an empty frame, until it sleeps again."""
-    router = Router(1, configuration(LISTENER), slots=slots)
+    router = InProcessRouter(1, configuration(LISTENER), slots=slots)
     peer = started(router, 0, b"")
     router.settle()
 
@@ -76,7 +76,7 @@ def wake(slots: int) -> Iterator[Play]:
 @contextmanager
 def crowd(consumers: int) -> Iterator[Play]:
     """Play deliveries to one address with `consumers` consumers, on both of two workers."""
-    router = Router(2, configuration(LISTENER), 1 << 22, slots=SOME_SLOTS, links=MANY_LINKS)
+    router = InProcessRouter(2, configuration(LISTENER), 1 << 22, slots=SOME_SLOTS, links=MANY_LINKS)
     receiving = []
     for number in range(CROWD):
         links = range(number, consumers, CROWD)
@@ -90,7 +90,7 @@ def crowd(consumers: int) -> Iterator[Play]:
 @contextmanager
 def idle(connections: int) -> Iterator[Play]:
     """Play deliveries between a producer and a consumer beside `connections` idle connections."""
-    router = Router(1, configuration(LISTENER), links=MANY_LINKS)
+    router = InProcessRouter(1, configuration(LISTENER), links=MANY_LINKS)
     for number in range(connections):
         started(router, 0, consumer(0, f"balanced.{number % IDLE_ADDRESSES}"))
     others = list(router.peers)

@@ -11,8 +11,8 @@ from loadtests.measuring import BODY, FULL, WARM_SECONDS, Bench, Readings
 from loadtests.processes import BenchRouter, MeasureError, Relay, router_configuration
 from loadtests.report import Figure, ratio_at_most
 from loadtests.storm import OPEN, OPENED, StormClient, leave_in_order
-from router.cli.client import Client
-from router.cli.options import MANAGEMENT, Target, Url
+from router.cli.client import ManagementClient
+from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
 PACED_RATE = 10_000  # messages/s
 CONNECTS = 100  # connections opened and closed a second

@@ -118,7 +118,7 @@ class Publisher:
         self._dead = Outlet(options.dead_letters)
         self._released: deque[bytes] = deque()  # to be sent again at `_again_at` (monotonic)
         self._again_at = 0.0
-        self._connection: Connection | None = None
+        self._connection: SyncConnection | None = None
         self._moved = time.monotonic()  # time of the last progress (monotonic): a message was accepted or rejected
         self._events = 0
         self._failure: str = ""
@@ -138,7 +138,7 @@ class Publisher:
     def left(self) -> int:
         return self._main.left + self._dead.left + len(self._released)
 
-    def send(self, messages: Messages) -> None:
+    def send(self, messages: MessageBatch) -> None:
         """Queue messages; wait while too many are left. Raises PublishError."""
         self._main.add(messages)
         if self.left >= self.options.most:
@@ -214,7 +214,7 @@ class Publisher:
             if timeout != PAUSE:
                 raise
 
-    def _count(self, connection: Connection) -> int:
+    def _count(self, connection: SyncConnection) -> int:
         """Return the number of messages accepted since the previous call. Raises the error of a link that ended."""
         new = 0
         for outlet in (self._main, self._dead):

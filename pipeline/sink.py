@@ -195,7 +195,7 @@ class _Writer:
         batch = context.getLocalProperty("streaming.sql.batchId") or "0"
         return f"{query}/{batch}/{context.partitionId()}"
 
-    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> Messages:
+    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> MessageBatch:
         """Encode a batch. first: number of rows before it. Raises PublishError for a row that is no valid message."""
         rows = batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names}

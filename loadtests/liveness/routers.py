@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from loadtests.liveness.neighbour import NeighbourRouter19
-from tests.peer.management import Management, ManagementError
-from tests.peer.peer import Peer
+from tests.peer.management import Management, ManagementStatusError
+from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.bystanders import Bystanders
 from tests.system.bystanders.harness import clients_sections
 from tests.system.counters import Counters

@@ -8,7 +8,7 @@ from typing import Final
 from loadtests.network.model import Graph, distances
 from loadtests.network.simulated import Mirror, SimulatedNetwork, SimulatedRouter, Wire
 from loadtests.network.topologies import TOPOLOGIES
-from supervisor.network.protocol.timers import Limits, Timers
+from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 # Virtual seconds until the network must have converged: after the start, and after an event. A held (damped) neighbour
 # may take half a minute, and changes behind a silent one three seconds; longer times apply where these occur.
@@ -39,7 +39,7 @@ class RandomEventNetwork:
     mirrors: int = 8
     foreign: int = 0  # number of routers that count as 1.19
     shared: bool = True  # see SimulatedNetwork
-    limits: Limits = field(default_factory=Limits)
+    limits: ProtocolLimits = field(default_factory=ProtocolLimits)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)

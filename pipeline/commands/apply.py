@@ -75,7 +75,7 @@ def _apply(plan: dict[str, Any], options: argparse.Namespace) -> int:
         return _change(client, gone, made, present)
 
 
-def _change(client: Client, gone: list[str], made: dict[str, Any], present: dict[str, Any]) -> int:
+def _change(client: ManagementClient, gone: list[str], made: dict[str, Any], present: dict[str, Any]) -> int:
     """Apply all changes, or undo those made before an error. Return the exit code."""
     undo: list[tuple[str, dict[str, Any] | None]] = []  # name, and the attributes before the change
     try:

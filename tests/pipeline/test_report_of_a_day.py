@@ -63,5 +63,5 @@ def test_report_example_runs_as_written(java_runs, tmp_path):
     plan = json.loads((tmp_path / "plan.json").read_text())
     # Sender and receiver are on one host, so no better placement exists.
     assert plan["rules"] == plan["inverse"] == []
-    assert len(said) == 5
-    assert "no placements for router QDR" in said[-1]
+    assert len(outputs) == 5
+    assert "no placements for router QDR" in outputs[-1]

@@ -309,7 +309,7 @@ def test_an_option_is_named_by_spark_too(spark: SparkSession, landing: Landing):
 
 
 @pytest.mark.long
-def test_a_stream_has_no_end(table: Table):
+def test_a_stream_has_no_end(table: TableQuery):
     with pytest.raises(PySparkException, match="option endingOffsets is for spark.read only"):
         table.run(endingOffsets="latest")
 

@@ -44,7 +44,10 @@ def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -
 
 @pytest.mark.parametrize("foreign", [0, 4])
 def test_a_network_that_tells_its_addresses_in_parts_converges(foreign: int) -> None:
-    play(RandomEventNetwork(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=Limits(part_octets=100)), EVENTS)
+    play(
+        RandomEventNetwork(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=ProtocolLimits(part_octets=100)),
+        EVENTS,
+    )
 
 
 def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:

@@ -32,7 +32,7 @@ def sections(tmp_path: Path, tmp: Path) -> list[Section]:
     ]
 
 
-def ports(router: Router) -> AttackedPorts:
+def ports(router: RouterProcess) -> AttackedPorts:
     return AttackedPorts(router.ports["users"], router.ports["tls"], router.ports["web"])
 
 
