@@ -15,7 +15,7 @@ class SampleRecord(Record, frozen=True):
 
 
 def test_hidden_fields_are_not_shown():
-    assert repr(SampleRecord("anne", "secret", 3)) == "Login(user='anne', line=3)"
+    assert repr(SampleRecord("anne", "secret", 3)) == "SampleRecord(user='anne', line=3)"
 
 
 def test_uncompared_fields_make_no_difference():
