@@ -23,7 +23,7 @@ _PREPOSITIONS = "as at by for from if in of on to when where with"
 _NO_VERBS = frozenset(" ".join((_ARTICLES, _PRONOUNS, _QUANTIFIERS, _PREPOSITIONS, "and")).split())
 #: Verbs whose imperative looks like another form of a verb.
 _IN_S = ("access", "address", "bypass", "compress", "cross", "discuss", "express", "focus", "guess", "pass", "process")
-_IN_ED = ("embed", "exceed", "feed", "proceed", "seed", "release_some_deliveries", "speed")
+_IN_ED = ("embed", "exceed", "feed", "proceed", "seed", "shed", "speed")
 _IN_ING = ("bring", "ping", "string")
 
 
