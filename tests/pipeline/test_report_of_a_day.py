@@ -1,4 +1,4 @@
-"""Worked example of docs/user/pipeline.md: a router, clients, a report, and a plan."""
+"""The worked example of docs/user/telemetry.md: a router, clients, a report, a plan."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.system.router import ROOT, SETTINGS, RouterProcess, listener
 
 pytestmark = pytest.mark.long
 
-PAGE = ROOT / "docs" / "user" / "pipeline.md"
+PAGE = ROOT / "docs" / "user" / "telemetry.md"
 COUNT = 300
 
 
