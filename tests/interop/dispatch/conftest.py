@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.dispatch.node import Node
-from tests.interop.dispatch.programs import Manage, Stat
-from tests.system.router import FILES, SETTINGS, RouterProcess, Section, listener
+from tests.interop.dispatch.node import ManagementNode
+from tests.interop.dispatch.programs import QdmanageProgram, QdstatProgram
+from tests.system.router import FILES, SETTINGS, Router, Section, listener
 
 #: What Dispatch's tests configure for every router.
 LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
@@ -29,7 +29,7 @@ def _no_certificates() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
+def shared_router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """The router of this module."""
     sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, FILES, *getattr(request.module, "SECTIONS", [])]
     router = RouterProcess(tmp_path_factory.mktemp("site"), sections, request.param)
@@ -39,23 +39,23 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def node(site: RouterProcess) -> Iterator[Node]:
+def node(shared_router: Router) -> Iterator[ManagementNode]:
     """A management client of the shared router."""
-    node = Node.connect(site.port)
+    node = ManagementNode.connect(shared_router.port)
     yield node
     node.close()
 
 
 @pytest.fixture
-def qdmanage(site: RouterProcess) -> Manage:
+def qdmanage(shared_router: Router) -> QdmanageProgram:
     """qdmanage for the shared router."""
-    return Manage(site.port)
+    return QdmanageProgram(shared_router.port)
 
 
 @pytest.fixture
-def qdstat(site: RouterProcess) -> Stat:
+def qdstat(shared_router: Router) -> QdstatProgram:
     """qdstat for the shared router."""
-    return Stat(site.port)
+    return QdstatProgram(shared_router.port)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ _CLASSES: dict[str, type] = {
 
 
 @dataclass
-class Kind:
+class EntityKind:
     """One entity type, by its short name."""
 
     name: str
@@ -46,17 +46,17 @@ class Kind:
         """Columns of a QUERY without their types."""
         return [column.partition(":")[0] for column in self.columns]
 
-    def misfit(self, row: dict[str, Any]) -> list[str]:
+    def type_errors(self, row: dict[str, Any]) -> list[str]:
         """What is wrong with the types of a row of this kind."""
         wrong = []
         for column in self.columns:
             name, _, written = column.partition(":")
-            if not fits(row[name], written):
+            if not has_type(row[name], written):
                 wrong.append(f"{name}: {row[name]!r} ({type(row[name]).__name__}) is no {written}")
         return wrong
 
 
-def fits(value: Any, written: str) -> bool:
+def has_type(value: Any, written: str) -> bool:
     """Whether a value that proton read is of a type as `types.txt` writes it."""
     if value is None:
         return written.endswith("?")
@@ -67,14 +67,14 @@ def fits(value: Any, written: str) -> bool:
     return type(value) is _CLASSES[written]
 
 
-def _read() -> dict[str, Kind]:
-    kinds: dict[str, Kind] = {}
+def _read() -> dict[str, EntityKind]:
+    kinds: dict[str, EntityKind] = {}
     current: list[str] = []
     for line in _TABLE.read_text().splitlines():
         if not line or line.startswith("#"):
             continue
         if not line.startswith(" "):
-            kind = kinds[line] = Kind(line)
+            kind = kinds[line] = EntityKind(line)
             continue
         words = line.split()
         if words[0].rstrip(":") in ("bases", "operations", "attributes", "columns") and words[0].endswith(":"):

@@ -19,7 +19,7 @@ WINDOW = 5
 FINISH = 30.0
 
 
-class Pair:
+class LoadPair:
     """One sender and its receiver; `sent`, `got` (numbers in order), `ended` (settlements of unsettled messages)."""
 
     def __init__(self, number: int) -> None:
@@ -27,23 +27,23 @@ class Pair:
         self.settled = number % 2 == 0
         self.sender: Any = None
         self.sent = 0
-        self.got: list[int] = []
-        self.ended = 0
+        self.received: list[int] = []
+        self.outcomes = 0
         self.refused = 0
 
     @property
     def done(self) -> bool:
         """Whether all that was sent has arrived and ended."""
-        return len(self.got) >= self.sent and (self.settled or self.ended >= self.sent)
+        return len(self.received) >= self.sent and (self.settled or self.outcomes >= self.sent)
 
 
-class Load(MessagingHandler):
+class ProtonLoad(MessagingHandler):
     """Start with `start`, end with `finish`, which gives what went wrong."""
 
     def __init__(self, port: int, pairs: int) -> None:
         super().__init__(prefetch=2 * WINDOW, auto_accept=True)
         self.url = f"127.0.0.1:{port}"
-        self.pairs = [Pair(number) for number in range(pairs)]
+        self.pairs = [LoadPair(number) for number in range(pairs)]
         self.faults: list[str] = []
         self.attached = 0
         self.running = threading.Event()
@@ -65,10 +65,10 @@ class Load(MessagingHandler):
         if self.thread.is_alive():
             self.faults.append("messages are still under way")
         for pair in self.pairs:
-            if pair.got != list(range(pair.sent)):
-                self.faults.append(f"{pair.address}: sent {pair.sent}, got {len(pair.got)}: {pair.got[-20:]}")
-            if not pair.settled and pair.ended != pair.sent:
-                self.faults.append(f"{pair.address}: {pair.sent - pair.ended} without outcome")
+            if pair.received != list(range(pair.sent)):
+                self.faults.append(f"{pair.address}: sent {pair.sent}, got {len(pair.received)}: {pair.received[-20:]}")
+            if not pair.settled and pair.outcomes != pair.sent:
+                self.faults.append(f"{pair.address}: {pair.sent - pair.outcomes} without outcome")
             if pair.refused:
                 self.faults.append(f"{pair.address}: {pair.refused} not accepted")
         return self.faults
@@ -76,7 +76,7 @@ class Load(MessagingHandler):
     @property
     def delivered(self) -> int:
         """Messages that have arrived so far."""
-        return sum(len(pair.got) for pair in self.pairs)
+        return sum(len(pair.received) for pair in self.pairs)
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Load(MessagingHandler):
     def on_message(self, event: Any) -> None:
         """Note, and let the sender go on."""
         pair = event.link.pair
-        pair.got.append(event.message.body)
+        pair.received.append(event.message.body)
         self._send(pair)
         self._end_if_done(event)
 
@@ -113,12 +113,12 @@ class Load(MessagingHandler):
         """An outcome of an unsettled message."""
         if event.link.is_sender:
             pair = event.link.pair
-            pair.ended += 1
+            pair.outcomes += 1
             pair.refused += event.delivery.remote_state != event.delivery.ACCEPTED
             self._end_if_done(event)
 
-    def _send(self, pair: Pair) -> None:
-        while not self.stopping and pair.sender.credit and pair.sent - len(pair.got) < WINDOW:
+    def _send(self, pair: LoadPair) -> None:
+        while not self.stopping and pair.sender.credit and pair.sent - len(pair.received) < WINDOW:
             pair.sender.send(Message(body=pair.sent))
             pair.sent += 1
 

@@ -24,7 +24,7 @@ MOST_PAGES = 100
 OK, CREATED, NO_CONTENT = 200, 201, 204
 
 
-class StatusError(Exception):
+class DispatchStatusError(Exception):
     """An answer with an error status."""
 
     def __init__(self, code: int, description: str) -> None:
@@ -33,15 +33,15 @@ class StatusError(Exception):
         self.description = description
 
 
-def long(kind: str) -> str:
+def qualified_name(kind: str) -> str:
     """The long name of a type given by its short one."""
     return kind if kind.startswith(PREFIX) else PREFIX + kind
 
 
-class Entity:
+class EntityProxy:
     """A proxy of one entity: attributes as Python attributes and items; read, update, delete as methods."""
 
-    def __init__(self, node: Node, attributes: dict[str, Any]) -> None:
+    def __init__(self, node: ManagementNode, attributes: dict[str, Any]) -> None:
         self.__dict__.update(node=node, attributes=dict(attributes))
 
     def __getattr__(self, name: str) -> Any:
@@ -77,10 +77,10 @@ class Entity:
         self.call("DELETE", NO_CONTENT)
 
 
-class Rows:
+class QueryResult:
     """The answer of a query: column names and rows."""
 
-    def __init__(self, node: Node, names: list[str], results: list[list[Any]]) -> None:
+    def __init__(self, node: ManagementNode, names: list[str], results: list[list[Any]]) -> None:
         self.node = node
         self.names = names
         self.results = results
@@ -89,12 +89,12 @@ class Rows:
         """Rows as maps; fails where a row is not as long as the list of columns."""
         return [dict(zip(self.names, row, strict=True)) for row in self.results]
 
-    def entities(self) -> Iterator[Entity]:
+    def entities(self) -> Iterator[EntityProxy]:
         """Rows as proxies."""
-        return (Entity(self.node, row) for row in self.dicts())
+        return (EntityProxy(self.node, row) for row in self.dicts())
 
 
-class Node:
+class ManagementNode:
     """A management node: connect with `Node.connect(port)`."""
 
     def __init__(self, connection: BlockingConnection, address: str) -> None:
@@ -105,7 +105,7 @@ class Node:
     @classmethod
     def connect(
         cls, port: int, router: str | None = None, address: str = "$management", sasl: bool = False, **options: Any
-    ) -> Node:
+    ) -> ManagementNode:
         """Connect to a port of this machine; `router`: the id of the router to ask."""
         if router is not None:
             address = f"_topo/0/{router}/$management"
@@ -135,21 +135,21 @@ class Node:
         if code != expect:
             if OK <= code < 300:
                 raise ValueError(f"Response was {code} but expected {expect}")
-            raise StatusError(code, response.properties["statusDescription"])
+            raise DispatchStatusError(code, response.properties["statusDescription"])
         return response
 
     # --- operations -----------------------------------------------------------------------------------------------
 
-    def page(self, kind: str | None, names: list[str] | None, offset: int, count: int) -> Rows:
+    def page(self, kind: str | None, names: list[str] | None, offset: int, count: int) -> QueryResult:
         """One QUERY, as given."""
-        kind = None if kind is None else long(kind)
+        kind = None if kind is None else qualified_name(kind)
         request = self.node_request(
             {"attributeNames": names or []}, operation="QUERY", entityType=kind, offset=offset, count=count
         )
         body = self.call(request).body
-        return Rows(self, body["attributeNames"], body["results"])
+        return QueryResult(self, body["attributeNames"], body["results"])
 
-    def query(self, kind: str | None = None, names: list[str] | None = None, count: int = 0) -> Rows:
+    def query(self, kind: str | None = None, names: list[str] | None = None, count: int = 0) -> QueryResult:
         """All rows of a type, or `count` of them, page by page."""
         columns: list[str] = []
         results: list[list[Any]] = []
@@ -160,7 +160,7 @@ class Node:
             columns = columns or rows.names
             results += rows.results
             if len(rows.results) < wanted or (count and len(results) >= count):
-                return Rows(self, columns, results)
+                return QueryResult(self, columns, results)
             offset += wanted
             if count:
                 wanted = min(wanted, count - len(results))
@@ -177,33 +177,33 @@ class Node:
         assert len(rows) == 1, f"{len(rows)} rows of {kind} with {where}"
         return rows[0]
 
-    def create(self, kind: str | None, name: str | None = None, **attributes: Any) -> Entity:
+    def create(self, kind: str | None, name: str | None = None, **attributes: Any) -> EntityProxy:
         """CREATE; as the original does, type and name go into the properties and into the body."""
         body = dict(attributes)
         if kind is not None:
-            body["type"] = long(kind)
+            body["type"] = qualified_name(kind)
         if name is not None:
             body["name"] = name
         request = self.request(body, operation="CREATE", type=body.get("type"), name=name)
-        return Entity(self, self.call(request, CREATED).body)
+        return EntityProxy(self, self.call(request, CREATED).body)
 
-    def read(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> Entity:
+    def read(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> EntityProxy:
         """READ by name or identity, with or without a type."""
-        kind = None if kind is None else long(kind)
+        kind = None if kind is None else qualified_name(kind)
         request = self.request(operation="READ", type=kind, name=name, identity=identity)
-        return Entity(self, self.call(request).body)
+        return EntityProxy(self, self.call(request).body)
 
     def update(
         self, attributes: Any, kind: str | None = None, name: str | None = None, identity: str | None = None
-    ) -> Entity:
+    ) -> EntityProxy:
         """UPDATE by name or identity."""
-        kind = None if kind is None else long(kind)
+        kind = None if kind is None else qualified_name(kind)
         request = self.request(attributes, operation="UPDATE", type=kind, name=name, identity=identity)
-        return Entity(self, self.call(request).body)
+        return EntityProxy(self, self.call(request).body)
 
     def delete(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> None:
         """DELETE by name or identity."""
-        kind = None if kind is None else long(kind)
+        kind = None if kind is None else qualified_name(kind)
         request = self.request(operation="DELETE", type=kind, name=name, identity=identity)
         assert self.call(request, NO_CONTENT).body == {}
 
@@ -221,7 +221,7 @@ def attempt(request: Any, *arguments: Any, **options: Any) -> Any:
     """What a call gives: its answer, or status code and description as a tuple."""
     try:
         return request(*arguments, **options)
-    except StatusError as error:
+    except DispatchStatusError as error:
         return error.code, error.description
 
 

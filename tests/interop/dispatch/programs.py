@@ -22,7 +22,7 @@ def program(name: str) -> str:
 
 
 @dataclass
-class Ran:
+class ProgramResult:
     """What a program left behind."""
 
     code: int
@@ -41,7 +41,7 @@ def run(
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-) -> Ran:
+) -> ProgramResult:
     """Run a program to its end."""
     done = subprocess.run(
         [program(name), *arguments],
@@ -54,16 +54,16 @@ def run(
         env={**os.environ, **(env or {})},
         check=False,
     )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return ProgramResult(done.returncode, done.stdout, done.stderr)
 
 
-class Manage:
+class QdmanageProgram:
     """qdmanage for one router: `manage("query --type listener")` gives stdout and insists on the exit code."""
 
     def __init__(self, port: int) -> None:
         self.bus = f"127.0.0.1:{port}"
 
-    def run(self, *arguments: str, stdin: str | None = None) -> Ran:
+    def run(self, *arguments: str, stdin: str | None = None) -> ProgramResult:
         """Run with arguments as they are."""
         return run("qdmanage", "--bus", self.bus, "--indent=-1", *arguments, stdin=stdin)
 
@@ -79,13 +79,13 @@ class Manage:
         return json.loads(self(command, stdin))
 
 
-class Stat:
+class QdstatProgram:
     """qdstat for one router."""
 
     def __init__(self, port: int) -> None:
         self.bus = f"127.0.0.1:{port}"
 
-    def run(self, *arguments: str) -> Ran:
+    def run(self, *arguments: str) -> ProgramResult:
         """Run with arguments as they are."""
         return run("qdstat", "--bus", self.bus, *arguments)
 

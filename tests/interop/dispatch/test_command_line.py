@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.interop.dispatch.node import Node
+from tests.interop.dispatch.node import ManagementNode
 from tests.interop.dispatch.programs import program, run
 from tests.system.router import RouterProcess, free_port, listener, poll
 
@@ -21,7 +21,7 @@ Start = Callable[..., RouterProcess]
 
 
 @pytest.mark.parametrize("option", ["-v", "--version", "--vers"])
-def test_version(option: str) -> None:
+def test_version_option_prints_version(option: str) -> None:
     ran = run("qdrouterd", option)
     assert ran.code == 0
     assert re.fullmatch(r"\d+\.\d+\S*\n", ran.out)
@@ -29,7 +29,7 @@ def test_version(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help(option: str) -> None:
+def test_help_option_prints_usage(option: str) -> None:
     ran = run("qdrouterd", option)
     assert ran.code == 0
     lines = ran.out.splitlines()
@@ -50,7 +50,7 @@ def test_help(option: str) -> None:
         (["a", "b"], "Unexpected arguments: a b"),
     ],
 )
-def test_wrong_command_line(arguments: list[str], said: str) -> None:
+def test_wrong_command_line_prints_usage_and_fails(arguments: list[str], said: str) -> None:
     ran = run("qdrouterd", *arguments)
     assert ran.code == 1
     assert said in ran.err
@@ -62,7 +62,7 @@ def test_options_act_from_left_to_right() -> None:
     assert run("qdrouterd", "--nosuch", "-v").code == 1
 
 
-def test_library_path(tmp_path: Path) -> None:
+def test_missing_library_path_is_refused(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     ran = run("qdrouterd", "-I", str(gone))
     assert ran.code == 1
@@ -75,7 +75,7 @@ def test_library_path(tmp_path: Path) -> None:
     assert ran.last_error.startswith(said)
 
 
-def end(pid: int) -> None:
+def stop_detached(pid: int) -> None:
     """Stop a detached router, if it still runs, and wait for its end."""
     try:
         process = psutil.Process(pid)
@@ -89,7 +89,7 @@ def end(pid: int) -> None:
 
 
 @pytest.fixture
-def detached(tmp_path: Path) -> Iterator[Callable[..., int]]:
+def start_detached(tmp_path: Path) -> Iterator[Callable[..., int]]:
     """detached(*options): run qdrouterd with -d and -P, insist on 0, give the pid; ended after the test."""
     found: list[int] = []
 
@@ -103,7 +103,7 @@ def detached(tmp_path: Path) -> Iterator[Callable[..., int]]:
 
     yield begin
     for pid in found:
-        end(pid)
+        stop_detached(pid)
 
 
 def config_file(directory: Path, port: int, log: str) -> Path:
@@ -116,11 +116,11 @@ def config_file(directory: Path, port: int, log: str) -> Path:
     return path
 
 
-def test_detached(tmp_path: Path, detached: Callable[..., int]) -> None:
+def test_detached_router_writes_pid_file(tmp_path: Path, start_detached: Callable[..., int]) -> None:
     """Exit 0 when the configuration stands; own session, cwd /, null devices; pid file of mode 0666 that stays."""
     port = free_port()
     path = config_file(tmp_path, port, str(tmp_path / "router.log"))
-    pid = detached("-c", path.name, cwd=tmp_path)
+    pid = start_detached("-c", path.name, cwd=tmp_path)
     pidfile = tmp_path / "router.pid"
     assert pidfile.read_text() == f"{pid}\n"
     assert stat.S_IMODE(pidfile.stat().st_mode) == 0o666
@@ -129,7 +129,7 @@ def test_detached(tmp_path: Path, detached: Callable[..., int]) -> None:
     assert os.getsid(pid) != os.getsid(0)
     assert [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
     poll(lambda: "Listening on" in (tmp_path / "router.log").read_text(), "the detached router listens", 15)
-    node = Node.connect(port)
+    node = ManagementNode.connect(port)
     assert node.one("router")["mode"] == "standalone"
     node.close()
     process.terminate()
@@ -137,7 +137,7 @@ def test_detached(tmp_path: Path, detached: Callable[..., int]) -> None:
     assert pidfile.exists()
 
 
-def test_detached_with_a_bad_file(tmp_path: Path) -> None:
+def test_detached_router_with_bad_file_fails(tmp_path: Path) -> None:
     """One line on stderr, exit 1, and the pid file is there nevertheless."""
     path = tmp_path / "bad.conf"
     path.write_text("nosuch {\n}\n")
@@ -150,7 +150,7 @@ def test_detached_with_a_bad_file(tmp_path: Path) -> None:
     assert pidfile.exists()
 
 
-def test_detached_without_a_place_for_the_pid(tmp_path: Path) -> None:
+def test_detached_router_without_pid_file_or_user_fails(tmp_path: Path) -> None:
     path = config_file(tmp_path, 0, str(tmp_path / "router.log"))
     assert run("qdrouterd", "-d", "-c", str(path), "-P", "/nonexistent/dir/pid").code == 1
     assert run("qdrouterd", "-d", "-c", str(path), "-U", "no-such-user-here").code == 1
@@ -174,7 +174,7 @@ FIRST_LINES = [
 ]
 
 
-def test_first_lines(start: Start) -> None:
+def test_startup_log_lines_keep_order(start: Start) -> None:
     router = start(workers=3)
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} [+-]\d{4} "
     places = []
@@ -188,10 +188,10 @@ def test_first_lines(start: Start) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGQUIT, 0), (signal.SIGINT, -signal.SIGINT)], ids=str
 )
-def test_orderly_stop(start: Start, number: int, code: int) -> None:
+def test_stop_signal_closes_connections(start: Start, number: int, code: int) -> None:
     """Says so, closes connections, leaves nothing behind; SIGINT shows as such to the shell."""
     router = start(workers=2)
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     os.kill(router.pid, number)
     assert router.wait_exit() == code
     assert re.search(r"SERVER \(notice\) Shut Down", router.log)
@@ -202,16 +202,16 @@ def test_orderly_stop(start: Start, number: int, code: int) -> None:
     connection.free()
 
 
-def test_hangup_does_no_harm(start: Start) -> None:
+def test_hangup_keeps_router_running(start: Start) -> None:
     router = start(workers=2)
     os.kill(router.pid, signal.SIGHUP)
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     assert node.one("router")["id"] == "QDR"
     node.close()
     router.stop()
 
 
-def test_required_listener_cannot_open(start: Start, tmp_path: Path) -> None:
+def test_required_listener_on_taken_port_stops_router(start: Start, tmp_path: Path) -> None:
     """A port that is taken: error, critical, exit 1."""
     holder = start()
     path = tmp_path / "second.conf"
@@ -223,7 +223,7 @@ def test_required_listener_cannot_open(start: Start, tmp_path: Path) -> None:
     assert re.search(rf"SERVER \(critical\) Shutting down, required listener failed {where}", ran.err)
 
 
-def test_later_listener_cannot_open(start: Start) -> None:
+def test_later_listener_on_taken_port_is_logged(start: Start) -> None:
     """Only the first listener is required (docs/decisions/0009); the rest of the router works."""
     holder = start()
     sections = [listener(), ("listener", {"host": "127.0.0.1", "port": holder.port, "name": "taken"})]
@@ -233,12 +233,12 @@ def test_later_listener_cannot_open(start: Start) -> None:
     router.spawn()
     router.wait_log(rf"SERVER \(error\) Listener error on 127.0.0.1:{holder.port}: ")
     port = int(router.wait_log(r"Listening on \S*?:(\d+)")[1])
-    node = Node.connect(port)
+    node = ManagementNode.connect(port)
     assert len(node.rows("listener")) == 2
     node.close()
     router.stop()
 
 
-def test_named_listener_in_the_log(start: Start) -> None:
+def test_named_listeners_appear_in_log(start: Start) -> None:
     router = start([listener("l0"), listener("l1")])
     assert set(router.ports) == {"l0", "l1"}

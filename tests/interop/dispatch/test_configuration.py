@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.dispatch.node import Node
-from tests.interop.dispatch.programs import Ran, program, run
-from tests.system.router import RouterProcess
+from tests.interop.dispatch.node import ManagementNode
+from tests.interop.dispatch.programs import ProgramResult, program, run
+from tests.system.router import Router
 
 LONG = "org.apache.qpid.dispatch."
 LOADING = "Python: Exception: Cannot load configuration file {path}: "
@@ -165,7 +165,7 @@ AT_ONCE = 4
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Ran]]:
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ProgramResult]]:
     """Every bad file tried: name -> (path, what qdrouterd did)."""
     directory = tmp_path_factory.mktemp("bad")
     paths = {}
@@ -178,7 +178,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_file(name: str, refusals: dict[str, tuple[Path, Ran]]) -> None:
+def test_bad_file_is_refused_with_reason(name: str, refusals: dict[str, tuple[Path, ProgramResult]]) -> None:
     """Exit code 1; the reason in the log as error and as critical, and in the last line after the program's name."""
     path, ran = refusals[name]
     assert ran.code == 1
@@ -195,7 +195,7 @@ def test_bad_file(name: str, refusals: dict[str, tuple[Path, Ran]]) -> None:
 
 
 @pytest.mark.parametrize("name", ["quote", "brace-alone", "one-line-section", "not-closed", "no-value", "no-colon"])
-def test_syntax_errors_name_the_line(name: str, refusals: dict[str, tuple[Path, Ran]]) -> None:
+def test_syntax_errors_name_line(name: str, refusals: dict[str, tuple[Path, ProgramResult]]) -> None:
     lines = {"quote": 2, "brace-alone": 1, "one-line-section": 1, "no-value": 2, "no-colon": 2}
     path, ran = refusals[name]
     assert str(path) in ran.last_error
@@ -203,7 +203,7 @@ def test_syntax_errors_name_the_line(name: str, refusals: dict[str, tuple[Path, 
         assert re.search(rf"\bline {lines[name]}\b|:{lines[name]}\b", ran.err), ran.err
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     ran = run("qdrouterd", "-c", str(tmp_path / "none.conf"))
     assert ran.code == 1
     assert ran.last_error == f"{program('qdrouterd')}: Not found: Configuration file could not be opened"
@@ -413,14 +413,14 @@ listener {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example_runs(name: str, start: Start) -> None:
+def test_example_file_starts_router(name: str, start: Start) -> None:
     router = start(text=EXAMPLES[name])
     assert all(port for port in router.ports.values())
     assert "(error)" not in router.log
     assert "(critical)" not in router.log
 
 
-def test_old_names_are_replaced_with_a_warning(start: Start) -> None:
+def test_old_names_are_replaced_with_warning(start: Start) -> None:
     log = start(text=EXAMPLES["old names"]).log
     for kind, old, new in [
         ("router", "helloInterval", "helloIntervalSeconds"),
@@ -433,7 +433,7 @@ def test_old_names_are_replaced_with_a_warning(start: Start) -> None:
         assert re.search(rf"AGENT \(warning\) {re.escape(text)}", log), text
 
 
-def test_json_file(tmp_path: Path) -> None:
+def test_json_file_keeps_value_types(tmp_path: Path) -> None:
     """A file in JSON with comment lines: values have types."""
     directory = tmp_path / "json"
     directory.mkdir()
@@ -449,7 +449,7 @@ def test_json_file(tmp_path: Path) -> None:
     router.config.write_text("\n".join(["# listener {", *lines]) + "\n")
     router.start()
     try:
-        node = Node.connect(router.port)
+        node = ManagementNode.connect(router.port)
         assert node.one("router")["id"] == "JSON"
         row = node.one("router.config.address")
         assert (row["prefix"], row["distribution"], row["waypoint"]) == ("a", "multicast", True)
@@ -458,14 +458,14 @@ def test_json_file(tmp_path: Path) -> None:
         router.stop()
 
 
-def test_router_without_section(start: Start) -> None:
+def test_router_without_section_generates_id(start: Start) -> None:
     """A file with only a listener: a standalone router with a generated id."""
     router = start(text="listener {\n    host: 127.0.0.1\n    port: 0\n}\n")
     match = router.wait_log(r"Container Name: (\S+)")
     assert re.fullmatch(r"Standalone_[a-zA-Z0-9+_]{15}", match[1])
 
 
-def test_values_are_read_as_1_19_reads_them(start: Start) -> None:
+def test_values_parse_as_in_1_19(start: Start) -> None:
     """Comments, `#` in patterns, repeated attributes, enum by position, booleans in every spelling."""
     router = start(
         text=r"""
@@ -494,7 +494,7 @@ address {
 }
 """
     )
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     assert node.one("router")["metadata"] == "a\tb c"
     listeners = node.rows("listener")
     values = [(row["multiTenant"], row["maxFrameSize"], row["host"]) for row in listeners]
@@ -518,13 +518,13 @@ LEFT_OUT = {
 }
 
 
-def test_address_sections_left_out(start: Start) -> None:
+def test_invalid_address_sections_are_skipped(start: Start) -> None:
     sections = "".join(f"address {{\n    {body}\n}}\n" for body in LEFT_OUT)
     plain = "listener {\n    host: 127.0.0.1\n    port: 0\n}\naddress {\n    prefix: kept\n}\n"
     router = start(text=plain + sections)
     for text in LEFT_OUT.values():
         assert re.search(rf"ROUTER \(warning\) {re.escape(text)}", router.log), router.log
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     assert [row["prefix"] for row in node.rows("router.config.address")] == ["kept"]
     node.close()
 
@@ -535,7 +535,7 @@ def test_duplicate_prefix_is_dropped(start: Start) -> None:
         text="listener {\n    host: 127.0.0.1\n    port: 0\n}\n"
         "address {\n    prefix: p\n    name: one\n}\naddress {\n    pattern: p.#\n    name: two\n}\n"
     )
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     assert [row["name"] for row in node.rows("router.config.address")] == ["one"]
     assert "Already exists" in router.log
     node.close()

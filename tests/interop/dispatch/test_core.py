@@ -12,8 +12,8 @@ from proton.reactor import AtMostOnce, Container
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import KINDS
-from tests.interop.dispatch.node import PREFIX, Node, refused
-from tests.system.router import RouterProcess, poll
+from tests.interop.dispatch.node import PREFIX, ManagementNode, refused
+from tests.system.router import Router, poll
 
 Fresh = Callable[[str], str]
 ADDRESS = "router.config.address"
@@ -22,19 +22,19 @@ BINDING = "router.config.binding"
 
 
 def client(
-    site: RouterProcess, container_id: str = "a-client", sasl: bool = False, **options: Any
+    shared_router: Router, container_id: str = "a-client", sasl: bool = False, **options: Any
 ) -> BlockingConnection:
     """A connection of some client."""
     container = Container()
     container.container_id = container_id
-    url = f"127.0.0.1:{site.port}"
+    url = f"127.0.0.1:{shared_router.port}"
     return BlockingConnection(url, container=container, sasl_enabled=sasl, timeout=10, **options)
 
 
 # --- address ------------------------------------------------------------------------------------------------------
 
 
-def test_address(node: Node, fresh: Fresh, site: RouterProcess) -> None:
+def test_address_created_by_management_takes_effect(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
     """Created with all columns in the answer; in force for new addresses; deleted by name or identity."""
     name = fresh("address")
     made = node.create(ADDRESS, name, prefix=f"/{name}.", distribution="multicast")
@@ -46,7 +46,7 @@ def test_address(node: Node, fresh: Fresh, site: RouterProcess) -> None:
     assert int(made.identity) > 0
     assert node.read(ADDRESS, name=name).attributes == made.attributes
     assert node.read(ADDRESS, identity=made.identity).attributes == made.attributes
-    connection = client(site)
+    connection = client(shared_router)
     connection.create_receiver(f"{name}/a")
     row = poll(lambda: node.rows("router.address", key=f"M0{name}/a"), "the address shows")[0]
     assert row["distribution"] == "multicast"
@@ -59,7 +59,7 @@ def test_address(node: Node, fresh: Fresh, site: RouterProcess) -> None:
     node.delete(ADDRESS, identity=again.identity)
 
 
-def test_address_with_phases(node: Node, fresh: Fresh) -> None:
+def test_address_with_phases_is_created(node: ManagementNode, fresh: Fresh) -> None:
     name = fresh("phases")
     made = node.create(ADDRESS, name, prefix=name, ingressPhase=2, egressPhase="3", priority=7)
     assert (made.ingressPhase, made.egressPhase, made.priority, made.waypoint) == (2, 3, 7, False)
@@ -70,14 +70,14 @@ def test_address_with_phases(node: Node, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["fallback", "enableFallback"])
-def test_address_with_fallback(attribute: str, node: Node, fresh: Fresh) -> None:
+def test_address_with_fallback_is_created(attribute: str, node: ManagementNode, fresh: Fresh) -> None:
     name = fresh("fall")
     made = node.create(ADDRESS, name, prefix=name, **{attribute: True})
     assert made.fallback is True
     made.delete()
 
 
-def test_address_without_name(node: Node, fresh: Fresh) -> None:
+def test_address_without_name_is_created(node: ManagementNode, fresh: Fresh) -> None:
     """Nulls are null; a name in the body is ignored."""
     body = {"prefix": fresh("nameless"), "name": "ignored", "distribution": "nonsense"}
     made = node.call(node.request(body, operation="CREATE", type=PREFIX + ADDRESS), 201).body
@@ -86,7 +86,7 @@ def test_address_without_name(node: Node, fresh: Fresh) -> None:
     node.delete(ADDRESS, identity=made["identity"])
 
 
-def test_address_with_an_unknown_attribute(node: Node, fresh: Fresh) -> None:
+def test_address_with_unknown_attribute_is_refused(node: ManagementNode, fresh: Fresh) -> None:
     """1.19 ignores it."""
     text = f"Unknown attribute 'bogus' for '{PREFIX}{ADDRESS}'"
     assert refused(node.create, ADDRESS, prefix=fresh("odd"), bogus=1) == (400, text)
@@ -119,7 +119,7 @@ PHASES = "Phase values must be between 0 and 9"
         ({"pattern": "closest.#"}, "Already exists"),
     ],
 )
-def test_refused_addresses(attributes: dict[str, Any], said: str, node: Node) -> None:
+def test_invalid_address_is_refused(attributes: dict[str, Any], said: str, node: ManagementNode) -> None:
     before = len(node.rows(ADDRESS))
     request = node.request(attributes, operation="CREATE", type=PREFIX + ADDRESS)
     answer: Any = node.client.call(request)
@@ -129,7 +129,7 @@ def test_refused_addresses(attributes: dict[str, Any], said: str, node: Node) ->
     assert len(node.rows(ADDRESS)) == before
 
 
-def test_address_names_are_unique(node: Node, fresh: Fresh) -> None:
+def test_address_names_are_unique(node: ManagementNode, fresh: Fresh) -> None:
     name = fresh("unique")
     node.create(ADDRESS, name, prefix=name)
     answer = refused(node.create, ADDRESS, name, prefix=fresh("other"))
@@ -138,7 +138,7 @@ def test_address_names_are_unique(node: Node, fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("kind", [ADDRESS, EXCHANGE, BINDING])
-def test_body_is_no_map(kind: str, node: Node) -> None:
+def test_body_other_than_map_is_refused(kind: str, node: ManagementNode) -> None:
     request = node.request(["x"], operation="CREATE", type=PREFIX + kind, name="n")
     assert refused(node.call, request) == (400, "Body of request must be a map")
 
@@ -147,7 +147,7 @@ def test_body_is_no_map(kind: str, node: Node) -> None:
 
 
 @pytest.fixture
-def exchange(node: Node, fresh: Fresh) -> Iterator[Any]:
+def exchange(node: ManagementNode, fresh: Fresh) -> Iterator[Any]:
     """An exchange with an alternate address; deleted after the test."""
     name = fresh("exchange")
     yield node.create(EXCHANGE, name, address=f"{name}/in", alternateAddress=f"{name}/other", matchMethod="mqtt")
@@ -155,7 +155,7 @@ def exchange(node: Node, fresh: Fresh) -> Iterator[Any]:
         node.delete(EXCHANGE, name=name)
 
 
-def test_exchange(node: Node, exchange: Any) -> None:
+def test_exchange_deletion_removes_bindings(node: ManagementNode, exchange: Any) -> None:
     assert exchange.attributes == {
         "name": exchange.name, "identity": exchange.identity, "address": f"{exchange.name}/in", "phase": 0,
         "alternateAddress": f"{exchange.name}/other", "alternatePhase": 0, "matchMethod": "mqtt", "bindingCount": 0,
@@ -188,7 +188,9 @@ def test_exchange(node: Node, exchange: Any) -> None:
         ("x", {"address": "a", "alternateAddress": "b", "alternatePhase": -1}, "phase must be in the range 0-9"),
     ],
 )
-def test_refused_exchanges(name: str | None, attributes: dict[str, Any], said: str, node: Node, exchange: Any) -> None:
+def test_invalid_exchange_is_refused(
+    name: str | None, attributes: dict[str, Any], said: str, node: ManagementNode, exchange: Any
+) -> None:
     filled = {key: str(value).replace("NAME", exchange.name) if "Phase" not in key and key != "phase" else value
               for key, value in attributes.items()}  # fmt: skip
     name = name and name.replace("NAME", exchange.name)
@@ -208,7 +210,7 @@ def test_refused_exchanges(name: str | None, attributes: dict[str, Any], said: s
         ({"exchangeName": "NAME", "nextHopAddress": "hop"}, "Next hop for key already exists"),
     ],
 )
-def test_refused_bindings(attributes: dict[str, Any], said: str, node: Node, exchange: Any) -> None:
+def test_invalid_binding_is_refused(attributes: dict[str, Any], said: str, node: ManagementNode, exchange: Any) -> None:
     node.create(BINDING, "hop", exchangeName=exchange.name, nextHopAddress="hop")
     body = dict(attributes)
     name = body.pop("name", None)
@@ -219,10 +221,10 @@ def test_refused_bindings(attributes: dict[str, Any], said: str, node: Node, exc
 
 
 @pytest.mark.timeout(60)
-def test_exchange_traffic(node: Node, exchange: Any, site: RouterProcess) -> None:
+def test_exchange_counters_match_traffic(node: ManagementNode, exchange: Any, shared_router: Router) -> None:
     """Counters of an exchange made at run time: received, forwarded, diverted, dropped, matched."""
     node.create(BINDING, f"{exchange.name}-b", exchangeName=exchange.name, bindingKey="a/+", nextHopAddress="ex/hop")
-    connection = client(site)
+    connection = client(shared_router)
     hop = connection.create_receiver("ex/hop", credit=10)
     other = connection.create_receiver(f"{exchange.name}/other", credit=10)
     sender = connection.create_sender(f"{exchange.name}/in", options=AtMostOnce())
@@ -255,7 +257,7 @@ def test_exchange_traffic(node: Node, exchange: Any, site: RouterProcess) -> Non
         ("console", "CREATE", 403), ("console", "READ", 403), ("console", "UPDATE", 403), ("console", "DELETE", 403),
     ],
 )  # fmt: skip
-def test_operations_that_are_not_for_all(kind: str, operation: str, status: int, node: Node) -> None:
+def test_unsupported_operation_is_refused(kind: str, operation: str, status: int, node: ManagementNode) -> None:
     identity = node.rows(kind)[0]["identity"] if kind in ("router", "router.link", "connection") else "1"
     request = node.request({"metadata": "x"}, operation=operation, type=PREFIX + kind, identity=identity)
     code, text = refused(node.call, request)
@@ -265,16 +267,16 @@ def test_operations_that_are_not_for_all(kind: str, operation: str, status: int,
 
 
 @pytest.mark.parametrize("kind", ["address", "exchange", "linkRoute", "autoLink"])
-def test_delete_needs_a_name(kind: str, node: Node) -> None:
+def test_delete_without_name_is_refused(kind: str, node: ManagementNode) -> None:
     assert refused(node.delete, f"router.config.{kind}") == (400, "No name or identity provided")
     assert refused(node.delete, f"router.config.{kind}", name="none") == (404, "Not Found")
 
 
-def test_delete_of_a_binding_needs_a_name(node: Node) -> None:
+def test_binding_delete_without_name_is_refused(node: ManagementNode) -> None:
     assert refused(node.delete, BINDING) == (400, "No binding name or identity provided")
 
 
-def test_lower_case_query_goes_to_the_store(node: Node) -> None:
+def test_lower_case_query_reads_store(node: ManagementNode) -> None:
     """Only the five names in capitals select the live state."""
     request = node.node_request({}, operation="query", entityType=PREFIX + "router.link")
     answer = node.call(request).body
@@ -284,7 +286,7 @@ def test_lower_case_query_goes_to_the_store(node: Node) -> None:
 # --- links --------------------------------------------------------------------------------------------------------
 
 
-def test_update_of_a_link(node: Node) -> None:
+def test_link_update_changes_nothing(node: ManagementNode) -> None:
     """Any adminStatus is taken and changes nothing."""
     link = node.rows("router.link")[0]
     answer = node.update({"adminStatus": "disabled"}, "router.link", identity=link["identity"])
@@ -298,18 +300,18 @@ def test_update_of_a_link(node: Node) -> None:
 # --- connections --------------------------------------------------------------------------------------------------
 
 
-def identity_of(node: Node, container: str) -> str:
+def identity_of(node: ManagementNode, container: str) -> str:
     """Identity of the connection of a container."""
     return str(node.one("connection", container=container)["identity"])
 
 
-def test_close_a_connection(node: Node, site: RouterProcess, fresh: Fresh) -> None:
+def test_deleted_connection_is_force_closed(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
     """adminStatus deleted: closed with amqp:connection:forced; the row goes; the log says who did it."""
     container = fresh("victim")
-    connection = client(site, container_id=container)
+    connection = client(shared_router, container_id=container)
     receiver = connection.create_receiver("balanced/victim")
     identity = identity_of(node, container)
-    before = len(site.lines)
+    before = len(shared_router.lines)
     answer = node.update({"adminStatus": "deleted"}, "connection", identity=identity)
     assert set(answer.attributes) == set(KINDS["connection"].column_names)
     assert (answer.adminStatus, answer.operStatus, answer.identity) == ("deleted", "closing", identity)
@@ -317,12 +319,14 @@ def test_close_a_connection(node: Node, site: RouterProcess, fresh: Fresh) -> No
         receiver.receive(timeout=10)
     poll(lambda: not node.rows("connection", container=container), "the closed connection is gone")
     assert not node.rows("router.link", connectionId=identity)
-    site.wait_log(rf"\[C{identity}\] Connection force-closed by request from connection \[C\d+\]", after=before)
+    shared_router.wait_log(
+        rf"\[C{identity}\] Connection force-closed by request from connection \[C\d+\]", after=before
+    )
 
 
-def test_connection_updates_without_effect(node: Node, site: RouterProcess, fresh: Fresh) -> None:
+def test_invalid_connection_update_is_refused(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
     container = fresh("kept")
-    connection = client(site, container_id=container)
+    connection = client(shared_router, container_id=container)
     identity = identity_of(node, container)
     assert node.update({"adminStatus": "enabled"}, "connection", identity=identity).operStatus == "up"
     for body, where in [
@@ -337,11 +341,11 @@ def test_connection_updates_without_effect(node: Node, site: RouterProcess, fres
     connection.close()
 
 
-def test_protocol_trace_of_one_connection(node: Node, site: RouterProcess, fresh: Fresh) -> None:
+def test_protocol_trace_of_connection_takes_effect(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
     """enableProtocolTrace takes effect at once, whatever the level of PROTOCOL."""
     node.update({"enable": "none"}, "log", identity="log/PROTOCOL")
     container = fresh("traced")
-    connection = client(site, container_id=container)
+    connection = client(shared_router, container_id=container)
     identity = identity_of(node, container)
     assert node.one("connection", container=container)["enableProtocolTrace"] is False
     answer = node.update({"enableProtocolTrace": True}, "connection", identity=identity)
@@ -351,7 +355,7 @@ def test_protocol_trace_of_one_connection(node: Node, site: RouterProcess, fresh
     def traced() -> bool:
         # The first may come before the worker has heard of it.
         connection.create_receiver("balanced/traced", name=fresh("traced"))
-        return frame.search(site.log) is not None
+        return frame.search(shared_router.log) is not None
 
     poll(traced, "frames of the connection are in the log")
     assert node.update({"enableProtocolTrace": False}, "connection", identity=identity).enableProtocolTrace is False
@@ -359,11 +363,13 @@ def test_protocol_trace_of_one_connection(node: Node, site: RouterProcess, fresh
     connection.close()
 
 
-def test_connection_row(node: Node, site: RouterProcess, fresh: Fresh) -> None:
+def test_connection_row_shows_client_properties(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
     """What a client said of itself, with and without SASL."""
     container = fresh("plain")
     connection = client(
-        site, container_id=container, properties={"text": "täxt", symbol("number"): 6451, "flag": True, "big": 2**40}
+        shared_router,
+        container_id=container,
+        properties={"text": "täxt", symbol("number"): 6451, "flag": True, "big": 2**40},
     )
     row = node.one("connection", container=container)
     assert (row["role"], row["dir"], row["protocol"], row["tenant"]) == ("normal", "in", "amqp", None)
@@ -378,7 +384,7 @@ def test_connection_row(node: Node, site: RouterProcess, fresh: Fresh) -> None:
     assert row["host"].startswith("127.0.0.1:")
     connection.close()
     container = fresh("sasl")
-    connection = client(site, container, sasl=True, allowed_mechs="ANONYMOUS")
+    connection = client(shared_router, container, sasl=True, allowed_mechs="ANONYMOUS")
     row = node.one("connection", container=container)
     assert (row["sasl"], row["isAuthenticated"], row["user"]) == ("ANONYMOUS", True, "anonymous")
     connection.close()

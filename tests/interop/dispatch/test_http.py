@@ -12,8 +12,8 @@ from proton import Message
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.node import Node, attempt
-from tests.system.router import RouterProcess, Section, free_port, listener, poll
+from tests.interop.dispatch.node import ManagementNode, attempt
+from tests.system.router import Router, Section, free_port, listener, poll
 
 SECTIONS: list[Section] = [
     listener("web", http=True),
@@ -48,22 +48,22 @@ def get(port: int, path: str, method: str = "GET") -> tuple[HTTPResponse, str]:
     return response, text
 
 
-def values(port: int) -> dict[str, float]:
+def metric_samples(port: int) -> dict[str, float]:
     """Samples without labels."""
     found = re.findall(r"^(\w+) (\S+)$", get(port, "/metrics")[1], re.MULTILINE)
     return {name: float(value) for name, value in found}
 
 
-def test_health(site: RouterProcess) -> None:
-    response, text = get(site.ports["web"], "/healthz")
+def test_healthz_request_returns_ok(shared_router: Router) -> None:
+    response, text = get(shared_router.ports["web"], "/healthz")
     assert (response.status, text) == (200, "OK\n")
     assert response.headers["content-type"].startswith("text/plain")
     assert response.headers["server"]
 
 
-def test_metrics(site: RouterProcess) -> None:
+def test_metrics_page_lists_series_in_order(shared_router: Router) -> None:
     """The series of 1.19, each behind its type, in its order."""
-    response, text = get(site.ports["web"], "/metrics")
+    response, text = get(shared_router.ports["web"], "/metrics")
     assert response.status == 200
     assert response.headers["content-type"].startswith("text/plain")
     places = []
@@ -74,11 +74,14 @@ def test_metrics(site: RouterProcess) -> None:
     assert places == sorted(places)
 
 
-def test_metrics_count(site: RouterProcess, node: Node) -> None:
+def test_metrics_count_matches_management(shared_router: Router, node: ManagementNode) -> None:
     links = node.one("router")["linkCount"]
-    poll(lambda: values(site.ports["web"])["qdr_links_total"] == links, "a page that is not of the moment before")
-    before = values(site.ports["web"])
-    client = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    poll(
+        lambda: metric_samples(shared_router.ports["web"])["qdr_links_total"] == links,
+        "a page that is not of the moment before",
+    )
+    before = metric_samples(shared_router.ports["web"])
+    client = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     receiver = client.create_receiver("balanced/metrics", credit=10)
     sender = client.create_sender("balanced/metrics", options=AtMostOnce())
     for number in range(4):
@@ -88,49 +91,49 @@ def test_metrics_count(site: RouterProcess, node: Node) -> None:
               "addresses": 1}  # fmt: skip
 
     def grown() -> bool:
-        now = values(site.ports["web"])
+        now = metric_samples(shared_router.ports["web"])
         return {name: now[f"qdr_{name}_total"] - before[f"qdr_{name}_total"] for name in wanted} == wanted
 
     poll(grown, "the metrics show the traffic")
     row = node.one("router")
-    now = values(site.ports["web"])
+    now = metric_samples(shared_router.ports["web"])
     for column, name in (("linkCount", "links"), ("connectionCount", "connections"), ("addrCount", "addresses")):
         assert row[column] == now[f"qdr_{name}_total"]
     client.close()
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/more", "/%2e%2e/etc/passwd"])
-def test_unknown_paths(path: str, site: RouterProcess) -> None:
-    assert get(site.ports["web"], path)[0].status == 404
+def test_unknown_path_returns_404(path: str, shared_router: Router) -> None:
+    assert get(shared_router.ports["web"], path)[0].status == 404
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz"])
-def test_parts_can_be_switched_off(path: str, site: RouterProcess) -> None:
-    assert get(site.ports["bare"], path)[0].status == 404
+def test_disabled_page_returns_404(path: str, shared_router: Router) -> None:
+    assert get(shared_router.ports["bare"], path)[0].status == 404
 
 
-def test_several_at_once(site: RouterProcess) -> None:
+def test_concurrent_scrapes_are_answered(shared_router: Router) -> None:
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: get(site.ports["web"], "/metrics"), range(24)))
+        answers = list(pool.map(lambda _: get(shared_router.ports["web"], "/metrics"), range(24)))
     assert {response.status for response, _ in answers} == {200}
 
 
-def test_http_listener_by_management(site: RouterProcess, node: Node) -> None:
+def test_http_listener_created_by_management_answers(shared_router: Router, node: ManagementNode) -> None:
     """Created, used, deleted (1.19 may refuse to delete it; then it says so)."""
     port = free_port()
     made = node.create("listener", "web2", host="127.0.0.1", port=str(port), http=True)
     assert made.http is True
-    poll(lambda: open_port(port), "the new listener answers")
+    poll(lambda: is_listening(port), "the new listener answers")
     assert get(port, "/healthz")[0].status == 200
     answer: Any = attempt(node.delete, "listener", name="web2")
     if answer is None:
-        poll(lambda: not open_port(port), "the deleted listener is closed")
+        poll(lambda: not is_listening(port), "the deleted listener is closed")
     else:
         assert answer == (400, "HTTP listeners cannot be deleted")
-    assert get(site.ports["web"], "/healthz")[0].status == 200
+    assert get(shared_router.ports["web"], "/healthz")[0].status == 200
 
 
-def open_port(port: int) -> bool:
+def is_listening(port: int) -> bool:
     """Whether somebody listens."""
     try:
         get(port, "/healthz")

@@ -10,8 +10,8 @@ import pytest
 from proton import Message, Timeout
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.node import Node
-from tests.system.router import RouterProcess, Section, listener, poll
+from tests.interop.dispatch.node import ManagementNode
+from tests.system.router import Router, Section, listener, poll
 
 Fresh = Callable[[str], str]
 
@@ -30,14 +30,14 @@ SECTIONS: list[Section] = [
 ]
 
 
-def client(site: RouterProcess, name: str, **options: Any) -> BlockingConnection:
+def client(shared_router: Router, name: str, **options: Any) -> BlockingConnection:
     """A connection to a listener."""
-    return BlockingConnection(f"127.0.0.1:{site.ports[name]}", sasl_enabled=False, timeout=10, **options)
+    return BlockingConnection(f"127.0.0.1:{shared_router.ports[name]}", sasl_enabled=False, timeout=10, **options)
 
 
-def test_tenants(site: RouterProcess, node: Node) -> None:
+def test_tenant_addresses_carry_prefix(shared_router: Router, node: ManagementNode) -> None:
     """Addresses of a tenant show with its name; `$management` is one of its own, `_local/$management` the router's."""
-    connection = client(site, "tenants", virtual_host="acme")
+    connection = client(shared_router, "tenants", virtual_host="acme")
     connection.create_receiver("news")
     row = node.one("connection", container=connection.container.container_id)
     assert row["tenant"] == "acme/"
@@ -45,20 +45,20 @@ def test_tenants(site: RouterProcess, node: Node) -> None:
     assert node.rows("router.link", connectionId=row["identity"])[0]["owningAddr"] == "M0acme/news"
     sender = connection.create_sender("$management")
     assert sender.link.credit == 0
-    own = Node(connection, "_local/$management")
+    own = ManagementNode(connection, "_local/$management")
     assert own.one("router")["id"] == "QDR"
     connection.close()
 
 
-def test_role(site: RouterProcess, node: Node) -> None:
-    connection = client(site, "broker")
+def test_listener_role_appears_on_connection(shared_router: Router, node: ManagementNode) -> None:
+    connection = client(shared_router, "broker")
     assert node.one("connection", container=connection.container.container_id)["role"] == "route-container"
     connection.close()
 
 
-def test_open(site: RouterProcess, node: Node) -> None:
+def test_open_frame_carries_listener_attributes(shared_router: Router, node: ManagementNode) -> None:
     """What the router says of itself, and the credit of a sender."""
-    connection = client(site, "open")
+    connection = client(shared_router, "open")
     peer: Any = connection.conn
     assert peer.remote_container == "QDR"
     properties = {str(key): value for key, value in peer.remote_properties.items()}
@@ -77,11 +77,11 @@ def test_open(site: RouterProcess, node: Node) -> None:
     connection.close()
 
 
-def test_stuck_and_blocked(tmp_path: Path) -> None:
+def test_stuck_deliveries_and_blocked_links_are_counted(tmp_path: Path) -> None:
     """With -T the scan runs every 5 s and counts what waits for more than 3; both links of the delivery, once."""
     router = RouterProcess(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
     router.start()
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     connection = BlockingConnection(f"127.0.0.1:{router.port}", sasl_enabled=False, timeout=15)
     receiver = connection.create_receiver("stuck", credit=5)
     connection.create_receiver("blocked", name="blocked", credit=0)
@@ -108,9 +108,9 @@ def test_stuck_and_blocked(tmp_path: Path) -> None:
     router.stop()
 
 
-def test_no_credit_before_a_receiver(site: RouterProcess, node: Node) -> None:
+def test_sender_without_receiver_gets_no_credit(shared_router: Router, node: ManagementNode) -> None:
     """A sender waits; its link shows no credit and since when."""
-    connection = client(site, "open")
+    connection = client(shared_router, "open")
     sender = connection.create_sender("nobody", name="waits")
     row = node.one("router.link", linkName="waits")
     assert (row["creditAvailable"], sender.link.credit) == (0, 0)

@@ -13,8 +13,8 @@ from proton import Message
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.node import Node
-from tests.system.router import RouterProcess, Section, listener, poll
+from tests.interop.dispatch.node import ManagementNode
+from tests.system.router import Router, Section, listener, poll
 
 Start = Callable[..., RouterProcess]
 
@@ -25,37 +25,39 @@ def connection(router: RouterProcess, port: int | None = None) -> BlockingConnec
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def traced(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
+def traced_router(request: pytest.FixtureRequest, start: Start) -> Router:
     """A router that logs everything."""
     return start([listener(), ("log", {"module": "DEFAULT", "enable": "trace+"})], request.param)
 
 
-def frames(router: RouterProcess, after: int, number: str, performative: str) -> list[str]:
+def frame_lines(router: Router, after: int, number: str, performative: str) -> list[str]:
     """Lines of frames of a connection."""
     wanted = re.compile(rf"PROTOCOL \(trace\) \[C{number}\]:FRAME: .*@{performative}\(")
     return [line for line in router.lines[after:] if wanted.search(line)]
 
 
-def number_of(node: Node, container: str) -> str:
+def connection_number(node: ManagementNode, container: str) -> str:
     """The n of [Cn] of a connection."""
     return str(node.one("connection", container=container)["identity"])
 
 
-def test_frames_and_the_default_level(traced: RouterProcess) -> None:
+def test_frame_lines_follow_log_levels(traced_router: Router) -> None:
     """A receiver and a sender are four attach frames; with DEFAULT at info there are none; then some again."""
-    node = Node.connect(traced.port)
+    node = ManagementNode.connect(traced_router.port)
 
     def seen() -> tuple[int, int]:
-        client = connection(traced)
-        number = number_of(node, client.container.container_id)
-        before = len(traced.lines)
+        client = connection(traced_router)
+        number = connection_number(node, client.container.container_id)
+        before = len(traced_router.lines)
         receiver = client.create_receiver("log/a")
         sender = client.create_sender("log/a", options=AtMostOnce())
         sender.send(Message(body="x"))
         assert receiver.receive(timeout=10).body == "x"
         client.close()
         poll(lambda: not node.rows("connection", identity=number), "the connection is gone")
-        return len(frames(traced, before, number, "attach")), len(frames(traced, before, number, "transfer"))
+        return len(frame_lines(traced_router, before, number, "attach")), len(
+            frame_lines(traced_router, before, number, "transfer")
+        )
 
     poll(lambda: seen() == (4, 2), "four attach frames and two transfers")
     assert node.update({"enable": "info+"}, "log", name="log/DEFAULT").enable == "info+"
@@ -67,7 +69,7 @@ def test_frames_and_the_default_level(traced: RouterProcess) -> None:
     node.close()
 
 
-def test_modules_that_inherit(start: Start) -> None:
+def test_module_settings_inherit_from_default(start: Start) -> None:
     """Only what a module does not say itself comes from DEFAULT."""
     router = start(
         [
@@ -77,7 +79,7 @@ def test_modules_that_inherit(start: Start) -> None:
             ("log", {"module": "SERVER", "includeSource": False, "includeTimestamp": False}),
         ]
     )
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     assert node.read(identity="log/AGENT").attributes == {
         "module": "AGENT", "enable": "debug", "name": "log/AGENT", "identity": "log/AGENT",
         "type": "org.apache.qpid.dispatch.log",
@@ -94,18 +96,18 @@ def test_modules_that_inherit(start: Start) -> None:
         ({"timestampFormat": "%Y/%m/%d.%%06lu"}, r"^\d{4}/\d\d/\d\d\.\d{6} SERVER \(notice\) Operational"),
     ],
 )
-def test_timestamp_format(settings: dict[str, Any], pattern: str, start: Start) -> None:
+def test_timestamp_format_is_applied(settings: dict[str, Any], pattern: str, start: Start) -> None:
     start([listener(), ("router", settings)]).wait_log(pattern)
 
 
-def test_timestamps_in_utc(start: Start) -> None:
+def test_utc_timestamps_have_zero_offset(start: Start) -> None:
     router = start([listener(), ("router", {"timestampsInUTC": True})])
     match = router.wait_log(r"^(\S+ \S+) \+0000 SERVER \(notice\) Operational")
     written = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
     assert abs((datetime.now(UTC) - written).total_seconds()) < 60
 
 
-def test_files(start: Start, tmp_path: Path) -> None:
+def test_log_modules_write_to_own_files(start: Start, tmp_path: Path) -> None:
     """Modules with a file of their own, relative to where the router was started; the rest elsewhere."""
     router = start(
         [
@@ -126,7 +128,7 @@ def test_files(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def shown(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
+def message_logging_router(request: pytest.FixtureRequest, start: Start) -> Router:
     """A router whose listeners show messages: all parts, some, none."""
     sections: list[Section] = [
         listener("all", messageLoggingComponents="all"),
@@ -137,11 +139,13 @@ def shown(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
     return start(sections, request.param)
 
 
-def test_messages(shown: RouterProcess) -> None:
+def test_message_lines_show_configured_components(message_logging_router: Router) -> None:
     """`Received` where a message comes in, `Sent` where it goes out; the parts that the listener wants."""
-    receiver = connection(shown, shown.ports["some"]).create_receiver("shown/a", name="out-link")
+    receiver = connection(message_logging_router, message_logging_router.ports["some"]).create_receiver(
+        "shown/a", name="out-link"
+    )
     for name in ("all", "some", "none"):
-        client = connection(shown, shown.ports[name])
+        client = connection(message_logging_router, message_logging_router.ports[name])
         sender = client.create_sender("shown/a", name=f"in-{name}", options=AtMostOnce())
         properties = {"key": "value"}
         sender.send(Message(body="x", address="shown/a", subject=f"from-{name}", reply_to="r", properties=properties))
@@ -149,35 +153,39 @@ def test_messages(shown: RouterProcess) -> None:
         assert receiver.receive(timeout=10).subject == f"from-{name}"
         client.close()
     head = r"MESSAGE \(trace\) \[C\d+\]: "
-    line = shown.wait_log(head + r"Received Message\{(.*)\} on link 'in-all' \(.* -> .*\)")
+    line = message_logging_router.wait_log(head + r"Received Message\{(.*)\} on link 'in-all' \(.* -> .*\)")
     assert 'to="shown/a"' in line[1]
     assert 'reply-to="r"' in line[1]
     assert "key" in line[1]
-    line = shown.wait_log(head + r"Received Message\{(.*)\} on link 'in-some' \(.* -> .*\)")
+    line = message_logging_router.wait_log(head + r"Received Message\{(.*)\} on link 'in-some' \(.* -> .*\)")
     assert line[1] == 'to="shown/a", subject="from-some"'
     for name in ("all", "some", "none"):
-        shown.wait_log(head + rf"Sent Message\{{to=\"shown/a\", subject=\"from-{name}\"\}} on link 'out-link' \(")
-    assert "on link 'in-none'" not in shown.log
+        message_logging_router.wait_log(
+            head + rf"Sent Message\{{to=\"shown/a\", subject=\"from-{name}\"\}} on link 'out-link' \("
+        )
+    assert "on link 'in-none'" not in message_logging_router.log
     receiver.connection.close()
 
 
-def test_connection_lines(traced: RouterProcess) -> None:
+def test_connection_lines_keep_order(traced_router: Router) -> None:
     """What the log says of a connection's life, in its order."""
-    client = connection(traced)
+    client = connection(traced_router)
     client.create_receiver("lines/a")
-    number = traced.wait_log(r"SERVER \(info\) \[C(\d+)\] Accepted connection to 127.0.0.1:\d+ from 127.0.0.1:\d+")[1]
-    opened = traced.wait_log(
+    number = traced_router.wait_log(
+        r"SERVER \(info\) \[C(\d+)\] Accepted connection to 127.0.0.1:\d+ from 127.0.0.1:\d+"
+    )[1]
+    opened = traced_router.wait_log(
         rf"ROUTER_CORE \(info\) \[C{number}\] Connection Opened: dir=in host=127.0.0.1:\d+ vhost= encrypted=no auth=no "
         rf"user=anonymous container_id={re.escape(client.container.container_id)} props="
     )
     assert opened
-    link = traced.wait_log(
+    link = traced_router.wait_log(
         rf"ROUTER_CORE \(info\) \[C{number}\]\[L(\d+)\] Link attached: dir=out source=\{{lines/a expire:sess\}} "
         r"target=\{<none> expire:sess\}"
     )[1]
     client.close()
-    traced.wait_log(
+    traced_router.wait_log(
         rf"ROUTER_CORE \(info\) \[C{number}\]\[L{link}\] Link (lost|closed|detached): del=0 presett=0 psdrop=0 acc=0 "
         r"rej=0 rel=0 mod=0 delay1=0 delay10=0 blocked=no"
     )
-    traced.wait_log(rf"ROUTER_CORE \(info\) \[C{number}\] Connection Closed")
+    traced_router.wait_log(rf"ROUTER_CORE \(info\) \[C{number}\] Connection Closed")

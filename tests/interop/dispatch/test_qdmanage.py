@@ -10,13 +10,13 @@ import pytest
 
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX
-from tests.interop.dispatch.programs import Manage, run
-from tests.system.router import RouterProcess, free_port
+from tests.interop.dispatch.programs import QdmanageProgram, run
+from tests.system.router import Router, free_port
 
 DUMMY = PREFIX + "dummy"
 
 
-def test_create_read_update_delete(qdmanage: Manage) -> None:
+def test_entity_is_created_read_updated_deleted(qdmanage: QdmanageProgram) -> None:
     made = qdmanage.json("create type=dummy name=mydummy arg1=foo")
     assert made == {"arg1": "foo", "name": "mydummy", "type": DUMMY, "identity": made["identity"]}
     assert qdmanage.json("read --name mydummy") == made
@@ -33,14 +33,14 @@ def test_create_read_update_delete(qdmanage: Manage) -> None:
     assert out == "NotFoundStatus: No entity with name=mydummy\n"
 
 
-def test_operations_in_any_case_and_options_anywhere(qdmanage: Manage) -> None:
+def test_operation_case_and_option_order_do_not_matter(qdmanage: QdmanageProgram) -> None:
     assert qdmanage.json("QUERY --type=listener") == qdmanage.json("query --type listener")
     assert qdmanage.json("Create --type dummy --name anywhere arg1=a")["arg1"] == "a"
     assert qdmanage.json("--name anywhere READ")["arg1"] == "a"
     assert qdmanage("--type=dummy DELETE --name=anywhere") == ""
 
 
-def test_standard_input(qdmanage: Manage) -> None:
+def test_standard_input_accepts_map_or_list(qdmanage: QdmanageProgram) -> None:
     """One map, or a list of maps, for create and update."""
     given: dict[str, Any] = {"type": DUMMY, "name": "stdin0", "arg1": "a"}
     made = qdmanage.json("create --stdin", stdin=json.dumps(given))
@@ -59,7 +59,7 @@ def test_standard_input(qdmanage: Manage) -> None:
         assert out == "ValueError: stdin is not a JSON map or list\n"
 
 
-def test_query(qdmanage: Manage, site: RouterProcess) -> None:
+def test_query_prints_stored_entities(qdmanage: QdmanageProgram, shared_router: Router) -> None:
     everything = qdmanage.json("query")
     types = {row["type"] for row in everything}
     assert {PREFIX + kind for kind in ("listener", "log", "router")} <= types
@@ -83,18 +83,18 @@ def test_query(qdmanage: Manage, site: RouterProcess) -> None:
         (PREFIX + "router.link", "router.link"),
     ],
 )
-def test_type_names(written: str, kind: str, qdmanage: Manage) -> None:
+def test_type_names_select_entity_type(written: str, kind: str, qdmanage: QdmanageProgram) -> None:
     rows = qdmanage.json(["query", f"--type={written}"])
     assert rows
     assert {row["type"] for row in rows} == {PREFIX + kind}
 
 
 @pytest.mark.parametrize("written", ["linkRoute", "autoLink", "connector", "node", "sslProfile", "vhost"])
-def test_types_without_entities(written: str, qdmanage: Manage) -> None:
+def test_types_without_entities_print_empty_list(written: str, qdmanage: QdmanageProgram) -> None:
     assert qdmanage.json(f"query --type {written}") == []
 
 
-def test_router(qdmanage: Manage) -> None:
+def test_router_row_omits_null_columns(qdmanage: QdmanageProgram) -> None:
     """Numbers are numbers, columns that are null are left out."""
     [row] = qdmanage.json("query --type=org.apache.qpid.dispatch.router")
     assert (row["id"], row["mode"], row["workerThreads"]) == ("QDR", "standalone", 3)
@@ -102,7 +102,7 @@ def test_router(qdmanage: Manage) -> None:
     assert type(row["addrCount"]) is int
 
 
-def test_get_lists(qdmanage: Manage) -> None:
+def test_get_operations_print_lists(qdmanage: QdmanageProgram) -> None:
     types = qdmanage.json("get-types")
     assert len(types) == len(KINDS)
     assert qdmanage.json("get-types --type dummy")[DUMMY] == [PREFIX + "entity"]
@@ -116,20 +116,20 @@ def test_get_lists(qdmanage: Manage) -> None:
     assert operations[PREFIX + "log"] == ["UPDATE", "READ"]
 
 
-def test_get_log(qdmanage: Manage) -> None:
+def test_get_log_prints_entries(qdmanage: QdmanageProgram) -> None:
     [entry] = qdmanage.json("get-log limit=1")
     assert len(entry) == 6
     entries = qdmanage.json("get-log limit=20")
     assert any(re.search("get-log", entry[2]) for entry in entries if entry[:2] == ["AGENT", "debug"])
 
 
-def test_get_schema(qdmanage: Manage) -> None:
+def test_schema_operations_print_same_schema(qdmanage: QdmanageProgram) -> None:
     schema = qdmanage.json("get-schema")
     assert qdmanage.json("get-json-schema") == schema
     assert schema["prefix"] == "org.apache.qpid.dispatch"
 
 
-def test_any_operation_of_an_entity(qdmanage: Manage) -> None:
+def test_entity_operation_is_called_by_name(qdmanage: QdmanageProgram) -> None:
     made = qdmanage.json("create --type dummy --name called")
     command = ["callme", "--type=dummy", f"--identity={made['identity']}", "foo=bar"]
     answer = qdmanage.json([*command, "--properties", '{"extra": "more"}'])
@@ -137,7 +137,7 @@ def test_any_operation_of_an_entity(qdmanage: Manage) -> None:
     qdmanage("delete --type dummy --name called")
 
 
-def test_log_levels(qdmanage: Manage) -> None:
+def test_log_level_update_takes_effect(qdmanage: QdmanageProgram) -> None:
     """As operators change them, by name and by type."""
     changed = qdmanage.json("update --type=log --name=log/HTTP enable=trace+ includeSource=yes")
     assert (changed["enable"], changed["includeSource"]) == ("trace+", True)
@@ -147,7 +147,7 @@ def test_log_levels(qdmanage: Manage) -> None:
     assert "'loud' is not a valid log level." in out
 
 
-def test_listener(qdmanage: Manage) -> None:
+def test_listener_create_and_delete_take_effect(qdmanage: QdmanageProgram) -> None:
     port = free_port()
     made = qdmanage.json(f"create --type=listener --name=more host=127.0.0.1 port={port} authenticatePeer=no cost=3")
     assert (made["port"], made["authenticatePeer"], made["cost"]) == (str(port), False, 3)
@@ -158,7 +158,7 @@ def test_listener(qdmanage: Manage) -> None:
     assert done.out.startswith("ConnectionException: ")
 
 
-def test_address(qdmanage: Manage) -> None:
+def test_address_create_and_delete_report_errors(qdmanage: QdmanageProgram) -> None:
     made = qdmanage.json("create --type=address --name=addr prefix=from.tool distribution=multicast waypoint=true")
     assert (made["prefix"], made["distribution"], made["waypoint"], made["egressPhase"]) == (
         "from.tool", "multicast", True, 1,
@@ -171,7 +171,7 @@ def test_address(qdmanage: Manage) -> None:
     assert qdmanage("delete --type=address --name=addr", expect=1) == "NotFoundStatus: Not Found\n"
 
 
-def test_exchange_and_binding(qdmanage: Manage) -> None:
+def test_exchange_deletion_removes_bindings(qdmanage: QdmanageProgram) -> None:
     exchange = f"--type={PREFIX}router.config.exchange"
     binding = f"--type={PREFIX}router.config.binding"
     made = qdmanage.json(["create", exchange, "--name=EX", "address=ex.in", "matchMethod=mqtt", "phase=2"])
@@ -183,7 +183,7 @@ def test_exchange_and_binding(qdmanage: Manage) -> None:
     assert qdmanage.json(["query", binding]) == []
 
 
-def test_connection_trace(qdmanage: Manage) -> None:
+def test_connection_trace_update_is_answered(qdmanage: QdmanageProgram) -> None:
     row = qdmanage.json("query --type=connection")[0]
     command = f"update --type=connection --id={row['identity']} enableProtocolTrace=true"
     out = qdmanage.run(*command.split()).out
@@ -203,7 +203,7 @@ def test_connection_trace(qdmanage: Manage) -> None:
         ("nosuch", None),
     ],
 )
-def test_errors(command: str, out: str | None, qdmanage: Manage) -> None:
+def test_error_is_printed_with_exit_code_1(command: str, out: str | None, qdmanage: QdmanageProgram) -> None:
     """Class and text on stdout, exit code 1."""
     said = qdmanage(command, expect=1)
     if out is None:
@@ -221,8 +221,8 @@ def test_errors(command: str, out: str | None, qdmanage: Manage) -> None:
         (["query", "--indent", "x"], ""),
     ],
 )
-def test_wrong_usage(arguments: list[str], said: str, site: RouterProcess) -> None:
-    done = run("qdmanage", "-b", f"127.0.0.1:{site.port}", *arguments)
+def test_wrong_usage_exits_with_code_2(arguments: list[str], said: str, shared_router: Router) -> None:
+    done = run("qdmanage", "-b", f"127.0.0.1:{shared_router.port}", *arguments)
     assert done.code == 2
     assert done.out == ""
     assert done.err.lower().startswith("usage: ")
@@ -230,19 +230,19 @@ def test_wrong_usage(arguments: list[str], said: str, site: RouterProcess) -> No
 
 
 @pytest.mark.parametrize("option", ["-h", "--help", "--version"])
-def test_help(option: str) -> None:
+def test_help_option_exits_with_code_0(option: str) -> None:
     done = run("qdmanage", option)
     assert done.code == 0
     assert done.out
 
 
-def test_indent(site: RouterProcess) -> None:
-    bus = ("-b", f"127.0.0.1:{site.port}")
+def test_indent_option_formats_output(shared_router: Router) -> None:
+    bus = ("-b", f"127.0.0.1:{shared_router.port}")
     assert run("qdmanage", *bus, "query", "--type=listener", "--indent=-1").out.count("\n") == 1
     assert "\n  {" in run("qdmanage", *bus, "query", "--type=listener").out
     assert "\n    {" in run("qdmanage", *bus, "query", "--type=listener", "--indent", "4").out
 
 
-def test_router_option(qdmanage: Manage) -> None:
+def test_router_option_selects_router(qdmanage: QdmanageProgram) -> None:
     assert qdmanage.json("query --type=router -r QDR")[0]["id"] == "QDR"
     assert qdmanage("query -r NOPE", expect=1) == "UnknownRouter: router 'NOPE' is not in the network\n"

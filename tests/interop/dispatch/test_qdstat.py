@@ -11,8 +11,8 @@ from proton import Message
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.programs import Stat, run
-from tests.system.router import RouterProcess, Section, free_port, poll
+from tests.interop.dispatch.programs import QdstatProgram, run
+from tests.system.router import Router, Section, free_port, poll
 
 SECTIONS: list[Section] = [("router", {"metadata": "m"}), ("address", {"prefix": "urgent", "priority": 7})]
 
@@ -22,9 +22,11 @@ NUMBER = r"\d+"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def traffic(site: RouterProcess) -> Iterator[None]:
+def traffic(shared_router: Router) -> Iterator[None]:
     """Clients that stay: three messages to two consumers, a priority address, a SASL connection."""
-    clients = [BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=sasl, timeout=10) for sasl in (True, False)]
+    clients = [
+        BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=sasl, timeout=10) for sasl in (True, False)
+    ]
     receivers = [client.create_receiver("multicast/show", credit=10) for client in clients]
     sender = clients[0].create_sender("multicast/show", options=AtMostOnce())
     for number in range(3):
@@ -65,7 +67,7 @@ GENERAL = [
 
 
 @pytest.mark.parametrize("options", [[], ["-g"], ["--general"], ["--gen"]])
-def test_general(options: list[str], qdstat: Stat) -> None:
+def test_general_display_lists_attributes(options: list[str], qdstat: QdstatProgram) -> None:
     lines = body(qdstat(*options))
     assert lines[0] == "Router Statistics"
     assert columns(lines[1]) == ["attr", "value"]
@@ -80,7 +82,7 @@ def test_general(options: list[str], qdstat: Stat) -> None:
         assert re.fullmatch(NUMBER, rows[name]), (name, rows[name])
 
 
-def test_general_csv(qdstat: Stat) -> None:
+def test_general_display_has_csv_form(qdstat: QdstatProgram) -> None:
     lines = body(qdstat("-g", "--csv"))
     assert lines[0] == "Router Statistics"
     rows = list(csv.reader(lines[1:]))
@@ -124,7 +126,7 @@ TABLES: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("options", TABLES)
-def test_table(options: str, qdstat: Stat) -> None:
+def test_table_has_exact_columns(options: str, qdstat: QdstatProgram) -> None:
     """Title, exact columns, a line of `=` as wide as all; in CSV the same cells."""
     title, names = TABLES[options]
     lines = body(qdstat(*options.split()))
@@ -140,11 +142,11 @@ def test_table(options: str, qdstat: Stat) -> None:
 @pytest.mark.parametrize(
     ("short", "long"), [("-c", "--connections"), ("-l", "--links"), ("-a", "--address"), ("-p", "--policy")]
 )
-def test_long_options(short: str, long: str, qdstat: Stat) -> None:
+def test_long_options_equal_short_options(short: str, long: str, qdstat: QdstatProgram) -> None:
     assert body(qdstat(short))[:2] == body(qdstat(long))[:2]
 
 
-def test_connections(qdstat: Stat) -> None:
+def test_connections_table_shows_clients(qdstat: QdstatProgram) -> None:
     rows = qdstat.table("-c")
     assert len(rows) == 3
     assert [row["id"] for row in rows] == sorted((row["id"] for row in rows), key=int)
@@ -157,7 +159,7 @@ def test_connections(qdstat: Stat) -> None:
     assert re.fullmatch(DURATION, rows[0]["last dlv"])
 
 
-def test_links(qdstat: Stat) -> None:
+def test_links_table_shows_counters(qdstat: QdstatProgram) -> None:
     rows = [row for row in qdstat.table("-l") if row["addr"] == "multicast/show"]
     assert [row["dir"] for row in rows] == ["out", "out", "in"]
     for row in rows:
@@ -171,7 +173,7 @@ def test_links(qdstat: Stat) -> None:
     assert [(row["class"], row["phs"]) for row in temporary] == [("local", "")]
 
 
-def test_addresses(qdstat: Stat) -> None:
+def test_addresses_table_shows_counters(qdstat: QdstatProgram) -> None:
     rows = qdstat.table("-a")
     assert [row["addr"] for row in rows] == sorted(row["addr"] for row in rows)
     shown = next(row for row in rows if row["addr"] == "multicast/show")
@@ -182,7 +184,7 @@ def test_addresses(qdstat: Stat) -> None:
     assert {(row["class"], row["addr"]) for row in rows} >= {("mobile", "$management"), ("local", "$management")}
 
 
-def test_priorities_as_dispatchs_own_tests_read_them(qdstat: Stat) -> None:
+def test_priority_column_aligns_with_header(qdstat: QdstatProgram) -> None:
     """The column `pri` starts where its header does; a hyphen or a number up to 9."""
     for option in ("--address", "--links"):
         lines = qdstat(option).split("\n")
@@ -195,9 +197,9 @@ def test_priorities_as_dispatchs_own_tests_read_them(qdstat: Stat) -> None:
             assert found == "-" or 0 <= int(found) <= 9
 
 
-def test_thousands_separators_only_where_they_belong(site: RouterProcess, qdstat: Stat) -> None:
+def test_thousands_separators_appear_for_addresses_only(shared_router: Router, qdstat: QdstatProgram) -> None:
     """Commas in the counts of addresses, none in those of links."""
-    client = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    client = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     receiver = client.create_receiver("balanced/thousands", credit=2000)
     sender = client.create_sender("balanced/thousands", options=AtMostOnce())
     for number in range(1200):
@@ -212,7 +214,7 @@ def test_thousands_separators_only_where_they_belong(site: RouterProcess, qdstat
     client.close()
 
 
-def test_policy(qdstat: Stat) -> None:
+def test_policy_display_lists_attributes(qdstat: QdstatProgram) -> None:
     lines = body(qdstat("-p"))
     empty = lines.index("")
     assert lines[empty + 1] == "Policy Status"
@@ -227,7 +229,7 @@ def test_policy(qdstat: Stat) -> None:
     assert int(status["Connections Processed"]) >= int(status["Connections Current"])
 
 
-def test_memory(qdstat: Stat) -> None:
+def test_memory_display_lists_pools(qdstat: QdstatProgram) -> None:
     """Pools of the router's own, or the words that there are none."""
     lines = body(qdstat("-m"))
     if lines[0] == "No memory statistics available":
@@ -258,18 +260,18 @@ def test_memory(qdstat: Stat) -> None:
         ("--linkroutes", ["Link Routes", "No Link Routes found"]),
     ],
 )
-def test_nothing_to_show(option: str, lines: list[str], qdstat: Stat) -> None:
+def test_empty_display_prints_notice(option: str, lines: list[str], qdstat: QdstatProgram) -> None:
     assert [line for line in body(qdstat(option)) if line] == lines
 
 
 @pytest.mark.parametrize(
     ("option", "text"), [("--vhosts", "No Vhosts"), ("--vhostgroups", "No Vhosts"), ("--vhoststats", "No Vhost Stats")]
 )
-def test_nothing_to_show_without_heading(option: str, text: str, qdstat: Stat) -> None:
+def test_empty_vhost_display_omits_heading(option: str, text: str, qdstat: QdstatProgram) -> None:
     assert qdstat(option).strip() == text
 
 
-def test_all_entities(qdstat: Stat) -> None:
+def test_combined_display_keeps_order(qdstat: QdstatProgram) -> None:
     out = qdstat("--all-entities")
     titles = ["Router Links", "Router Addresses", "Connections", "AutoLinks", "Link Routes", "Router Statistics"]
     places = [out.index(f"\n{title}\n") for title in titles]
@@ -281,7 +283,7 @@ def test_all_entities(qdstat: Stat) -> None:
 # --- log and limits -----------------------------------------------------------------------------------------------
 
 
-def test_log(qdstat: Stat) -> None:
+def test_log_display_includes_own_request(qdstat: QdstatProgram) -> None:
     """The request for the log is among its last lines (AGENT at debug)."""
     out = qdstat("--log", "--limit=5")
     assert re.search(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4} AGENT \(debug\) .*GET-LOG", out, re.MULTILINE)
@@ -290,7 +292,7 @@ def test_log(qdstat: Stat) -> None:
 
 
 @pytest.mark.parametrize("option", ["-c", "-l", "-a"])
-def test_limit(option: str, qdstat: Stat) -> None:
+def test_limit_option_bounds_rows(option: str, qdstat: QdstatProgram) -> None:
     assert len(qdstat.table(option, "--limit", "1")) == 1
     assert len(qdstat.table(option, "--limit", "2")) == 2
     assert len(qdstat.table(option, "--limit", "0")) > 2
@@ -299,23 +301,23 @@ def test_limit(option: str, qdstat: Stat) -> None:
 # --- targets ------------------------------------------------------------------------------------------------------
 
 
-def test_this_router_by_name(qdstat: Stat) -> None:
+def test_router_option_accepts_own_name(qdstat: QdstatProgram) -> None:
     assert body(qdstat("-r", "QDR", "-g"))[0] == "Router Statistics"
     assert body(qdstat("--router=QDR", "-c"))[0] == "Connections"
 
 
-def test_all_routers_of_a_standalone_one(qdstat: Stat) -> None:
+def test_standalone_router_ignores_all_routers_option(qdstat: QdstatProgram) -> None:
     """Fewer than two routers: the option is ignored."""
     assert body(qdstat("--all-routers", "-a"))[0] == "Router Addresses"
 
 
-def test_unknown_router(qdstat: Stat) -> None:
+def test_unknown_router_is_reported(qdstat: QdstatProgram) -> None:
     """The tool of 1.19 waits for the time-out, and prints the name of a link."""
     done = qdstat.run("-r", "NOPE")
     assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n")
 
 
-def test_no_router() -> None:
+def test_unreachable_router_is_reported() -> None:
     port = free_port()
     done = run("qdstat", "-b", f"127.0.0.1:{port}")
     assert done.code == 1
@@ -323,19 +325,23 @@ def test_no_router() -> None:
     assert "Connection refused" in done.out
 
 
-def test_address_forms_of_the_bus(site: RouterProcess) -> None:
-    for bus in (f"127.0.0.1:{site.port}", f"amqp://127.0.0.1:{site.port}", f"amqp://127.0.0.1:{site.port}/$management"):
+def test_bus_option_accepts_url_forms(shared_router: Router) -> None:
+    for bus in (
+        f"127.0.0.1:{shared_router.port}",
+        f"amqp://127.0.0.1:{shared_router.port}",
+        f"amqp://127.0.0.1:{shared_router.port}/$management",
+    ):
         assert run("qdstat", "-b", bus).code == 0
 
 
-def test_with_sasl(qdstat: Stat) -> None:
+def test_sasl_mechanism_option_authenticates(qdstat: QdstatProgram) -> None:
     assert body(qdstat("--sasl-mechanisms", "ANONYMOUS", "-c"))[0] == "Connections"
 
 
 @pytest.mark.parametrize(
     "arguments", [["-c", "-l"], ["extra"], ["--nosuch"], ["--limit", "x"], ["-r", "A", "--all-routers"], ["-t", "x"]]
 )
-def test_wrong_usage(arguments: list[str], qdstat: Stat) -> None:
+def test_wrong_usage_exits_with_code_2(arguments: list[str], qdstat: QdstatProgram) -> None:
     done = qdstat.run(*arguments)
     assert done.code == 2
     assert done.out == ""
@@ -344,14 +350,14 @@ def test_wrong_usage(arguments: list[str], qdstat: Stat) -> None:
 
 
 @pytest.mark.parametrize("option", ["-h", "--help", "--version"])
-def test_help(option: str) -> None:
+def test_help_option_exits_with_code_0(option: str) -> None:
     done = run("qdstat", option)
     assert done.code == 0
     assert done.out
     assert done.err == ""
 
 
-def test_connections_end_with_the_program(site: RouterProcess, qdstat: Stat) -> None:
+def test_connection_closes_with_program(shared_router: Router, qdstat: QdstatProgram) -> None:
     before = len(qdstat.table("-c"))
     qdstat("-g")
     poll(lambda: len(qdstat.table("-c")) == before, "the connection of the program is gone")

@@ -9,9 +9,9 @@ import pytest
 from proton import symbol
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.expected import COMMON, CORE, KINDS, Kind
-from tests.interop.dispatch.node import PREFIX, Node, long, refused
-from tests.system.router import RouterProcess, Section
+from tests.interop.dispatch.expected import COMMON, CORE, KINDS, EntityKind
+from tests.interop.dispatch.node import PREFIX, ManagementNode, qualified_name, refused
+from tests.system.router import Router, Section
 
 SECTIONS: list[Section] = [
     ("router", {"metadata": "about this one", "helloIntervalSeconds": 2}),
@@ -33,9 +33,9 @@ MODULES = [
 
 
 @pytest.fixture
-def clients(site: RouterProcess) -> Iterator[list[BlockingConnection]]:
+def clients(shared_router: Router) -> Iterator[list[BlockingConnection]]:
     """A connection with a sender and a receiver, so that there is something to see."""
-    made = [BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)]
+    made = [BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)]
     made[0].create_receiver("balanced/seen", name="seen")
     made[0].create_sender("balanced/seen")
     yield made
@@ -44,19 +44,23 @@ def clients(site: RouterProcess) -> Iterator[list[BlockingConnection]]:
 
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
-def test_core_columns(kind: Kind, node: Node, clients: list[BlockingConnection]) -> None:
+def test_core_columns_have_order_and_types(
+    kind: EntityKind, node: ManagementNode, clients: list[BlockingConnection]
+) -> None:
     """All columns in their fixed order, each value of its type."""
     rows = node.query(kind.name)
     assert rows.names == kind.column_names
     assert len(rows.results) >= WITH_ROWS.get(kind.name, 0)
-    wrong = [each for row in rows.dicts() for each in kind.misfit(row)]
+    wrong = [each for row in rows.dicts() for each in kind.type_errors(row)]
     assert not wrong
     for row in rows.dicts():
         assert row.get("type", kind.long_name) == kind.long_name
 
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
-def test_core_columns_chosen(kind: Kind, node: Node, clients: list[BlockingConnection]) -> None:
+def test_chosen_core_columns_keep_requested_order(
+    kind: EntityKind, node: ManagementNode, clients: list[BlockingConnection]
+) -> None:
     """Exactly those asked for, in that order, repetitions included."""
     names = [*reversed(kind.column_names), "identity", "identity"]
     rows = node.query(kind.name, names)
@@ -65,14 +69,14 @@ def test_core_columns_chosen(kind: Kind, node: Node, clients: list[BlockingConne
 
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
-def test_unknown_column_is_refused(kind: Kind, node: Node) -> None:
+def test_unknown_column_is_refused(kind: EntityKind, node: ManagementNode) -> None:
     """1.19 answers `name` in its place."""
     text = f"Unknown attributes ['bogus'] for type {PREFIX}{kind.name}."
     assert refused(node.query, kind.name, ["identity", "bogus", "name"]) == (404, text)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_every_type_can_be_queried(kind: Kind, node: Node) -> None:
+def test_entity_types_can_be_queried(kind: EntityKind, node: ManagementNode) -> None:
     """Every type answers; entities have the type asked for or one derived from it."""
     if kind.name == "console":
         assert refused(node.query, "console") == (403, "Forbidden")
@@ -89,17 +93,17 @@ def test_every_type_can_be_queried(kind: Kind, node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", STORED)
-def test_stored_entities(kind: str, node: Node) -> None:
+def test_stored_entities_have_name_and_identity(kind: str, node: ManagementNode) -> None:
     """Name, identity and type are always there; identities begin with the short type."""
     query = node.query(kind) if kind != "router" else node.query()
-    rows = [row for row in query.dicts() if row["type"] == long(kind)]
+    rows = [row for row in query.dicts() if row["type"] == qualified_name(kind)]
     assert rows
     for row in rows:
         assert row["name"]
         assert row["identity"] == "self" if kind == "management" else row["identity"].startswith(kind + "/")
 
 
-def test_untyped(node: Node) -> None:
+def test_untyped_query_returns_stored_entities(node: ManagementNode) -> None:
     """What `qdmanage query` shows: store entities, no links, addresses or connections."""
     rows = node.query().dicts()
     types = {row["type"].removeprefix(PREFIX) for row in rows}
@@ -111,13 +115,13 @@ def test_untyped(node: Node) -> None:
     assert short == {(row["name"], row["type"]) for row in rows}
 
 
-def test_untyped_columns_are_all_attributes(node: Node) -> None:
+def test_untyped_query_columns_cover_attributes(node: ManagementNode) -> None:
     names = set(node.query().names)
     for kind in KINDS.values():
         assert names >= {*kind.attributes, *COMMON}, kind.name
 
 
-def test_stored_router(node: Node) -> None:
+def test_stored_router_shows_configuration(node: ManagementNode) -> None:
     """The configuration of the router is in its store form."""
     entity = node.read(identity="router/QDR")
     assert (entity.name, entity.type) == ("router/QDR", PREFIX + "router")
@@ -129,11 +133,11 @@ def test_stored_router(node: Node) -> None:
     assert entity.nodeCount == 0
 
 
-def test_core_router(node: Node, site: RouterProcess) -> None:
+def test_core_router_row_shows_state(node: ManagementNode, shared_router: Router) -> None:
     row = node.one("router")
     assert (row["name"], row["id"], row["identity"]) == ("QDR", "QDR", "1")
     assert (row["mode"], row["area"], row["metadata"]) == ("standalone", "0", "about this one")
-    assert row["workerThreads"] == site.workers
+    assert row["workerThreads"] == shared_router.workers
     assert row["version"]
     assert row["connectionCount"] >= 1
     assert row["linkCount"] >= 2
@@ -141,7 +145,7 @@ def test_core_router(node: Node, site: RouterProcess) -> None:
     assert (row["nodeCount"], row["linkRouteCount"], row["autoLinkCount"]) == (0, 0, 0)
 
 
-def test_log_entities(node: Node) -> None:
+def test_log_entities_cover_modules(node: ManagementNode) -> None:
     """One for each module; logStats for each source."""
     logs = node.rows("log")
     assert sorted(row["identity"] for row in logs) == sorted(f"log/{module}" for module in MODULES)
@@ -161,7 +165,7 @@ def test_log_entities(node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", ["router.address", "router.config.address", "log", "logStats", None])
-def test_pages(kind: str | None, node: Node) -> None:
+def test_query_pages_form_whole_result(kind: str | None, node: ManagementNode) -> None:
     """`offset` and `count` of every type; the pages together are the whole."""
     whole = node.query(kind, ["identity"]).results
     assert len(whole) > 4
@@ -176,48 +180,48 @@ def test_pages(kind: str | None, node: Node) -> None:
     assert node.query(kind, ["identity"], count=3).results == whole[:3]
 
 
-def test_offset_and_count_as_text(node: Node) -> None:
+def test_offset_and_count_accept_text(node: ManagementNode) -> None:
     request = node.node_request({}, operation="QUERY", entityType=PREFIX + "router.address", offset="1", count="2")
     assert len(node.call(request).body["results"]) == 2
 
 
-def test_negative_offset(node: Node) -> None:
+def test_negative_offset_returns_no_rows(node: ManagementNode) -> None:
     assert node.page("router.address", [], -1, 10).results == []
 
 
 @pytest.mark.parametrize("body", [{}, {"attributeNames": []}, {"attributeNames": "name"}, {"attributeNames": None}])
-def test_no_column_asked_for(body: Any, node: Node) -> None:
+def test_query_without_columns_returns_common_columns(body: Any, node: ManagementNode) -> None:
     for kind in ("router.address", "log"):
         answer = node.call(node.node_request(body, operation="QUERY", entityType=PREFIX + kind)).body
         assert set(COMMON) <= set(answer["attributeNames"])
         assert answer["results"]
 
 
-def test_symbols_for_strings(node: Node) -> None:
+def test_query_accepts_symbols_for_strings(node: ManagementNode) -> None:
     request = node.node_request({}, operation=symbol("QUERY"), entityType=symbol(PREFIX + "listener"))
     assert len(node.call(request).body["results"]) == 1
 
 
-def test_refused_queries(node: Node) -> None:
+def test_invalid_query_is_refused(node: ManagementNode) -> None:
     assert refused(node.query, "nosuch") == (400, f"No such entity type '{PREFIX}nosuch'")
     text = f"Unknown attributes ['bogus', 'other'] for type {PREFIX}listener."
     assert refused(node.query, "listener", ["bogus", "name", "other"]) == (404, text)
     assert refused(node.query, None, ["bogus", "name"]) == (404, "Unknown attributes ['bogus'].")
 
 
-def test_rows_without_any_value_are_left_out(node: Node) -> None:
+def test_rows_without_values_are_omitted(node: ManagementNode) -> None:
     rows = node.query(names=["bindingKey", "arg1"])
     assert all(any(value is not None for value in row) for row in rows.results)
 
 
-def test_no_nodes_on_a_standalone_router(node: Node) -> None:
+def test_standalone_router_has_no_nodes(node: ManagementNode) -> None:
     assert node.query("router.node").results == []
 
 
 # --- the entities of this configuration ----------------------------------------------------------------------------
 
 
-def test_configured_entities(node: Node) -> None:
+def test_configured_entities_appear_in_core(node: ManagementNode) -> None:
     address = node.one("router.config.address", name="patterned")
     assert {name: address[name] for name in KINDS["router.config.address"].column_names if name != "identity"} == {
         "name": "patterned", "type": PREFIX + "router.config.address", "prefix": None, "pattern": "p/#",
@@ -234,7 +238,7 @@ def test_configured_entities(node: Node) -> None:
     assert (binding["name"], binding["nextHopPhase"], binding["matchedCount"]) == ("bound", 0, 0)
 
 
-def test_identities_are_of_one_counter(node: Node, clients: list[BlockingConnection]) -> None:
+def test_core_identities_are_unique_across_types(node: ManagementNode, clients: list[BlockingConnection]) -> None:
     """Links, configured addresses, exchanges and bindings share their numbers."""
     kinds = ["router.link", "router.config.address", "router.config.exchange", "router.config.binding"]
     identities = [row["identity"] for kind in kinds for row in node.rows(kind)]
@@ -242,7 +246,9 @@ def test_identities_are_of_one_counter(node: Node, clients: list[BlockingConnect
     assert len(set(identities)) == len(identities)
 
 
-def test_read_like_query(node: Node, clients: list[BlockingConnection], fresh: Callable[[str], str]) -> None:
+def test_read_returns_query_columns(
+    node: ManagementNode, clients: list[BlockingConnection], fresh: Callable[[str], str]
+) -> None:
     """READ of a core entity by identity, and by name where that is allowed: all columns, nulls too."""
     for kind in ("router.config.address", "router.config.exchange", "router.config.binding", "router.address"):
         for row in node.rows(kind)[:3]:
@@ -255,7 +261,7 @@ def test_read_like_query(node: Node, clients: list[BlockingConnection], fresh: C
     assert node.read("router.link", identity=link["identity"]).linkName == link["linkName"]
 
 
-def test_refused_reads(node: Node) -> None:
+def test_invalid_read_is_refused(node: ManagementNode) -> None:
     """One by one as 5.4 and 5.5 of the management specification have them."""
     assert refused(node.read, "router", identity="1") == (403, "Forbidden")
     assert refused(node.read, "console", identity="1") == (403, "Forbidden")

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.dispatch.load import Load
-from tests.interop.dispatch.node import Node
-from tests.interop.dispatch.programs import Ran, run
-from tests.system.router import RouterProcess, Section, free_port, listener, poll
+from tests.interop.dispatch.load import ProtonLoad
+from tests.interop.dispatch.node import ManagementNode
+from tests.interop.dispatch.programs import ProgramResult, run
+from tests.system.router import Router, Section, free_port, listener, poll
 
 Start = Callable[..., RouterProcess]
 
@@ -20,12 +20,12 @@ Start = Callable[..., RouterProcess]
 SIZES = [pytest.param((5, 100, 4), id="few"), pytest.param((15, 100, 10), id="many", marks=pytest.mark.long)]
 
 
-def reload(router: RouterProcess, *options: str) -> Ran:
+def reload(router: Router, *options: str) -> ProgramResult:
     """`sluice reload`."""
     return run("sluice", "reload", "-b", f"127.0.0.1:{next(iter(router.ports.values()))}", *options)
 
 
-def prefixes(node: Node) -> set[str]:
+def prefixes(node: ManagementNode) -> set[str]:
     """Prefixes of all configured addresses."""
     return {row["prefix"] for row in node.rows("router.config.address")}
 
@@ -36,10 +36,10 @@ def base(*more: Section) -> list[Section]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_hangup_reads_the_file_again(workers: int, start: Start) -> None:
+def test_hangup_applies_changed_file(workers: int, start: Start) -> None:
     """SIGHUP applies what has changed: addresses, listeners, log levels; connections stay."""
     router = start(base(), workers)
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     port = free_port()
     new: list[Section] = [
         ("address", {"prefix": "added", "distribution": "multicast"}),
@@ -51,7 +51,7 @@ def test_hangup_reads_the_file_again(workers: int, start: Start) -> None:
     os.kill(router.pid, signal.SIGHUP)
     poll(lambda: prefixes(node) == {"kept", "added"}, "the new address is there")
     poll(lambda: len(node.rows("listener")) == 2, "the new listener is there")
-    other = Node.connect(port)
+    other = ManagementNode.connect(port)
     assert other.one("router.config.address", prefix="added")["distribution"] == "multicast"
     assert node.one("router.config.address", prefix="kept") == kept
     assert node.read(identity="log/AGENT").enable == "debug+"
@@ -79,7 +79,7 @@ def test_bad_file_changes_nothing(name: str, start: Start) -> None:
     """Says file and line and what is wrong; all stays as it was, also what was right in the file."""
     section, said = BAD_FILES[name]
     router = start(base())
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     before = node.query().results
     router.configure(base(("address", {"prefix": "right"}), section))
     done = reload(router)
@@ -97,10 +97,10 @@ def test_bad_file_changes_nothing(name: str, start: Start) -> None:
     node.close()
 
 
-def test_plan_and_undo(start: Start) -> None:
+def test_plan_changes_nothing_and_undo_restores(start: Start) -> None:
     """The plan shows and does nothing; undo goes back to what was."""
     router = start(base())
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     router.configure(base(("address", {"prefix": "planned"})))
     planned = reload(router, "--plan")
     assert planned.code == 0
@@ -113,16 +113,16 @@ def test_plan_and_undo(start: Start) -> None:
     node.close()
 
 
-def test_reload_without_changes(start: Start) -> None:
+def test_reload_without_changes_succeeds(start: Start) -> None:
     router = start(base())
     assert reload(router).code == 0
     assert reload(router, "--plan").code == 0
 
 
-def test_what_needs_a_restart_is_said(start: Start) -> None:
+def test_change_that_needs_restart_is_refused(start: Start) -> None:
     """An attribute that cannot change is named, and nothing of the file is applied."""
     router = start(base())
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     router.configure([("router", {"id": "OTHER"}), *base(("address", {"prefix": "more"}))])
     done = reload(router, "--plan")
     assert "restart" in done.out + done.err
@@ -133,10 +133,10 @@ def test_what_needs_a_restart_is_said(start: Start) -> None:
     node.close()
 
 
-def test_management_and_file_together(start: Start) -> None:
+def test_reload_with_managed_entity_follows_plan(start: Start) -> None:
     """What management has created is not in the file; a reload says what it does with it and keeps the router whole."""
     router = start(base())
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     node.create("router.config.address", "made", prefix="made")
     assert prefixes(node) == {"kept", "made"}
     planned = reload(router, "--plan")
@@ -149,19 +149,19 @@ def test_management_and_file_together(start: Start) -> None:
     node.close()
 
 
-def wait_for_treatment(node: Node, kind: str) -> None:
+def wait_for_treatment(node: ManagementNode, kind: str) -> None:
     """Wait until the addresses under load have a distribution."""
     poll(lambda: node.one("router.config.address", prefix="load")["distribution"] == kind, "the file is in force")
 
 
-def wait_for_messages(load: Load, count: int) -> None:
+def wait_for_messages(load: ProtonLoad, count: int) -> None:
     """Wait until more than so many messages have arrived."""
     poll(lambda: load.delivered > count, "messages go on")
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_reload_under_load(workers: int, size: tuple[int, int, int], start: Start) -> None:
+def test_reload_under_load_loses_no_messages(workers: int, size: tuple[int, int, int], start: Start) -> None:
     """No connection closes, nothing is lost, doubled, refused or out of order."""
     pairs, addresses, times = size
     extra = free_port()
@@ -176,9 +176,9 @@ def test_reload_under_load(workers: int, size: tuple[int, int, int], start: Star
         return found
 
     router = start(sections(0), workers)
-    load = Load(router.port, pairs)
+    load = ProtonLoad(router.port, pairs)
     load.start()
-    node = Node.connect(router.port)
+    node = ManagementNode.connect(router.port)
     for turn in range(1, times + 1):
         before = load.delivered
         router.configure(sections(turn))

@@ -12,17 +12,17 @@ from proton import Message, Timeout, symbol, ulong
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.node import PREFIX, Node
-from tests.system.router import RouterProcess
+from tests.interop.dispatch.node import PREFIX, ManagementNode
+from tests.system.router import Router
 
 GET_TYPES = {"operation": "GET-TYPES", "name": "self", "type": "org.amqp.management"}
 
 
-class Asker:
+class RawRequester:
     """A bare requester: full control over the message."""
 
-    def __init__(self, site: RouterProcess) -> None:
-        self.connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    def __init__(self, shared_router: Router) -> None:
+        self.connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
         self.replies = self.connection.create_receiver(None, dynamic=True, credit=20)
         self.sender = self.connection.create_sender("$management")
         self.address = self.replies.link.remote_source.address
@@ -42,20 +42,20 @@ class Asker:
 
 
 @pytest.fixture
-def asker(site: RouterProcess) -> Iterator[Asker]:
+def requester(shared_router: Router) -> Iterator[RawRequester]:
     """A bare requester."""
-    asker = Asker(site)
-    yield asker
-    asker.connection.close()
+    requester = RawRequester(shared_router)
+    yield requester
+    requester.connection.close()
 
 
 @pytest.mark.parametrize(
     "identifier", ["text", ulong(7), uuid.UUID(int=5), b"binary", None], ids=lambda value: type(value).__name__
 )
 @pytest.mark.parametrize("kind", ["listener", "router"])
-def test_answer(identifier: Any, kind: str, asker: Asker) -> None:
+def test_answer_has_expected_properties(identifier: Any, kind: str, requester: RawRequester) -> None:
     """correlation-id as it came, `to` the reply-to, not durable, nothing else in the properties."""
-    answer = asker.ask(
+    answer = requester.ask(
         correlation_id=identifier,
         id="message-id",
         subject="subject",
@@ -64,7 +64,7 @@ def test_answer(identifier: Any, kind: str, asker: Asker) -> None:
     )
     given = answer.correlation_id
     assert (bytes(given) if isinstance(given, memoryview) else given) == identifier
-    assert answer.address == asker.address
+    assert answer.address == requester.address
     assert answer.durable is False
     assert (answer.id, answer.subject, answer.reply_to, answer.user_id) == (None, None, None, b"")
     assert answer.properties == {"statusCode": 200, "statusDescription": "OK"}
@@ -72,12 +72,14 @@ def test_answer(identifier: Any, kind: str, asker: Asker) -> None:
 
 
 @pytest.mark.parametrize("operation", ["GET-TYPES", "QUERY", "READ", "CREATE", "UPDATE", "DELETE", "FROB"])
-def test_request_without_a_way_back(operation: str, asker: Asker) -> None:
+def test_request_without_usable_reply_to_is_harmless(operation: str, requester: RawRequester) -> None:
     """Is accepted, answered by nobody, and harms nobody."""
-    asker.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}))
-    asker.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}, reply_to="nobody/there"))
-    asker.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}, reply_to="amqp:/_topo/0/X/t"))
-    assert asker.ask(properties=GET_TYPES, correlation_id="after").correlation_id == "after"
+    requester.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}))
+    requester.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}, reply_to="nobody/there"))
+    requester.sender.send(
+        Message(properties={**GET_TYPES, "operation": operation}, body={}, reply_to="amqp:/_topo/0/X/t")
+    )
+    assert requester.ask(properties=GET_TYPES, correlation_id="after").correlation_id == "after"
 
 
 NASTY: dict[str, dict[str, Any]] = {
@@ -118,28 +120,28 @@ NASTY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_request(name: str, asker: Asker, site: RouterProcess) -> None:
+def test_malformed_request_is_answered_with_status(name: str, requester: RawRequester, shared_router: Router) -> None:
     """Gets an answer with a status of its kind; the next one is answered as ever."""
-    answer = asker.ask(correlation_id=name, **NASTY[name])
+    answer = requester.ask(correlation_id=name, **NASTY[name])
     assert answer.correlation_id == name
     assert answer.properties["statusCode"] in (200, 201, 400, 404, 500, 501)
     assert answer.properties["statusDescription"]
     if answer.properties["statusCode"] == 201:
         made = {"operation": "DELETE", "type": PREFIX + "dummy", "identity": answer.body["identity"]}
-        assert asker.ask(properties=made).properties["statusCode"] == 204
-    assert asker.ask(properties=GET_TYPES).properties["statusCode"] == 200
-    assert "Traceback" not in site.log
+        assert requester.ask(properties=made).properties["statusCode"] == 204
+    assert requester.ask(properties=GET_TYPES).properties["statusCode"] == 200
+    assert "Traceback" not in shared_router.log
 
 
-def test_no_application_properties_is_a_bad_request(asker: Asker) -> None:
-    answer = asker.ask(body={})
+def test_request_without_application_properties_is_refused(requester: RawRequester) -> None:
+    answer = requester.ask(body={})
     assert answer.properties["statusCode"] == 400
     assert answer.properties["statusDescription"].startswith("No 'operation' property")
 
 
-def test_many_requests_at_once(asker: Asker, site: RouterProcess) -> None:
+def test_concurrent_requests_get_matching_answers(requester: RawRequester, shared_router: Router) -> None:
     """Answers to a hundred requests of three clients, each to the right one."""
-    others = [asker, Asker(site), Asker(site)]
+    others = [requester, RawRequester(shared_router), RawRequester(shared_router)]
     for number in range(34):
         for index, each in enumerate(others):
             operation = "QUERY" if number % 2 else "GET-OPERATIONS"
@@ -162,13 +164,13 @@ def test_many_requests_at_once(asker: Asker, site: RouterProcess) -> None:
         each.connection.close()
 
 
-def test_large_answer(site: RouterProcess, node: Node) -> None:
+def test_large_answer_arrives_whole(shared_router: Router, node: ManagementNode) -> None:
     """More rows than fit one frame, in one answer and in pages.
 
     Senders and receivers in turn: proton cannot read more than 65,535 values in one message (PROTON-1846), and the
     row of an outgoing link has 156.
     """
-    connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     count = 300
     for number in range(count):
         connection.create_receiver(f"balanced/large/r{number}")
@@ -186,8 +188,8 @@ def test_large_answer(site: RouterProcess, node: Node) -> None:
     connection.close()
 
 
-def test_sender_to_an_unknown_router_gets_no_credit(site: RouterProcess) -> None:
-    connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=1)
+def test_sender_to_unknown_router_gets_no_credit(shared_router: Router) -> None:
+    connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=1)
     sender = connection.create_sender("_topo/0/NOPE/$management")
     assert sender.link.credit == 0
     with pytest.raises(Timeout):
@@ -195,14 +197,16 @@ def test_sender_to_an_unknown_router_gets_no_credit(site: RouterProcess) -> None
     connection.close()
 
 
-def test_traffic_goes_on(site: RouterProcess, node: Node, fresh: Callable[[str], str]) -> None:
+def test_traffic_continues_during_queries(
+    shared_router: Router, node: ManagementNode, fresh: Callable[[str], str]
+) -> None:
     """Messages pass in order while the management node answers."""
     address = fresh("balanced/traffic")
-    connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     receiver = connection.create_receiver(address, credit=100)
 
     def send() -> None:
-        source = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+        source = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
         sender = source.create_sender(address, options=AtMostOnce())
         for number in range(50):
             sender.send(Message(body=number))

@@ -12,8 +12,8 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import KINDS
-from tests.interop.dispatch.node import PREFIX, Entity, Node, attempt, long, refused
-from tests.system.router import RouterProcess, free_port, poll
+from tests.interop.dispatch.node import PREFIX, EntityProxy, ManagementNode, attempt, qualified_name, refused
+from tests.system.router import Router, free_port, poll
 
 Fresh = Callable[[str], str]
 LISTENER = PREFIX + "listener"
@@ -32,7 +32,7 @@ def reachable(port: int) -> bool:
 # --- listener -----------------------------------------------------------------------------------------------------
 
 
-def test_listener(node: Node, fresh: Fresh, site: RouterProcess) -> None:
+def test_listener_create_and_delete_take_effect(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
     """Created: works at once, is read by name and identity. Deleted: nobody connects, who is connected stays."""
     port, name = free_port(), fresh("listener")
     made = node.create(
@@ -46,17 +46,19 @@ def test_listener(node: Node, fresh: Fresh, site: RouterProcess) -> None:
     assert "linkCapacity" not in made
     assert node.read("listener", name=name).attributes == made.attributes
     assert node.read(identity=made.identity).attributes == made.attributes
-    other = Node.connect(port)
+    other = ManagementNode.connect(port)
     assert other.one("router")["id"] == "QDR"
     node.delete("listener", name=name)
     poll(lambda: not reachable(port), "the deleted listener takes no connections")
     assert other.one("router")["id"] == "QDR"
     assert refused(node.read, "listener", name=name) == (404, f"No entity with name={name}")
     other.close()
-    assert re.search(rf"CONN_MGR \(info\) Configured Listener: 127.0.0.1:{port} proto=any, role=normal", site.log)
+    assert re.search(
+        rf"CONN_MGR \(info\) Configured Listener: 127.0.0.1:{port} proto=any, role=normal", shared_router.log
+    )
 
 
-def test_listener_again_at_the_same_port(node: Node, fresh: Fresh) -> None:
+def test_listener_port_is_reusable_after_delete(node: ManagementNode, fresh: Fresh) -> None:
     port = free_port()
     for _ in range(3):
         made = node.create("listener", fresh("again"), host="127.0.0.1", port=port)
@@ -66,22 +68,22 @@ def test_listener_again_at_the_same_port(node: Node, fresh: Fresh) -> None:
         poll(lambda: not reachable(port), "the deleted listener takes no connections")
 
 
-def test_listener_without_name(node: Node) -> None:
+def test_listener_without_name_uses_identity(node: ManagementNode) -> None:
     port = free_port()
     made = node.create("listener", host="127.0.0.1", port=port)
     assert made.name == made.identity == f"listener/127.0.0.1:{port}"
     made.delete()
 
 
-def test_listener_whose_port_is_taken(node: Node, fresh: Fresh, site: RouterProcess) -> None:
+def test_listener_on_taken_port_is_harmless(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
     """Is created, says so in the log, and harms nothing; also when repeated."""
-    before = len(site.lines)
-    made = [node.create("listener", fresh("taken"), host="127.0.0.1", port=site.port) for _ in range(2)]
-    site.wait_log(rf"SERVER \(error\) Listener error on 127.0.0.1:{site.port}: ", after=before)
-    assert reachable(site.port)
+    before = len(shared_router.lines)
+    made = [node.create("listener", fresh("taken"), host="127.0.0.1", port=shared_router.port) for _ in range(2)]
+    shared_router.wait_log(rf"SERVER \(error\) Listener error on 127.0.0.1:{shared_router.port}: ", after=before)
+    assert reachable(shared_router.port)
     for entity in made:
         entity.delete()
-    assert reachable(site.port)
+    assert reachable(shared_router.port)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_listener_whose_port_is_taken(node: Node, fresh: Fresh, site: RouterProc
         ({"role": "inter-router"}, "role='standalone' not allowed to connect to or accept connections from other"),
     ],
 )
-def test_refused_listeners(attributes: dict[str, Any], said: str, node: Node, fresh: Fresh) -> None:
+def test_invalid_listener_is_refused(attributes: dict[str, Any], said: str, node: ManagementNode, fresh: Fresh) -> None:
     """400 with the words of the configuration; nothing is left."""
     name = fresh("bad")
     code, text = refused(node.create, "listener", name, host="127.0.0.1", port=str(free_port()), **attributes)
@@ -105,7 +107,7 @@ def test_refused_listeners(attributes: dict[str, Any], said: str, node: Node, fr
     assert refused(node.read, "listener", name=name)[0] == 404
 
 
-def test_reserved_open_properties(node: Node, fresh: Fresh) -> None:
+def test_reserved_open_property_is_refused(node: ManagementNode, fresh: Fresh) -> None:
     code, text = refused(
         node.create, "listener", fresh("l"), host="127.0.0.1", port="0", openProperties={"product": "mine"}
     )
@@ -113,7 +115,7 @@ def test_reserved_open_properties(node: Node, fresh: Fresh) -> None:
     assert "Reserved key 'product' not allowed in openProperties" in text
 
 
-def test_names_are_unique_over_all_types(node: Node, fresh: Fresh) -> None:
+def test_names_are_unique_across_types(node: ManagementNode, fresh: Fresh) -> None:
     name = fresh("same")
     node.create("dummy", name)
     for kind, attributes in (("dummy", {}), ("listener", {"host": "127.0.0.1", "port": str(free_port())})):
@@ -123,24 +125,24 @@ def test_names_are_unique_over_all_types(node: Node, fresh: Fresh) -> None:
     node.delete("dummy", name=name)
 
 
-def test_old_names_of_attributes(node: Node, fresh: Fresh) -> None:
+def test_old_attribute_names_are_accepted(node: ManagementNode, fresh: Fresh) -> None:
     made = node.create("listener", fresh("old"), host="127.0.0.1", port=str(free_port()), protocolFamily="IPv4")
     assert made.socketAddressFamily == "IPv4"
     assert "protocolFamily" not in made
     made.delete()
 
 
-def test_listener_cannot_be_updated(node: Node) -> None:
+def test_listener_cannot_be_updated(node: ManagementNode) -> None:
     row = node.rows("listener")[0]
     code, text = refused(node.update, {"cost": 5}, "listener", identity=row["identity"])
     assert (code, text) == (501, f"Operation 'UPDATE' not implemented for '{LISTENER}' ['CREATE', 'DELETE', 'READ']")
 
 
 @pytest.mark.parametrize("kind", ["log", "logStats", "router.node", "allocator", "policy", "management"])
-def test_types_that_cannot_be_created(kind: str, node: Node, fresh: Fresh) -> None:
+def test_type_without_create_is_refused(kind: str, node: ManagementNode, fresh: Fresh) -> None:
     code, text = refused(node.create, kind, fresh("no"))
     assert code == 501
-    assert text.startswith(f"Operation 'CREATE' not implemented for '{long(kind)}' [")
+    assert text.startswith(f"Operation 'CREATE' not implemented for '{qualified_name(kind)}' [")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,9 @@ def test_types_that_cannot_be_created(kind: str, node: Node, fresh: Fresh) -> No
         ("router.config.autoLink", {"address": "a", "direction": "in", "containerId": "c"}),
     ],
 )
-def test_types_are_built_or_refused(kind: str, attributes: dict[str, Any], node: Node, fresh: Fresh) -> None:
+def test_types_are_created_or_refused(
+    kind: str, attributes: dict[str, Any], node: ManagementNode, fresh: Fresh
+) -> None:
     """What is not built yet is refused clearly, and nothing of it remains; the rest is there until it is deleted."""
     name = fresh("some")
     made = attempt(node.create, kind, name, **attributes)
@@ -174,13 +178,15 @@ def test_types_are_built_or_refused(kind: str, attributes: dict[str, Any], node:
 
 
 @pytest.fixture
-def agent_log(node: Node) -> Any:
+def agent_log(node: ManagementNode) -> Any:
     """The log entity of module AGENT, put back after the test."""
     yield node.read(identity="log/AGENT")
     node.update({"enable": "default", "outputFile": "stderr"}, identity="log/AGENT")
 
 
-def test_log_update(node: Node, agent_log: Entity, site: RouterProcess, tmp_path: Path) -> None:
+def test_log_update_takes_effect_at_once(
+    node: ManagementNode, agent_log: EntityProxy, shared_router: Router, tmp_path: Path
+) -> None:
     """Levels, source, time stamp and file change at once, in proxies and by single attributes."""
     path = tmp_path / "agent.log"
     agent_log.enable = "debug+"
@@ -200,7 +206,7 @@ def test_log_update(node: Node, agent_log: Entity, site: RouterProcess, tmp_path
     assert path.stat().st_size == size
 
 
-def test_log_update_with_old_names(node: Node, agent_log: Entity) -> None:
+def test_log_update_accepts_old_names(node: ManagementNode, agent_log: EntityProxy) -> None:
     answer = node.update({"timestamp": "no", "source": True, "output": "stderr"}, name="log/AGENT")
     assert (answer.includeTimestamp, answer.includeSource, answer.outputFile) == (False, True, "stderr")
     assert "timestamp" not in answer
@@ -208,7 +214,7 @@ def test_log_update_with_old_names(node: Node, agent_log: Entity) -> None:
     assert "includeTimestamp" not in node.read(name="log/AGENT")
 
 
-def test_refused_log_updates_change_nothing(node: Node, agent_log: Entity) -> None:
+def test_refused_log_update_changes_nothing(node: ManagementNode, agent_log: EntityProxy) -> None:
     before = node.read(identity="log/AGENT").attributes
     levels = "Should be one of {none, trace, debug, info, notice, warning, error, critical}."
     for wrong in ("loud", "trace,bogus", "info,bogus"):
@@ -231,7 +237,7 @@ def test_refused_log_updates_change_nothing(node: Node, agent_log: Entity) -> No
     assert node.update({"enable": "debug+"}, identity="log/AGENT").enable == "debug+"
 
 
-def test_get_log(node: Node) -> None:
+def test_get_log_returns_recent_entries(node: ManagementNode) -> None:
     """Six members an entry, oldest first; a request sees itself."""
     node.ask("GET-TYPES")
     entries = node.log(limit=20)
@@ -248,10 +254,10 @@ def test_get_log(node: Node) -> None:
     assert refused(node.log, limit="many")[0] == 500
 
 
-def test_get_log_has_lines_of_the_workers(node: Node, site: RouterProcess) -> None:
+def test_get_log_includes_worker_lines(node: ManagementNode, shared_router: Router) -> None:
     """Protocol frames and what the core says of links are among the recent entries."""
     name = "seen-in-the-log"
-    connection = BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10)
+    connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     connection.create_receiver("balanced/log", name=name)
 
     def found() -> bool:
@@ -264,7 +270,7 @@ def test_get_log_has_lines_of_the_workers(node: Node, site: RouterProcess) -> No
     connection.close()
 
 
-def test_log_stats_count_whether_enabled_or_not(node: Node, agent_log: Entity) -> None:
+def test_log_stats_count_disabled_levels(node: ManagementNode, agent_log: EntityProxy) -> None:
     node.update({"enable": "none"}, identity="log/AGENT")
     before = node.one("logStats", name="AGENT")["debugCount"]
     node.ask("GET-ANNOTATIONS")
@@ -274,7 +280,7 @@ def test_log_stats_count_whether_enabled_or_not(node: Node, agent_log: Entity) -
 # --- dummy --------------------------------------------------------------------------------------------------------
 
 
-def test_dummy(node: Node, fresh: Fresh) -> None:
+def test_dummy_is_created_updated_called_deleted(node: ManagementNode, fresh: Fresh) -> None:
     name = fresh("dummy")
     made = node.create("dummy", name, arg1="START", num1="17")
     assert (made.name, made.type, made.arg1, made.num1) == (name, DUMMY, "START", 17)
@@ -294,7 +300,7 @@ def test_dummy(node: Node, fresh: Fresh) -> None:
     assert node.rows("dummy") == []
 
 
-def test_dummies_are_numbered(node: Node) -> None:
+def test_dummy_identities_are_numbered(node: ManagementNode) -> None:
     made = [node.create("dummy") for _ in range(3)]
     numbers = [int(entity.identity.partition("/")[2]) for entity in made]
     assert numbers == sorted(set(numbers))
@@ -303,7 +309,7 @@ def test_dummies_are_numbered(node: Node) -> None:
         entity.delete()
 
 
-def test_refused_updates_of_a_dummy(node: Node, fresh: Fresh) -> None:
+def test_refused_dummy_update_changes_nothing(node: ManagementNode, fresh: Fresh) -> None:
     made = node.create("dummy", fresh("dummy"), arg1="a")
     assert refused(node.update, {"num1": "x"}, identity=made.identity)[0] == 400
     assert refused(node.update, {"name": "other"}, identity=made.identity) == (
@@ -318,7 +324,7 @@ def test_refused_updates_of_a_dummy(node: Node, fresh: Fresh) -> None:
 # --- requests that cannot be right --------------------------------------------------------------------------------
 
 
-def test_create_without_type(node: Node, fresh: Fresh) -> None:
+def test_create_without_type_is_refused(node: ManagementNode, fresh: Fresh) -> None:
     code, text = refused(node.create, None, fresh("x"), arg1="a")
     assert code == 400
     assert text.startswith("No 'type' attribute in {")
@@ -326,7 +332,7 @@ def test_create_without_type(node: Node, fresh: Fresh) -> None:
     assert refused(node.call, request)[0] == 400
 
 
-def test_conflicts_between_properties_and_body(node: Node) -> None:
+def test_conflicting_properties_and_body_are_refused(node: ManagementNode) -> None:
     request = node.request({"type": LISTENER}, operation="CREATE", type=DUMMY, name="n")
     assert refused(node.call, request) == (400, "Conflicting values for 'type'")
     request = node.request({"type": "dummy"}, operation="CREATE", type=DUMMY, name="n")
@@ -337,7 +343,7 @@ def test_conflicts_between_properties_and_body(node: Node) -> None:
     assert refused(node.call, request)[0] == 400
 
 
-def test_no_operation(node: Node) -> None:
+def test_request_without_operation_is_refused(node: ManagementNode) -> None:
     code, text = refused(node.call, node.request(type=DUMMY, name="n"))
     assert code == 400
     assert text.startswith("No 'operation' property: ")
@@ -345,7 +351,7 @@ def test_no_operation(node: Node) -> None:
     assert answer.properties["statusCode"] == 400
 
 
-def test_unknown_type_and_operation(node: Node) -> None:
+def test_unknown_type_and_operation_are_refused(node: ManagementNode) -> None:
     assert refused(node.create, "nosuch", "n") == (400, f"No such entity type '{PREFIX}nosuch'")
     request = node.request(operation="READ", type="nosuch", name="n")
     assert refused(node.call, request) == (400, "No such entity type 'nosuch'")
@@ -356,14 +362,14 @@ def test_unknown_type_and_operation(node: Node) -> None:
     assert (code, text) == (501, f"Operation 'FROB' not implemented for '{PREFIX}log' ['UPDATE', 'READ']")
 
 
-def test_delete_what_is_not_there(node: Node) -> None:
+def test_delete_of_missing_entity_is_refused(node: ManagementNode) -> None:
     assert refused(node.delete, "listener", name="none") == (404, "No entity with name=none")
     assert refused(node.delete, "dummy", identity="dummy/none") == (404, "No entity with identity=dummy/none")
     assert refused(node.delete, "dummy") == (400, f"{DUMMY}: No name or identity provided")
     assert refused(node.delete, "log", identity="log/AGENT")[0] == 501
 
 
-def test_short_types_in_requests(node: Node, fresh: Fresh) -> None:
+def test_short_type_names_are_accepted(node: ManagementNode, fresh: Fresh) -> None:
     name = fresh("short")
     request = node.request({"arg1": "a"}, operation="CREATE", type="dummy", name=name)
     made = node.call(request, 201).body
@@ -372,7 +378,7 @@ def test_short_types_in_requests(node: Node, fresh: Fresh) -> None:
     node.call(node.request(operation="delete", type="dummy", name=name), 204)
 
 
-def test_every_operation_of_every_type_is_answered(node: Node) -> None:
+def test_operations_of_types_are_always_answered(node: ManagementNode) -> None:
     """No request goes without an answer, whatever its type and operation; nothing is created by it."""
     before = len(node.query(names=["identity"]).results)
     for kind in KINDS.values():

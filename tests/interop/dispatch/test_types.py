@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.dispatch.expected import COMMON, KINDS, Kind
-from tests.interop.dispatch.node import PREFIX, Node, long, refused
-from tests.system.router import RouterProcess
+from tests.interop.dispatch.expected import COMMON, KINDS, EntityKind
+from tests.interop.dispatch.node import PREFIX, ManagementNode, qualified_name, refused
+from tests.system.router import Router
 
 #: Keys of the schema dump: short names without `router.config.`
 DUMP_KEYS = [name.removeprefix("router.config.") for name in KINDS]
@@ -21,26 +21,26 @@ def in_order(wanted: list[str], given: list[str]) -> bool:
     return all(name in rest for name in wanted)
 
 
-def test_get_types(node: Node) -> None:
+def test_get_types_lists_types_and_bases(node: ManagementNode) -> None:
     types = node.ask("GET-TYPES")
     assert in_order([kind.long_name for kind in KINDS.values()], list(types))
-    assert types == {kind.long_name: [long(base) for base in kind.bases] for kind in KINDS.values()}
+    assert types == {kind.long_name: [qualified_name(base) for base in kind.bases] for kind in KINDS.values()}
 
 
 @pytest.mark.parametrize("base", ["listener", "configurationEntity", "org.amqp.management", "entity"])
-def test_get_types_of_a_base(base: str, node: Node) -> None:
+def test_get_types_of_base_lists_derived_types(base: str, node: ManagementNode) -> None:
     """That type and all derived from it."""
-    types = node.ask("GET-TYPES", entityType=long(base))
-    assert set(types) == {long(base)} | {kind.long_name for kind in KINDS.values() if base in kind.bases}
+    types = node.ask("GET-TYPES", entityType=qualified_name(base))
+    assert set(types) == {qualified_name(base)} | {kind.long_name for kind in KINDS.values() if base in kind.bases}
 
 
-def test_get_types_by_short_name(node: Node) -> None:
+def test_get_types_accepts_short_name(node: ManagementNode) -> None:
     assert node.ask("GET-TYPES", entityType="listener") == {
         PREFIX + "listener": [PREFIX + "configurationEntity", PREFIX + "entity"]
     }
 
 
-def test_get_operations(node: Node) -> None:
+def test_get_operations_lists_operations(node: ManagementNode) -> None:
     operations = node.ask("GET-OPERATIONS")
     assert operations == {kind.long_name: kind.operations for kind in KINDS.values()}
     assert node.ask("GET-OPERATIONS", entityType=PREFIX + "dummy") == {
@@ -49,7 +49,7 @@ def test_get_operations(node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_get_attributes(kind: Kind, node: Node) -> None:
+def test_get_attributes_lists_own_attributes_first(kind: EntityKind, node: ManagementNode) -> None:
     """Own ones first, in order, then name, identity, type."""
     attributes = node.ask("GET-ATTRIBUTES", entityType=kind.long_name)
     assert list(attributes) == [kind.long_name]
@@ -59,26 +59,26 @@ def test_get_attributes(kind: Kind, node: Node) -> None:
     assert len(set(names)) == len(names)
 
 
-def test_get_attributes_of_all(node: Node) -> None:
+def test_get_attributes_without_type_lists_types(node: ManagementNode) -> None:
     everything = node.ask("GET-ATTRIBUTES")
     assert list(everything) == [kind.long_name for kind in KINDS.values()]
 
 
-def test_get_annotations(node: Node) -> None:
+def test_get_annotations_returns_empty_map(node: ManagementNode) -> None:
     assert node.ask("GET-ANNOTATIONS") == {}
 
 
-def test_get_mgmt_nodes(node: Node) -> None:
+def test_get_mgmt_nodes_of_standalone_router_is_empty(node: ManagementNode) -> None:
     """A standalone router is in no network."""
     assert node.ask("GET-MGMT-NODES") == []
 
 
 @pytest.mark.parametrize("operation", ["GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS"])
-def test_unknown_entity_type(operation: str, node: Node) -> None:
+def test_unknown_entity_type_is_refused(operation: str, node: ManagementNode) -> None:
     assert refused(node.ask, operation, entityType="nosuch") == (400, "No such entity type 'nosuch'")
 
 
-def test_operations_are_case_insensitive(node: Node) -> None:
+def test_operations_are_case_insensitive(node: ManagementNode) -> None:
     assert node.ask("get-types") == node.ask("GET-TYPES")
     code, said = refused(node.ask, "GET_TYPES")
     assert code == 501
@@ -86,7 +86,7 @@ def test_operations_are_case_insensitive(node: Node) -> None:
 
 
 @pytest.mark.parametrize("operation", ["REGISTER", "DEREGISTER", "NOSUCH"])
-def test_operations_that_do_not_exist(operation: str, node: Node) -> None:
+def test_unknown_operation_is_refused(operation: str, node: ManagementNode) -> None:
     code, said = refused(node.ask, operation)
     assert code == 501
     assert said.startswith(f"Operation '{operation}' not implemented for '{PREFIX}management' [")
@@ -96,13 +96,13 @@ def test_operations_that_do_not_exist(operation: str, node: Node) -> None:
 
 
 @pytest.fixture
-def schema(node: Node) -> dict[str, Any]:
+def schema(node: ManagementNode) -> dict[str, Any]:
     """The body of GET-SCHEMA; found by identity alone."""
     body: dict[str, Any] = node.call(node.request(operation="GET-SCHEMA", identity="self")).body
     return body
 
 
-def test_schema_in_both_forms(node: Node, schema: dict[str, Any]) -> None:
+def test_schema_forms_are_equal(node: ManagementNode, schema: dict[str, Any]) -> None:
     text = node.call(node.request(operation="GET-JSON-SCHEMA", identity="self")).body
     assert isinstance(text, str)
     assert "\n" not in text
@@ -115,7 +115,7 @@ def test_schema_in_both_forms(node: Node, schema: dict[str, Any]) -> None:
     assert refused(node.ask, "GET-JSON-SCHEMA", indent="much")[0] == 500
 
 
-def test_schema_entity_types(schema: dict[str, Any]) -> None:
+def test_schema_lists_entity_types(schema: dict[str, Any]) -> None:
     assert set(schema) == {"prefix", "entityTypes"}
     assert schema["prefix"] == PREFIX.rstrip(".")
     assert list(schema["entityTypes"]) == DUMP_KEYS
@@ -129,14 +129,14 @@ def test_schema_entity_types(schema: dict[str, Any]) -> None:
         assert definition.get("operations", []) == kind.operations
 
 
-def test_schema_flags(schema: dict[str, Any]) -> None:
+def test_schema_marks_singletons_and_deprecated_types(schema: dict[str, Any]) -> None:
     types = schema["entityTypes"]
     singletons = [key for key, definition in types.items() if definition.get("singleton")]
     assert singletons == ["management", "router", "console", "policy"]
     assert [key for key, definition in types.items() if definition.get("deprecated")] == ["console"]
 
 
-def test_schema_attributes(schema: dict[str, Any]) -> None:
+def test_schema_describes_attributes(schema: dict[str, Any]) -> None:
     """Type or list of values, default unless empty, required, unique, graph."""
     types = schema["entityTypes"]
     router = types["router"]["attributes"]
@@ -165,13 +165,13 @@ def test_schema_attributes(schema: dict[str, Any]) -> None:
 # --- profile ------------------------------------------------------------------------------------------------------
 
 
-def test_profile(node: Node) -> None:
+def test_profile_starts_and_stops(node: ManagementNode) -> None:
     assert refused(node.ask, "PROFILE", stop=True) == (400, "Profiler not started")
     assert node.ask("PROFILE", start=True) == {}
     assert isinstance(node.ask("PROFILE", stop=True), str)
 
 
-def test_management_entity(node: Node, site: RouterProcess) -> None:
+def test_management_entity_can_be_read(node: ManagementNode, shared_router: Router) -> None:
     for entity in (node.read(identity="self"), node.read(kind="management", name="self")):
         assert (entity.name, entity.identity, entity.type) == ("self", "self", PREFIX + "management")
     answer = refused(node.read, kind="org.amqp.management", identity="self")

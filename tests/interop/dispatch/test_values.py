@@ -11,11 +11,11 @@ from proton import Delivery, Message
 from proton.reactor import AtLeastOnce, AtMostOnce, LinkOption
 from proton.utils import BlockingConnection
 
-from tests.interop.dispatch.node import PREFIX, Node
-from tests.system.router import RouterProcess, poll
+from tests.interop.dispatch.node import PREFIX, ManagementNode
+from tests.system.router import Router, poll
 
 Fresh = Callable[[str], str]
-Client = Callable[[], BlockingConnection]
+Connect = Callable[[], BlockingConnection]
 
 #: What the consumer does with each of the unsettled messages, in turn.
 OUTCOMES = ["accepted"] * 7 + ["rejected"] * 3 + ["released"] * 2 + ["modified"]
@@ -30,15 +30,15 @@ STATES = {
 
 
 @pytest.fixture
-def client(site: RouterProcess) -> Iterator[Client]:
+def connect(shared_router: Router) -> Iterator[Connect]:
     """client(): a new connection, so that workers share the traffic; closed after the test."""
     made: list[BlockingConnection] = []
 
-    def connect() -> BlockingConnection:
-        made.append(BlockingConnection(f"127.0.0.1:{site.port}", sasl_enabled=False, timeout=10))
+    def open_connection() -> BlockingConnection:
+        made.append(BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10))
         return made[-1]
 
-    yield connect
+    yield open_connection
     for connection in made:
         connection.close()
 
@@ -49,9 +49,9 @@ def outcome_of(sender: Any, message: Message) -> str:
     return next((word for word, each in STATES.items() if each == state), "accepted")
 
 
-def send_all(client: Client, address: str, options: LinkOption, count: int, name: str) -> list[str]:
+def send_all(connect: Connect, address: str, options: LinkOption, count: int, name: str) -> list[str]:
     """Send messages one after the other; gives what became of them."""
-    connection = client()
+    connection = connect()
     sender = connection.create_sender(address, name=name, options=options)
     became = []
     for number in range(count):
@@ -60,12 +60,12 @@ def send_all(client: Client, address: str, options: LinkOption, count: int, name
     return became
 
 
-def consume(client: Client, address: str) -> Any:
+def consume(connect: Connect, address: str) -> Any:
     """A consumer with credit for everything."""
-    return client().create_receiver(address, credit=100, name=f"out-{address}")
+    return connect().create_receiver(address, credit=100, name=f"out-{address}")
 
 
-def dispose(receiver: Any, count: int) -> None:
+def settle_in_turn(receiver: Any, count: int) -> None:
     """Take messages and give them the outcomes in turn."""
     for outcome in OUTCOMES[:count]:
         receiver.receive(timeout=10)
@@ -78,20 +78,20 @@ def flush(link: Any) -> None:
     link.connection.create_sender(None).close()
 
 
-def totals(node: Node) -> dict[str, int]:
+def totals(node: ManagementNode) -> dict[str, int]:
     """The router's counters."""
     return {key: value for key, value in node.one("router").items() if key.endswith("Deliveries")}
 
 
-def test_outcomes(node: Node, client: Client, fresh: Fresh) -> None:
+def test_outcomes_are_counted_at_each_level(node: ManagementNode, connect: Connect, fresh: Fresh) -> None:
     """Every outcome and pre-settled messages, seen on both links, on the address and on the router."""
     address = fresh("balanced/outcomes")
     before = totals(node)
-    receiver = consume(client, address)
-    producer = client()
+    receiver = consume(connect, address)
+    producer = connect()
     sender = producer.create_sender(address, name=f"in-{address}", options=AtLeastOnce())
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(dispose, receiver, len(OUTCOMES))
+        done = pool.submit(settle_in_turn, receiver, len(OUTCOMES))
         for number, outcome in enumerate(OUTCOMES):
             assert outcome_of(sender, Message(body=number)) == outcome
         done.result()
@@ -143,12 +143,12 @@ def test_outcomes(node: Node, client: Client, fresh: Fresh) -> None:
     poll(lambda: not node.rows("router.address", key=f"M0{address}"), "the address is gone with its links")
 
 
-def test_waiting_deliveries(node: Node, client: Client, fresh: Fresh) -> None:
+def test_waiting_deliveries_show_as_unsettled(node: ManagementNode, connect: Connect, fresh: Fresh) -> None:
     """Deliveries under way show as unsettled; without credit nothing is sent."""
     address = fresh("balanced/waiting")
-    receiver = consume(client, address)
+    receiver = consume(connect, address)
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(send_all, client, address, AtLeastOnce(), 1, f"in-{address}")
+        done = pool.submit(send_all, connect, address, AtLeastOnce(), 1, f"in-{address}")
         receiver.receive(timeout=10)
 
         def counts() -> list[tuple[int, int]]:
@@ -161,11 +161,11 @@ def test_waiting_deliveries(node: Node, client: Client, fresh: Fresh) -> None:
         assert done.result() == ["accepted"]
 
 
-def test_multicast_counts_every_copy(node: Node, client: Client, fresh: Fresh) -> None:
+def test_multicast_counts_every_copy(node: ManagementNode, connect: Connect, fresh: Fresh) -> None:
     address = fresh("multicast/copies")
-    consumers = [client() for _ in range(3)]
+    consumers = [connect() for _ in range(3)]
     receivers = [connection.create_receiver(address, credit=10) for connection in consumers]
-    assert send_all(client, address, AtMostOnce(), 5, "in") == ["accepted"] * 5
+    assert send_all(connect, address, AtMostOnce(), 5, "in") == ["accepted"] * 5
     for receiver in receivers:
         assert [receiver.receive(timeout=10).body for _ in range(5)] == list(range(5))
     row = node.one("router.address", key=f"M0{address}")
@@ -173,7 +173,7 @@ def test_multicast_counts_every_copy(node: Node, client: Client, fresh: Fresh) -
     assert (row["deliveriesIngress"], row["deliveriesEgress"]) == (5, 15)
 
 
-def test_management_addresses(node: Node, site: RouterProcess) -> None:
+def test_management_addresses_count_requests(node: ManagementNode, shared_router: Router) -> None:
     """The management node shows as an in-process receiver; its requests are counted there."""
     keys = {row["key"]: row for row in node.rows("router.address")}
     assert {"M0$management", "L$management"} <= set(keys)
@@ -186,7 +186,7 @@ def test_management_addresses(node: Node, site: RouterProcess) -> None:
     assert after["deliveriesToContainer"] - before["deliveriesToContainer"] == 4
 
 
-def test_temporary_address(node: Node, site: RouterProcess) -> None:
+def test_temporary_address_is_topological(node: ManagementNode, shared_router: Router) -> None:
     """A dynamic receiver: its address is `temp.` and 15 characters, topological in form."""
     reply_to = node.client.reply_to
     head = "amqp:/_topo/0/QDR/temp."
@@ -196,7 +196,7 @@ def test_temporary_address(node: Node, site: RouterProcess) -> None:
     assert "L" + reply_to.removeprefix("amqp:/_topo/0/QDR/") in keys
 
 
-def test_everything_is_counted_down(node: Node, client: Client) -> None:
+def test_router_counts_return_after_close(node: ManagementNode, connect: Connect) -> None:
     """connectionCount, linkCount and addrCount come back to what they were."""
     mine = {"connectionCount", "linkCount", "addrCount"}
 
@@ -204,7 +204,7 @@ def test_everything_is_counted_down(node: Node, client: Client) -> None:
         return {key: value for key, value in node.one("router").items() if key in mine}
 
     before = poll(lambda: len(node.rows("connection")) == 1 and counts(), "others have gone")
-    connections = [client() for _ in range(4)]
+    connections = [connect() for _ in range(4)]
     for number, connection in enumerate(connections):
         connection.create_receiver(f"balanced/count{number}")
         connection.create_sender(f"balanced/count{number}")
@@ -218,16 +218,16 @@ def test_everything_is_counted_down(node: Node, client: Client) -> None:
     poll(lambda: counts() == before, "counts are as before")
 
 
-def test_any_management_address(site: RouterProcess, client: Client) -> None:
+def test_management_address_forms_reach_router(shared_router: Router, connect: Connect) -> None:
     """All forms reach this router, on a targeted link and on an anonymous one."""
     for address in (
         "$management", "_local/$management", "_topo/0/QDR/$management", "_topo/all/QDR/$management",
         "amqp:/$management", "amqp:/_topo/0/QDR/$management", "amqp://somewhere/_local/$management", "/$management",
     ):  # fmt: skip
-        node = Node.connect(site.port, address=address)
+        node = ManagementNode.connect(shared_router.port, address=address)
         assert node.one("router")["id"] == "QDR", address
         node.close()
-    connection = client()
+    connection = connect()
     replies = connection.create_receiver(None, dynamic=True, credit=5)
     sender = connection.create_sender(None)
     for number, address in enumerate(("$management", "_local/$management", "amqp:/_topo/0/QDR/$management")):
