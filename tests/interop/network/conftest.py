@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.interop.network.net import Network, Sluice, full_mesh
-from tests.interop.network.scripted import Scripted, View
-from tests.peer.router19.loop import Router19Loop
+from tests.interop.network.net import InteropNetwork, Sluice, full_mesh
+from tests.interop.network.scripted import RouterView, ScriptedRouter
 from tests.peer.router19.router import Router19
 from tests.system.router import Section
 
@@ -39,17 +38,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = outcome.get_result()
     if report.failed:
         arguments = getattr(item, "funcargs", {})
-        networks = [value for value in arguments.values() if isinstance(value, Network)]
-        networks += [value.network for value in arguments.values() if isinstance(value, Shared)]
+        networks = [value for value in arguments.values() if isinstance(value, InteropNetwork)]
+        networks += [value.network for value in arguments.values() if isinstance(value, SharedNetwork)]
         sluices = [value for value in arguments.values() if isinstance(value, Sluice)]
         for sluice in itertools.chain(sluices, *(network.sluices for network in networks)):
             report.sections.append((f"log of {sluice.name}", sluice.router.tail(SHOWN_LINES)))
 
 
-class Shared:
+class SharedNetwork:
     """A network that tests share: routers by name as attributes."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: InteropNetwork) -> None:
         self.network = network
         self.world = network.world
 
@@ -60,7 +59,7 @@ class Shared:
             sluice.drop_peers()
 
 
-class Chain(Shared):
+class ChainNetwork(SharedNetwork):
     """A connects to M, M connects to B."""
 
     a: Sluice
@@ -68,7 +67,7 @@ class Chain(Shared):
     b: Sluice
 
 
-class Middle(Shared):
+class MiddleNetwork(SharedNetwork):
     """L connects to S, S connects to R."""
 
     left: Router19
@@ -76,7 +75,7 @@ class Middle(Shared):
     right: Router19
 
 
-class Triangle(Shared):
+class TriangleNetwork(SharedNetwork):
     """S1 connects to T, S2 to S1, T to S2."""
 
     s1: Sluice
@@ -99,44 +98,44 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def _chain(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
-    network = Network(world, tmp_path_factory.mktemp("chain"), workers)
-    chain = Chain(network)
+def _chain(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChainNetwork]:
+    network = InteropNetwork(world, tmp_path_factory.mktemp("chain"), workers)
+    chain = ChainNetwork(network)
     try:
-        chain.m = network.original("M")
+        chain.m = network.router19("M")
         chain.b = network.sluice("B", BROKERS)
         chain.a = network.sluice("A", to=[(chain.m.listen(), 1)])
         chain.m.connect(chain.b.ports["ir"])
-        network.converged()
+        network.wait_converged()
         yield chain
     finally:
         network.stop()
 
 
 @pytest.fixture(scope="session")
-def _middle(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Middle]:
-    network = Network(world, tmp_path_factory.mktemp("middle"), workers)
-    middle = Middle(network)
+def _middle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiddleNetwork]:
+    network = InteropNetwork(world, tmp_path_factory.mktemp("middle"), workers)
+    middle = MiddleNetwork(network)
     try:
-        middle.left, middle.right = network.original("L"), network.original("R")
+        middle.left, middle.right = network.router19("L"), network.router19("R")
         middle.s = network.sluice("S", to=[(middle.right.listen(), 1)])
         middle.left.connect(middle.s.ports["ir"])
-        network.converged()
+        network.wait_converged()
         yield middle
     finally:
         network.stop()
 
 
 @pytest.fixture(scope="session")
-def _triangle(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triangle]:
-    network = Network(world, tmp_path_factory.mktemp("triangle"), workers)
-    triangle = Triangle(network)
+def _triangle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TriangleNetwork]:
+    network = InteropNetwork(world, tmp_path_factory.mktemp("triangle"), workers)
+    triangle = TriangleNetwork(network)
     try:
-        triangle.t = network.original("T")
+        triangle.t = network.router19("T")
         triangle.s1 = network.sluice("S1", to=[(triangle.t.listen(), 1)])
         triangle.s2 = network.sluice("S2", to=[(triangle.s1.ports["ir"], 1)])
         triangle.t.connect(triangle.s2.ports["ir"])
-        network.converged()
+        network.wait_converged()
         for sluice in (triangle.s1, triangle.s2):
             sluice.wait_rows("router.node", functools.partial(full_mesh, 3), "a triangle")
         triangle.world.wait(lambda: triangle.t.engine.paths.radius == 1, "T has two neighbours")
@@ -146,30 +145,30 @@ def _triangle(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture
-def chain(_chain: Chain) -> Iterator[Chain]:
+def chain(_chain: ChainNetwork) -> Iterator[ChainNetwork]:
     """A - M - B."""
     yield _chain
     _chain.drop_peers()
 
 
 @pytest.fixture
-def middle(_middle: Middle) -> Iterator[Middle]:
+def middle(_middle: MiddleNetwork) -> Iterator[MiddleNetwork]:
     """L - S - R."""
     yield _middle
     _middle.drop_peers()
 
 
 @pytest.fixture
-def triangle(_triangle: Triangle) -> Iterator[Triangle]:
+def triangle(_triangle: TriangleNetwork) -> Iterator[TriangleNetwork]:
     """S1, S2, T."""
     yield _triangle
     _triangle.drop_peers()
 
 
 @pytest.fixture
-def network(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteropNetwork]:
     """Routers of a test's own; one worker each, where the number makes no difference."""
-    network = Network(world, tmp_path_factory.mktemp("network"), 1)
+    network = InteropNetwork(world, tmp_path_factory.mktemp("network"), 1)
     yield network
     network.stop()
 
@@ -185,8 +184,8 @@ def fresh() -> Fresh:
 
 
 @pytest.fixture(scope="session")
-def _solo(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
-    network = Network(world, tmp_path_factory.mktemp("solo"), 3)
+def _solo(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
+    network = InteropNetwork(world, tmp_path_factory.mktemp("solo"), 3)
     try:
         yield network.sluice("S", helloMaxAgeSeconds=3)
     finally:
@@ -202,18 +201,18 @@ def solo(_solo: Sluice) -> Iterator[Sluice]:
 
 
 @pytest.fixture
-def view(solo: Sluice) -> View:
+def view(solo: Sluice) -> RouterView:
     """What the router of `solo` knows."""
-    return View(solo)
+    return RouterView(solo)
 
 
 @pytest.fixture
-def script(world: Router19Loop, solo: Sluice) -> Iterator[Callable[..., Scripted]]:
+def scripted_router(world: World, solo: Sluice) -> Iterator[Callable[..., ScriptedRouter]]:
     """script(cost=1, sees=True): a new scripted neighbour of `solo`, with a name of its own."""
-    made: list[Scripted] = []
+    made: list[ScriptedRouter] = []
 
-    def neighbour(name: str | None = None, **keywords: Any) -> Scripted:
-        made.append(Scripted(world, solo, name or f"X{next(_numbers)}", **keywords))
+    def neighbour(name: str | None = None, **keywords: Any) -> ScriptedRouter:
+        made.append(ScriptedRouter(world, solo, name or f"X{next(_numbers)}", **keywords))
         return made[-1]
 
     yield neighbour

@@ -170,7 +170,7 @@ def connector(port: int, cost: int = 1, **attributes: Any) -> Section:
     return "connector", {**given, **attributes}
 
 
-class Network:
+class InteropNetwork:
     """Makes routers, and ends them all."""
 
     def __init__(self, world: Router19Loop, folder: Path, workers: int) -> None:
@@ -178,7 +178,7 @@ class Network:
         self.folder = folder
         self.workers = workers
         self.sluices: list[Sluice] = []
-        self.originals: list[Router19] = []
+        self.routers19: list[Router19] = []
         self._numbers = itertools.count()
 
     def sluice(
@@ -192,21 +192,21 @@ class Network:
         self.sluices.append(made)
         return made
 
-    def original(self, name: str, timers: Router19Timers = PATIENT, **keywords: Any) -> Router19:
+    def router19(self, name: str, timers: Timers = PATIENT, **keywords: Any) -> Router19:
         """A router of 1.19."""
         keywords.setdefault("addresses", TREATMENTS)
         keywords.setdefault("fallbacks", ("fb",))
         made = Router19(self.world, name, timers, **keywords)
-        self.originals.append(made)
+        self.routers19.append(made)
         return made
 
-    def converged(self) -> None:
+    def wait_converged(self) -> None:
         """Wait until everybody knows everybody, and everybody's link state: only then are valid origins right."""
-        names = {one.name for one in self.sluices} | {one.id for one in self.originals}
+        names = {one.name for one in self.sluices} | {one.id for one in self.routers19}
         for sluice in self.sluices:
             sluice.wait_nodes(*(names - {sluice.name}))
             sluice.wait_rows("router.node", lambda rows: all(row["linkState"] for row in rows), "all link states")
-        for original in self.originals:
+        for original in self.routers19:
             self._known(original, names - {original.id})
 
     def _known(self, original: Router19, others: set[str]) -> None:
@@ -228,7 +228,7 @@ class Network:
                 sluice.stop()
             except AssertionError as error:
                 errors.append(error)
-        for original in self.originals:
+        for original in self.routers19:
             original.stop()
         if errors:
             raise errors[0]
@@ -247,7 +247,7 @@ def full_mesh(count: int, rows: list[dict[str, Any]]) -> bool:
     )
 
 
-def notes(payload: bytes) -> dict[str, Any]:
+def router_annotations(payload: bytes) -> dict[str, Any]:
     """Router annotations of a message, by name without the prefix."""
     found = message.annotations_of(payload)
     if found is None:
@@ -255,4 +255,13 @@ def notes(payload: bytes) -> dict[str, Any]:
     return {str(key)[9:]: value for key, value in found.items() if str(key).startswith("x-opt-qd.")}
 
 
-__all__ = ["CONVERGE", "QUICK", "InterRouterConnection", "Network", "Sluice", "connector", "full_mesh", "notes"]
+__all__ = [
+    "CONVERGE",
+    "QUICK",
+    "InterRouterConnection",
+    "InteropNetwork",
+    "Sluice",
+    "connector",
+    "full_mesh",
+    "router_annotations",
+]

@@ -22,10 +22,10 @@ SILENT = ("RA", "LSR", "LSU", "MAR", "MAU")
 _instances = itertools.count(int(time.time()) + 1000)
 
 
-class Voice:
+class ControlSender:
     """Control messages of one router, sent through a neighbour of the router under test."""
 
-    def __init__(self, through: Scripted, router_id: str, instance: int) -> None:
+    def __init__(self, through: ScriptedRouter, router_id: str, instance: int) -> None:
         self.through = through
         self.id = router_id
         self.instance = instance
@@ -78,7 +78,7 @@ class Voice:
         self.send(control.mobile_state(self.id, self.through.sluice.name, mobile_seq, keys, trace=self.trace))
 
 
-class Scripted(Voice):
+class ScriptedRouter(ControlSender):
     """The neighbour. It claims to have heard the router under test from the start."""
 
     def __init__(self, world: Router19Loop, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
@@ -91,24 +91,24 @@ class Scripted(Voice):
         self.connection = self.router.connect(sluice.ports["ir"], cost)
         self.phantoms: dict[str, list[Router19Control]] = {}
 
-    def phantom(self, name: str) -> Voice:
+    def phantom(self, name: str) -> ControlSender:
         """A router behind this one. What S sends to it is kept in `phantoms`."""
         self.phantoms[name] = []
         self.router.phantoms[name] = self.phantoms[name].append
-        return Voice(self, name, next(_instances))
+        return ControlSender(self, name, next(_instances))
 
-    def got(self, opcode: str, **where: Any) -> list[Router19Control]:
+    def received(self, opcode: str, **where: Any) -> list[Control]:
         """Control messages of S that have come for this one."""
         return self.router.control(opcode, self.sluice.name, **where)
 
     def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Router19Control:
         """Wait until more than so many messages of an opcode have come; gives the last."""
         self.world.wait(
-            lambda: len(self.got(opcode, **where)) > more_than,
+            lambda: len(self.received(opcode, **where)) > more_than,
             f"{opcode} {where} at {self.id}, more than {more_than}",
             timeout,
         )
-        return self.got(opcode, **where)[-1]
+        return self.received(opcode, **where)[-1]
 
     def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Router19Control:
         """Wait until S has sent more than so many of these to a router behind this one; gives the last."""
@@ -119,14 +119,14 @@ class Scripted(Voice):
         self.world.wait(lambda: len(found()) > more_than, f"{opcode} for {name}", timeout)
         return found()[-1]
 
-    def adjacent(self) -> Scripted:
+    def wait_adjacent(self) -> ScriptedRouter:
         """Wait until S has asked for our link state, as it does at the tick after it took us for a neighbour."""
         self.wait("LSR")
         return self
 
-    def mutual(self) -> Scripted:
+    def wait_mutual(self) -> ScriptedRouter:
         """Wait until we take S for a neighbour, too: what comes over more hops is taken from then on."""
-        self.adjacent()
+        self.wait_adjacent()
         self.router.wait_reach(self.sluice.name)
         return self
 
@@ -135,7 +135,7 @@ class Scripted(Voice):
         self.router.stop()
 
 
-class View:
+class RouterView:
     """What the router under test knows, by management on one connection."""
 
     def __init__(self, sluice: Sluice) -> None:
@@ -146,7 +146,7 @@ class View:
         """Rows of router.node by id."""
         return {row["id"]: row for row in self.management.query("router.node")}
 
-    def own_peers(self) -> list[str]:
+    def neighbours(self) -> list[str]:
         """Its neighbours."""
         found: list[str] = self.nodes()[self.sluice.name]["linkState"]
         return found
@@ -175,11 +175,11 @@ class View:
 
     def wait_neighbour(self, name: str) -> None:
         """Wait until a router is a neighbour."""
-        poll(lambda: name in self.own_peers(), f"{name} is a neighbour", CONVERGE)
+        poll(lambda: name in self.neighbours(), f"{name} is a neighbour", CONVERGE)
 
     def wait_no_neighbour(self, name: str, timeout: float = CONVERGE) -> None:
         """Wait until a router is no neighbour."""
-        poll(lambda: name not in self.own_peers(), f"{name} is no neighbour", timeout)
+        poll(lambda: name not in self.neighbours(), f"{name} is no neighbour", timeout)
 
     def remotes(self, key: str) -> list[str]:
         """Routers that are known to have destinations of a key."""

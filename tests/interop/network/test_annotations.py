@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.interop.network.conftest import Middle
-from tests.interop.network.net import notes
+from tests.interop.network.conftest import MiddleNetwork
+from tests.interop.network.net import router_annotations
 from tests.peer import frames, message
 from tests.peer.codec import decode
 from tests.peer.peer import PeerReceiver
@@ -21,14 +21,14 @@ Fresh = Callable[..., str]
 BODY = message.value("body")
 
 
-def at_right(middle: Middle, address: str, phase: int = 0, **keywords: Any) -> Router19Consumer:
+def remote_consumer(middle: MiddleNetwork, address: str, phase: int = 0, **keywords: Any) -> Consumer:
     """A consumer at R that S knows of."""
     consumer = middle.right.consumer(address, phase=phase, **keywords)
     middle.s.wait_remote(consumer.key, "R")
     return consumer
 
 
-def at_client(middle: Middle, address: str, listener: str = "plain", **fields: Any) -> PeerReceiver:
+def client_receiver(middle: MiddleNetwork, address: str, listener: str = "plain", **fields: Any) -> Receiver:
     """A receiver of a client of S that L knows of."""
     receiver = middle.s.client(listener).receiver(address, credit=50, **fields)
     prefix = "M1" if address.startswith("wp") else "M0"
@@ -36,15 +36,15 @@ def at_client(middle: Middle, address: str, listener: str = "plain", **fields: A
     return receiver
 
 
-def head_of(octets: bytes) -> bytes:
+def annotations_section(octets: bytes) -> bytes:
     """The message-annotations section as it came."""
-    for code, at, end in cut(octets):
+    for code, at, end in split_sections(octets):
         if code == message.MESSAGE_ANNOTATIONS:
             return octets[at:end]
     return b""
 
 
-def cut(octets: bytes) -> list[tuple[int, int, int]]:
+def split_sections(octets: bytes) -> list[tuple[int, int, int]]:
     """(code, begin, end) of the sections."""
     found, at = [], 0
     while at < len(octets):
@@ -54,11 +54,11 @@ def cut(octets: bytes) -> list[tuple[int, int, int]]:
     return found
 
 
-def same(found: bytes, expected: bytes) -> bool:
+def equal_messages(found: bytes, expected: bytes) -> bool:
     """Whether messages are equal: annotations by value, type and order, everything else octet for octet."""
     shown = []
     for octets in (found, expected):
-        parts = cut(octets)
+        parts = split_sections(octets)
         given = [message.sections(octets[at:end])[0] for code, at, end in parts if code == message.MESSAGE_ANNOTATIONS]
         others = [octets[at:end] for code, at, end in parts if code != message.MESSAGE_ANNOTATIONS]
         shown.append(([code for code, _at, _end in parts], repr(given), others))
@@ -66,7 +66,7 @@ def same(found: bytes, expected: bytes) -> bool:
     return True
 
 
-def last_payload(middle: Middle) -> bytes:
+def last_payload(middle: MiddleNetwork) -> bytes:
     """The last delivery that R got from S on a data link, as it was on the wire."""
     with middle.world.lock:
         connection = middle.right.engine.nodes["S"].connection
@@ -74,34 +74,36 @@ def last_payload(middle: Middle) -> bytes:
         return bytes(transfers[-1].payload)
 
 
-def test_a_targeted_link_gives_the_address(middle: Middle, fresh: Fresh) -> None:
+def test_targeted_link_sets_to_annotation(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     sender = middle.s.client().sender(address)
     sender.send(BODY)
     consumer.next()
-    assert same(last_payload(middle), compose([], to=address, ingress="0/S", trace=["0/S"]) + BODY)
+    assert equal_messages(last_payload(middle), compose([], to=address, ingress="0/S", trace=["0/S"]) + BODY)
 
 
-def test_the_address_is_as_the_client_wrote_it(middle: Middle, fresh: Fresh) -> None:
+def test_address_annotation_keeps_client_form(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     middle.s.client().sender("amqp:/" + address).send(BODY)
     consumer.next()
-    assert same(head_of(last_payload(middle)), compose([], to="amqp:/" + address, ingress="0/S", trace=["0/S"]))
+    assert equal_messages(
+        annotations_section(last_payload(middle)), compose([], to="amqp:/" + address, ingress="0/S", trace=["0/S"])
+    )
 
 
-def test_an_anonymous_link_gives_none(middle: Middle, fresh: Fresh) -> None:
+def test_anonymous_link_sets_no_to_annotation(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     middle.s.client().sender().send(message.message("body", to=address))
     consumer.next()
-    assert same(head_of(last_payload(middle)), compose([], ingress="0/S", trace=["0/S"]))
+    assert equal_messages(annotations_section(last_payload(middle)), compose([], ingress="0/S", trace=["0/S"]))
 
 
-def test_users_annotations_come_first_in_their_order(middle: Middle, fresh: Fresh) -> None:
+def test_user_annotations_come_first_in_order(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     user: list[tuple[Any, Any]] = [
         (Symbol("x-user"), "u1"),
         (Symbol("zz"), 5),
@@ -111,56 +113,60 @@ def test_users_annotations_come_first_in_their_order(middle: Middle, fresh: Fres
     ]
     middle.s.client().sender(address).send(message.annotations(user) + BODY)
     consumer.next()
-    assert same(last_payload(middle), compose(user, to=address, ingress="0/S", trace=["0/S"]) + BODY)
+    assert equal_messages(last_payload(middle), compose(user, to=address, ingress="0/S", trace=["0/S"]) + BODY)
 
 
-def test_large_annotations(middle: Middle, fresh: Fresh) -> None:
+def test_large_annotations_are_forwarded(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     user: list[tuple[Any, Any]] = [(Symbol(f"key{number}"), "x" * 50) for number in range(40)]
     middle.s.client().sender(address).send(message.annotations(user) + BODY)
     consumer.next()
-    assert same(last_payload(middle), compose(user, to=address, ingress="0/S", trace=["0/S"]) + BODY)
+    assert equal_messages(last_payload(middle), compose(user, to=address, ingress="0/S", trace=["0/S"]) + BODY)
 
 
-def test_router_annotations_of_clients_are_dropped(middle: Middle, fresh: Fresh) -> None:
+def test_router_annotations_of_clients_are_dropped(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     forged = {"x-opt-qd.ingress": "0/X", "x-opt-qd.trace": ["0/X"], "x-opt-qd.to": "x", "x-opt-qd.phase": Int(3)}
     middle.s.client().sender(address).send(message.annotations(forged) + BODY)
     consumer.next()
-    assert same(head_of(last_payload(middle)), compose([], to=address, ingress="0/S", trace=["0/S"]))
+    assert equal_messages(
+        annotations_section(last_payload(middle)), compose([], to=address, ingress="0/S", trace=["0/S"])
+    )
 
 
-def test_router_annotations_are_kept_where_nothing_is_stripped(middle: Middle, fresh: Fresh) -> None:
+def test_router_annotations_are_kept_without_stripping(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     given = {"x-opt-qd.to": address, "x-opt-qd.ingress": "0/L"}
     middle.s.client("plain").sender().send(message.annotations(given) + message.message("x", to="elsewhere"))
     consumer.next()
-    assert same(head_of(last_payload(middle)), compose([], to=address, ingress="0/L", trace=["0/S"]))
+    assert equal_messages(
+        annotations_section(last_payload(middle)), compose([], to=address, ingress="0/L", trace=["0/S"])
+    )
 
 
 @pytest.mark.parametrize("listener", ["", "plain"])
-def test_what_clients_get(middle: Middle, fresh: Fresh, listener: str) -> None:
+def test_client_receives_annotations_unless_stripped(middle: MiddleNetwork, fresh: Fresh, listener: str) -> None:
     address = fresh()
-    receiver = at_client(middle, address, listener)
+    receiver = client_receiver(middle, address, listener)
     user: list[tuple[Any, Any]] = [(Symbol("x-user"), "u1")]
     middle.left.send(address, message.annotations(user) + BODY)
     expected = message.annotations(user)
     if listener == "plain":
         expected = compose(user, to=address, ingress="0/L", trace=["0/L", "0/S"])
-    assert same(receiver.next().payload, expected + BODY)
+    assert equal_messages(receiver.next().payload, expected + BODY)
 
 
-def test_a_stripped_section_disappears(middle: Middle, fresh: Fresh) -> None:
+def test_stripped_section_disappears_when_empty(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    receiver = at_client(middle, address, "")
+    receiver = client_receiver(middle, address, "")
     middle.left.send(address, BODY)
-    assert same(receiver.next().payload, BODY)
+    assert equal_messages(receiver.next().payload, BODY)
 
 
-def test_a_message_in_transit(middle: Middle, fresh: Fresh) -> None:
+def test_message_in_transit_keeps_other_sections(middle: MiddleNetwork, fresh: Fresh) -> None:
     """Everything but the annotations is passed on octet for octet, and they keep their place."""
     address = fresh()
     consumer = middle.right.consumer(address)
@@ -180,31 +186,38 @@ def test_a_message_in_transit(middle: Middle, fresh: Fresh) -> None:
     middle.left.send(address, before + message.annotations(user) + rest)
     consumer.next()
     expected = compose(user, to=address, ingress="0/L", trace=["0/L", "0/S"])
-    assert same(last_payload(middle), before + expected + rest)
+    assert equal_messages(last_payload(middle), before + expected + rest)
 
 
-def test_a_phase_travels_with_the_address(middle: Middle, fresh: Fresh) -> None:
+def test_phase_travels_with_address(middle: MiddleNetwork, fresh: Fresh) -> None:
     """The intake of a waypoint at R, its output consumed by a client of S."""
     address = fresh("wp")
-    intake = at_right(middle, address)
+    intake = remote_consumer(middle, address)
     middle.s.client().sender(address).send(BODY)
     assert intake.next().body == "body"
-    assert same(head_of(last_payload(middle)), compose([], to=address, ingress="0/S", trace=["0/S"]))
-    receiver = at_client(middle, address)
+    assert equal_messages(
+        annotations_section(last_payload(middle)), compose([], to=address, ingress="0/S", trace=["0/S"])
+    )
+    receiver = client_receiver(middle, address)
     middle.left.send(address, BODY, phase=1)
-    assert same(head_of(receiver.next().payload), compose([], phase=1, to=address, ingress="0/L", trace=["0/L", "0/S"]))
+    assert equal_messages(
+        annotations_section(receiver.next().payload),
+        compose([], phase=1, to=address, ingress="0/L", trace=["0/L", "0/S"]),
+    )
 
 
-def test_a_sender_into_a_later_phase(middle: Middle, fresh: Fresh) -> None:
+def test_waypoint_sender_sets_later_phase(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("wp")
-    consumer = at_right(middle, address, phase=1)
+    consumer = remote_consumer(middle, address, phase=1)
     sender = middle.s.client().sender(target=frames.target(address, capabilities="qd.waypoint"))
     sender.send(BODY)
     assert consumer.next().body == "body"
-    assert same(head_of(last_payload(middle)), compose([], phase=1, to=address, ingress="0/S", trace=["0/S"]))
+    assert equal_messages(
+        annotations_section(last_payload(middle)), compose([], phase=1, to=address, ingress="0/S", trace=["0/S"])
+    )
 
 
-def link_to_s(middle: Middle) -> Any:
+def link_to_s(middle: MiddleNetwork) -> Any:
     """L's data link for priority 4."""
     return middle.left.engine.nodes["S"].connection.data_link(4)
 
@@ -219,14 +232,14 @@ def link_to_s(middle: Middle) -> Any:
         ({"x-opt-qd.ingress": 7}, "ingress router not a string type"),
     ],
 )
-def test_wrong_types_are_rejected(middle: Middle, given: dict[str, Any], description: str) -> None:
+def test_annotations_of_wrong_type_are_rejected(middle: MiddleNetwork, given: dict[str, Any], description: str) -> None:
     sent = middle.left.send_on(link_to_s(middle), message.annotations(given) + message.message("x", to="balanced/x"))
     assert sent.outcome() == "rejected"
     assert sent.state is not None
     assert frames.error_of(sent.state.value[0]) == ("amqp:invalid-field", description)
 
 
-def test_no_address_is_rejected(middle: Middle) -> None:
+def test_message_without_address_is_rejected(middle: MiddleNetwork) -> None:
     octets = compose([], ingress="0/L", trace=["0/L"]) + BODY
     sent = middle.left.send_on(link_to_s(middle), octets)
     assert sent.outcome() == "rejected"
@@ -238,19 +251,19 @@ def test_no_address_is_rejected(middle: Middle) -> None:
 
 
 @pytest.mark.parametrize(("entries", "outcome"), [(2, "accepted"), (3, "released"), (40, "released")])
-def test_the_hop_limit_is_the_radius_and_one(middle: Middle, fresh: Fresh, entries: int, outcome: str) -> None:
+def test_hop_limit_is_radius_plus_one(middle: MiddleNetwork, fresh: Fresh, entries: int, outcome: str) -> None:
     """S reaches both others in one hop: its radius is 1."""
     address = fresh()
-    at_right(middle, address)
+    remote_consumer(middle, address)
     trace = [f"0/far{number}" for number in range(entries)]
     octets = compose([], to=address, ingress="0/L", trace=trace) + BODY
     sent = middle.left.send_on(link_to_s(middle), octets)
     assert sent.outcome() == outcome
 
 
-def test_obsolete_annotations_are_dropped(middle: Middle, fresh: Fresh) -> None:
+def test_obsolete_annotations_are_dropped(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     pairs: list[tuple[Any, Any]] = [
         (Symbol("u"), "1"),
         (Symbol("x-opt-qd.class"), 7),
@@ -262,30 +275,30 @@ def test_obsolete_annotations_are_dropped(middle: Middle, fresh: Fresh) -> None:
     middle.left.send_on(link_to_s(middle), message.annotations(pairs) + BODY)
     consumer.next()
     expected = compose([(Symbol("u"), "1")], to=address, ingress="0/L", trace=["0/L", "0/S"])
-    assert same(head_of(last_payload(middle)), expected)
+    assert equal_messages(annotations_section(last_payload(middle)), expected)
 
 
-def test_a_message_without_annotations_enters_here(middle: Middle, fresh: Fresh) -> None:
+def test_message_without_annotations_gets_local_ingress(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     middle.left.send_on(link_to_s(middle), message.message("x", to=address))
     consumer.next()
-    assert notes(last_payload(middle)) == {"ingress": "0/S", "trace": ["0/S"]}
+    assert router_annotations(last_payload(middle)) == {"ingress": "0/S", "trace": ["0/S"]}
 
 
-def test_the_stream_annotation_stays(middle: Middle, fresh: Fresh) -> None:
+def test_stream_annotation_is_kept(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    consumer = at_right(middle, address)
+    consumer = remote_consumer(middle, address)
     head = compose([], stream=True, to=address, ingress="0/L", trace=["0/L"])
     middle.left.send_on(link_to_s(middle), head + BODY)
     consumer.next()
     expected = compose([], stream=True, to=address, ingress="0/L", trace=["0/L", "0/S"])
-    assert same(head_of(last_payload(middle)), expected)
+    assert equal_messages(annotations_section(last_payload(middle)), expected)
 
 
-def test_any_data_link_carries_any_address(middle: Middle, fresh: Fresh) -> None:
+def test_data_links_carry_any_address(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
-    receiver = at_client(middle, address)
+    receiver = client_receiver(middle, address)
     octets = compose([], to=address, ingress="0/L", trace=["0/L"]) + BODY
     connection = middle.left.engine.nodes["S"].connection
     assert connection is not None

@@ -10,7 +10,7 @@ import select
 
 import pytest
 
-from tests.interop.network.net import CONVERGE, Network, Sluice
+from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice
 from tests.peer import message
 from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.router19.router import Router19
@@ -19,40 +19,40 @@ from tests.peer.router19.router import Router19
 COUNT, WINDOW, BETWEEN = 3000, 50, 300
 
 
-class Diamond:
+class DiamondNetwork:
     """S1 - (T1, T2) - S2."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: InteropNetwork) -> None:
         self.world = network.world
         self.s1: Sluice = network.sluice("S1")
         self.s2: Sluice = network.sluice("S2")
-        self.middle: list[Router19] = [network.original(name) for name in ("T1", "T2")]
-        for one in self.middle:
+        self.middle: list[Router19] = [network.router19(name) for name in ("T1", "T2")]
+        for router19 in self.middle:
             for sluice in (self.s1, self.s2):
-                one.connect(sluice.ports["ir"])
-        network.converged()
-        for one in self.middle:
-            self.whole(one)
+                router19.connect(sluice.ports["ir"])
+        network.wait_converged()
+        for router19 in self.middle:
+            self.wait_connected(router19)
 
-    def whole(self, one: Router19) -> None:
+    def wait_connected(self, router19: Router19) -> None:
         """Wait until a router in the middle has both neighbours, and both of them have it."""
         self.world.wait(
             lambda: all(
-                (node := one.engine.nodes.get(name)) and node.connection is not None and one.id in node.peers
+                (node := router19.engine.nodes.get(name)) and node.connection is not None and router19.id in node.peers
                 for name in ("S1", "S2")
             ),
-            f"{one.id} is whole",
+            f"{router19.id} is whole",
             CONVERGE,
         )
 
-    def cut(self, one: Router19, sluice: Sluice) -> None:
+    def cut_and_reconnect(self, router19: Router19, sluice: Sluice) -> None:
         """Cut a connection of a router in the middle, and make it anew."""
-        connection = one.wait_neighbour(sluice.name)
+        connection = router19.wait_neighbour(sluice.name)
         self.world.call(connection.drop)
-        one.connect(sluice.ports["ir"])
+        router19.connect(sluice.ports["ir"])
 
 
-class Load:
+class RetryingLoad:
     """Sends numbers until each has been accepted; what was released or modified is sent again."""
 
     def __init__(self, sender: PeerSender, receiver: PeerReceiver) -> None:
@@ -61,7 +61,7 @@ class Load:
         self.under_way: dict[int, int] = {}
         self.accepted: list[int] = []
         self.settled_here: list[int] = []
-        self.again = 0
+        self.retries = 0
 
     def step(self) -> None:
         """Send what may be sent, settle what has come, look at what was settled."""
@@ -85,32 +85,32 @@ class Load:
                 self.accepted.append(number)
             else:
                 assert outcome.name in ("released", "modified"), outcome
-                self.again += 1
+                self.retries += 1
                 self.waiting.append(number)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(110)
-def test_nothing_acknowledged_is_lost(network: Network) -> None:
+def test_links_cut_at_random_lose_no_acknowledged_message(network: InteropNetwork) -> None:
     choice = random.Random(7)
-    diamond = Diamond(network)
+    diamond = DiamondNetwork(network)
     receiver = diamond.s2.client().receiver("closest/load", credit=1000)
     diamond.s1.wait_remote("M0closest/load", "S2")
-    load = Load(diamond.s1.client().sender("closest/load"), receiver)
+    load = RetryingLoad(diamond.s1.client().sender("closest/load"), receiver)
     cuts = 0
     while len(load.accepted) < COUNT:
         load.step()
         select.select([load.sender.peer.socket, receiver.peer.socket], [], [], 0.1)
         if len(load.accepted) >= (cuts + 1) * BETWEEN and len(load.accepted) < COUNT - WINDOW:
-            one, sluice = choice.choice(diamond.middle), choice.choice((diamond.s1, diamond.s2))
-            other = next(middle for middle in diamond.middle if middle is not one)
-            diamond.whole(other)
-            diamond.whole(one)
-            diamond.cut(one, sluice)
+            router19, sluice = choice.choice(diamond.middle), choice.choice((diamond.s1, diamond.s2))
+            other = next(middle for middle in diamond.middle if middle is not router19)
+            diamond.wait_connected(other)
+            diamond.wait_connected(router19)
+            diamond.cut_and_reconnect(router19, sluice)
             cuts += 1
     assert cuts >= COUNT // BETWEEN - 2
     assert sorted(load.accepted) == list(range(COUNT))
     # Every accepted message was settled by the consumer; one of which the outcome was lost may have come twice.
     missing = set(load.accepted) - set(load.settled_here)
     assert not missing
-    assert len(load.settled_here) <= COUNT + load.again
+    assert len(load.settled_here) <= COUNT + load.retries

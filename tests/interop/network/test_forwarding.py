@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.network.conftest import Chain, Middle
-from tests.interop.network.net import Network, notes
+from tests.interop.network.conftest import ChainNetwork, MiddleNetwork
+from tests.interop.network.net import InteropNetwork, router_annotations
 from tests.peer import frames, message
 from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.router19.keys import FALLBACK_PHASE
@@ -24,7 +24,7 @@ Fresh = Callable[..., str]
 
 @pytest.mark.parametrize("prefix", ["closest", "balanced", "multicast"])
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "presettled"])
-def test_traffic_through_a_router_of_1_19(chain: Chain, fresh: Fresh, prefix: str, settled: bool) -> None:
+def test_traffic_through_1_19_router_arrives(chain: ChainNetwork, fresh: Fresh, prefix: str, settled: bool) -> None:
     address = fresh(prefix)
     receiver = chain.b.client().receiver(address, credit=100)
     sender = chain.a.client().sender(address)
@@ -38,7 +38,7 @@ def test_traffic_through_a_router_of_1_19(chain: Chain, fresh: Fresh, prefix: st
             assert sender.outcome(delivery).name == "accepted"
 
 
-def test_order_is_kept(chain: Chain, fresh: Fresh) -> None:
+def test_message_order_is_kept(chain: ChainNetwork, fresh: Fresh) -> None:
     address = fresh("closest")
     receiver = chain.b.client().receiver(address, credit=500)
     sender = chain.a.client().sender(address)
@@ -47,7 +47,7 @@ def test_order_is_kept(chain: Chain, fresh: Fresh) -> None:
     assert [message.body(one.payload) for one in receiver.receive(250)] == list(range(250))
 
 
-def test_an_anonymous_sender_reaches_far_addresses(chain: Chain, fresh: Fresh) -> None:
+def test_anonymous_sender_reaches_remote_address(chain: ChainNetwork, fresh: Fresh) -> None:
     address = fresh("balanced")
     receiver = chain.b.client().receiver(address, credit=10)
     chain.a.wait_remote("M0" + address, "B")
@@ -57,7 +57,7 @@ def test_an_anonymous_sender_reaches_far_addresses(chain: Chain, fresh: Fresh) -
     assert sender.outcome(number).name == "accepted"
 
 
-def test_a_dynamic_address_is_reached_through_the_network(chain: Chain) -> None:
+def test_dynamic_address_is_reachable_over_network(chain: ChainNetwork) -> None:
     receiver = chain.a.client().receiver(dynamic=True, credit=10)
     assert receiver.address.startswith("amqp:/_topo/0/A/temp.")
     sender = chain.b.client().sender()
@@ -68,7 +68,7 @@ def test_a_dynamic_address_is_reached_through_the_network(chain: Chain) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
-def test_messages_of_1_19_reach_both_ends(chain: Chain, fresh: Fresh) -> None:
+def test_messages_from_1_19_reach_both_ends(chain: ChainNetwork, fresh: Fresh) -> None:
     for sluice in (chain.a, chain.b):
         address = fresh("closest")
         receiver = sluice.client().receiver(address, credit=10)
@@ -78,7 +78,7 @@ def test_messages_of_1_19_reach_both_ends(chain: Chain, fresh: Fresh) -> None:
         assert sent.outcome() == "accepted"
 
 
-def test_a_reply_address_of_1_19(chain: Chain, fresh: Fresh) -> None:
+def test_reply_address_of_1_19_is_reachable(chain: ChainNetwork, fresh: Fresh) -> None:
     consumer = chain.m.consumer("_topo/0/M/temp." + fresh("t").replace("/", ""))
     sender = chain.b.client().sender()
     outcome = sender.request(message.message("x", to="amqp:/_topo/0/M/" + consumer.key[1:]))
@@ -89,7 +89,7 @@ def test_a_reply_address_of_1_19(chain: Chain, fresh: Fresh) -> None:
 # --- closest ----------------------------------------------------------------------------------------------------------
 
 
-def test_closest_prefers_its_own_consumers(middle: Middle, fresh: Fresh) -> None:
+def test_closest_prefers_local_consumers(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("closest")
     far = middle.right.consumer(address)
     middle.s.wait_remote(far.key, "R")
@@ -103,7 +103,7 @@ def test_closest_prefers_its_own_consumers(middle: Middle, fresh: Fresh) -> None
     assert far.arrivals == []
 
 
-def test_closest_takes_turns_among_equals(middle: Middle, fresh: Fresh) -> None:
+def test_closest_alternates_between_equal_costs(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("closest")
     consumers = [middle.left.consumer(address), middle.right.consumer(address)]
     middle.s.wait_remote(consumers[0].key, "L", "R")
@@ -113,12 +113,12 @@ def test_closest_takes_turns_among_equals(middle: Middle, fresh: Fresh) -> None:
     assert [len(one.arrivals) for one in consumers] == [5, 5]
 
 
-def test_closest_goes_by_cost(network: Network, fresh: Fresh) -> None:
-    near, far = network.original("N"), network.original("F")
+def test_closest_prefers_lower_cost(network: InteropNetwork, fresh: Fresh) -> None:
+    near, far = network.router19("N"), network.router19("F")
     sluice = network.sluice("S")
     near.connect(sluice.ports["ir"], 3)
     far.connect(sluice.ports["ir"], 7)
-    network.converged()
+    network.wait_converged()
     address = fresh("closest")
     first, second = near.consumer(address), far.consumer(address)
     sluice.wait_remote("M0" + address, "N", "F")
@@ -142,13 +142,13 @@ def all_arrived(local: PeerReceiver, consumers: list[Router19Consumer], count: i
 
 
 @pytest.mark.timeout(90)
-def test_balanced_weighs_costs_and_what_is_outstanding(network: Network, workers: int, fresh: Fresh) -> None:
+def test_balanced_weighs_cost_and_outstanding_deliveries(network: InteropNetwork, workers: int, fresh: Fresh) -> None:
     """routing-semantics.md F-12: a line A -10- B -20- C, 100 messages that nobody settles."""
     network.workers = workers
-    b, c = network.original("B"), network.original("C")
+    b, c = network.router19("B"), network.router19("C")
     b.connect(c.listen(), 20)
     a = network.sluice("A", to=[(b.listen(), 10)])
-    network.converged()
+    network.wait_converged()
     assert a.wait_nodes("B", "C")["C"]["cost"] == 30
     for places, expected in ((("A", "B", "C"), (55, 33, 12)), (("A", "C"), (65, 35))):
         address = fresh("balanced")
@@ -166,7 +166,7 @@ def test_balanced_weighs_costs_and_what_is_outstanding(network: Network, workers
             consumer.close()
 
 
-def test_balanced_spreads_over_equals(middle: Middle, fresh: Fresh) -> None:
+def test_balanced_spreads_over_equal_costs(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("balanced")
     consumers = [middle.left.consumer(address, accept=False), middle.right.consumer(address, accept=False)]
     middle.s.wait_remote(consumers[0].key, "L", "R")
@@ -177,7 +177,7 @@ def test_balanced_spreads_over_equals(middle: Middle, fresh: Fresh) -> None:
     assert [len(one.arrivals) for one in consumers] == [10, 10]
 
 
-def test_balanced_does_not_send_back(middle: Middle, fresh: Fresh) -> None:
+def test_balanced_does_not_send_back(middle: MiddleNetwork, fresh: Fresh) -> None:
     """What came from L may go to R only: for L's own consumer S is no way."""
     address = fresh("balanced")
     there, here = middle.left.consumer(address, credit=0, accept=False), middle.right.consumer(address)
@@ -201,7 +201,7 @@ def message_from_left(address: str) -> bytes:
 
 
 @pytest.mark.parametrize("prefix", ["closest", "balanced", "multicast"])
-def test_without_destination_it_is_released(middle: Middle, fresh: Fresh, prefix: str) -> None:
+def test_message_without_destination_is_released(middle: MiddleNetwork, fresh: Fresh, prefix: str) -> None:
     address = fresh(prefix)
     link = middle.left.wait_neighbour("S").data_link(4)
     assert link is not None
@@ -209,13 +209,13 @@ def test_without_destination_it_is_released(middle: Middle, fresh: Fresh, prefix
     assert middle.s.client().sender().request(message.message("x", to=address)).name == "released"
 
 
-def test_an_unknown_router_releases(middle: Middle) -> None:
+def test_message_to_unknown_router_is_released(middle: MiddleNetwork) -> None:
     sender = middle.s.client().sender()
     assert sender.request(message.message("x", to="amqp:/_topo/0/nobody/temp.x")).name == "released"
     assert sender.request(message.message("x", to="amqp:/_topo/0/R/temp.unknown")).name == "released"
 
 
-def test_credit_follows_the_last_consumer_far_away(chain: Chain, fresh: Fresh) -> None:
+def test_credit_is_withdrawn_with_last_remote_consumer(chain: ChainNetwork, fresh: Fresh) -> None:
     address = fresh("closest")
     sender = chain.a.client().sender(address, credit=False)
     receiver = chain.b.client().receiver(address, credit=1)
@@ -233,14 +233,14 @@ def test_credit_follows_the_last_consumer_far_away(chain: Chain, fresh: Fresh) -
 # --- fallback ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_fallback_far_away(middle: Middle, fresh: Fresh) -> None:
+def test_remote_fallback_receives_without_consumer(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("fb")
     fallback = middle.right.consumer(address, phase=FALLBACK_PHASE)
     assert fallback.key == "MF" + address
     middle.s.wait_remote(fallback.key, "R")
     sender = middle.s.client().sender(address)
     assert sender.request(message.message("1")).name == "accepted"
-    got = notes(fallback.next().payload)
+    got = router_annotations(fallback.next().payload)
     assert (got["phase"], got["to"], got["ingress"]) == (22, address, "0/S")
     primary = middle.left.consumer(address)
     middle.s.wait_remote(primary.key, "L")
@@ -252,7 +252,7 @@ def test_a_fallback_far_away(middle: Middle, fresh: Fresh) -> None:
     assert fallback.next().body == "3"
 
 
-def test_a_fallback_consumer_here_for_senders_there(chain: Chain, fresh: Fresh) -> None:
+def test_fallback_consumer_serves_remote_sender(chain: ChainNetwork, fresh: Fresh) -> None:
     address = fresh("fb")
     receiver = chain.b.client().receiver(source=frames.source(address, capabilities="qd.fallback"), credit=10)
     sender = chain.a.client().sender(address)
@@ -266,7 +266,7 @@ def test_a_fallback_consumer_here_for_senders_there(chain: Chain, fresh: Fresh) 
 # --- waypoints --------------------------------------------------------------------------------------------------------
 
 
-def test_a_waypoint_across_the_network(chain: Chain) -> None:
+def test_waypoint_serves_remote_clients(chain: ChainNetwork) -> None:
     """A broker at B with auto links; producer and consumer are clients of A."""
     broker = chain.b.container("waypoint")
     broker.session_begun()

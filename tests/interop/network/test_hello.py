@@ -5,134 +5,142 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.interop.network.net import CONVERGE, QUICK, Sluice
-from tests.interop.network.scripted import Scripted, View
+from tests.interop.network.scripted import RouterView, ScriptedRouter
 from tests.peer.router19 import control
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
 
-Script = Callable[..., Scripted]
+ScriptedRouterFactory = Callable[..., ScriptedRouter]
 
 
-def test_hello_is_that_of_the_original(script: Script) -> None:
-    one = script()
-    hello = one.wait("HELLO")
+def test_hello_equals_that_of_1_19(scripted_router: ScriptedRouterFactory) -> None:
+    neighbour = scripted_router()
+    hello = neighbour.wait("HELLO")
     instance = hello.body["instance"]
     assert hello.octets == control.hello("S", instance, [str(name) for name in hello.body["seen"]])
 
 
-def test_hello_lists_who_was_heard_though_it_hears_nobody(script: Script, view: View) -> None:
-    one = script(sees=False)
-    one.router.engine.mute.add("HELLO")
-    assert one.id not in one.wait("HELLO").body["seen"]
-    one.send(control.hello(one.id, one.instance, []))
-    one.world.wait(lambda: one.id in one.got("HELLO")[-1].body["seen"], "S lists who it has heard", CONVERGE)
-    assert one.id not in view.nodes()
-    one.world.wait(lambda: one.id not in one.got("HELLO")[-1].body["seen"], "S forgets it after its age", CONVERGE)
+def test_hello_lists_router_that_sees_nobody(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router(sees=False)
+    neighbour.router.engine.mute.add("HELLO")
+    assert neighbour.id not in neighbour.wait("HELLO").body["seen"]
+    neighbour.send(control.hello(neighbour.id, neighbour.instance, []))
+    neighbour.world.wait(
+        lambda: neighbour.id in neighbour.received("HELLO")[-1].body["seen"], "S lists who it has heard", CONVERGE
+    )
+    assert neighbour.id not in view.nodes()
+    neighbour.world.wait(
+        lambda: neighbour.id not in neighbour.received("HELLO")[-1].body["seen"], "S forgets it after its age", CONVERGE
+    )
 
 
-def test_a_hello_that_lists_us_makes_a_neighbour(script: Script, view: View) -> None:
-    one = script(cost=4)
-    view.wait_neighbour(one.id)
-    row = view.wait_node(one.id, lambda row: row["cost"] == 4, "its cost is known")
+def test_hello_listing_router_makes_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router(cost=4)
+    view.wait_neighbour(neighbour.id)
+    row = view.wait_node(neighbour.id, lambda row: row["cost"] == 4, "its cost is known")
     assert row["nextHop"] is None
     assert row["routerLink"] is not None
-    assert row["instance"] == one.instance
+    assert row["instance"] == neighbour.instance
 
 
-def test_a_new_neighbour_is_asked_and_told(script: Script) -> None:
-    one = script()
-    one.adjacent()
+def test_new_neighbour_receives_ra_and_lsr(scripted_router: ScriptedRouterFactory) -> None:
+    neighbour = scripted_router()
+    neighbour.wait_adjacent()
     # One that comes before S knows of its neighbour says 0.
-    one.world.wait(
-        lambda: any(told.body["ls_seq"] >= 1 for told in one.got("RA")), "S tells its new link state", CONVERGE
+    neighbour.world.wait(
+        lambda: any(told.body["ls_seq"] >= 1 for told in neighbour.received("RA")),
+        "S tells its new link state",
+        CONVERGE,
     )
-    for told in one.got("RA"):
+    for told in neighbour.received("RA"):
         assert told.octets == control.router_advertisement(
             "S", told.body["instance"], told.body["ls_seq"], told.body["mobile_seq"]
         )
-    assert one.wait("LSR").octets == control.link_state_request("S", one.id)
+    assert neighbour.wait("LSR").octets == control.link_state_request("S", neighbour.id)
 
 
-def test_each_change_of_neighbours_raises_the_sequence(script: Script, view: View) -> None:
-    watcher = script().adjacent()
+def test_neighbour_change_raises_link_state_sequence(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    watcher = scripted_router().wait_adjacent()
     before = int(watcher.wait("RA").body["ls_seq"])
-    other = script()
+    other = scripted_router()
     view.wait_neighbour(other.id)
     more = watcher.wait("RA", ls_seq=before + 1)
     other.stop()
     watcher.wait("RA", ls_seq=more.body["ls_seq"] + 1)
 
 
-def test_silence_ends_a_neighbour_and_hello_brings_it_back(script: Script, view: View) -> None:
-    one = script().adjacent()
-    view.wait_neighbour(one.id)
-    one.router.engine.mute.add("HELLO")
-    view.wait_no_neighbour(one.id)
-    assert not one.connection.lost
-    one.router.engine.mute.discard("HELLO")
-    view.wait_neighbour(one.id)
+def test_silent_neighbour_is_lost_until_next_hello(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router().wait_adjacent()
+    view.wait_neighbour(neighbour.id)
+    neighbour.router.engine.mute.add("HELLO")
+    view.wait_no_neighbour(neighbour.id)
+    assert not neighbour.connection.lost
+    neighbour.router.engine.mute.discard("HELLO")
+    view.wait_neighbour(neighbour.id)
 
 
-def test_hellos_that_do_not_list_us_do_not_keep_a_neighbour(script: Script, view: View) -> None:
-    one = script().adjacent()
-    view.wait_neighbour(one.id)
-    one.router.engine.heard.clear()
-    one.router.engine.mute.add("HELLO")
+def test_hello_without_router_does_not_keep_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router().wait_adjacent()
+    view.wait_neighbour(neighbour.id)
+    neighbour.router.engine.heard.clear()
+    neighbour.router.engine.mute.add("HELLO")
 
     def unlisted() -> None:
-        one.router.emit(control.hello(one.id, one.instance, []), one.connection)
+        neighbour.router.emit(control.hello(neighbour.id, neighbour.instance, []), neighbour.connection)
 
-    before = len(one.got("HELLO"))
-    one.world.call(unlisted)
-    one.wait("HELLO", before)
-    assert one.id in view.own_peers()
-    one.world.wait(lambda: one.id not in (one.got("HELLO")[-1].body["seen"]), "not heard any more", CONVERGE)
-    view.wait_no_neighbour(one.id)
+    before = len(neighbour.received("HELLO"))
+    neighbour.world.call(unlisted)
+    neighbour.wait("HELLO", before)
+    assert neighbour.id in view.neighbours()
+    neighbour.world.wait(
+        lambda: neighbour.id not in (neighbour.received("HELLO")[-1].body["seen"]), "not heard any more", CONVERGE
+    )
+    view.wait_no_neighbour(neighbour.id)
 
 
-def test_the_control_link_ends_and_the_neighbour_with_it(script: Script, view: View) -> None:
-    one = script().adjacent()
-    view.wait_neighbour(one.id)
-    link = one.connection.control_in
+def test_detached_control_link_ends_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router().wait_adjacent()
+    view.wait_neighbour(neighbour.id)
+    link = neighbour.connection.control_in
     assert link is not None
-    one.router.engine.mute.add("HELLO")
-    one.world.call(link.detach)
-    view.wait_no_neighbour(one.id, timeout=2.5)
-    assert not one.connection.lost
+    neighbour.router.engine.mute.add("HELLO")
+    neighbour.world.call(link.detach)
+    view.wait_no_neighbour(neighbour.id, timeout=2.5)
+    assert not neighbour.connection.lost
 
 
-def test_a_lost_connection_ends_the_neighbour_at_once(script: Script, view: View) -> None:
-    one = script().adjacent()
-    view.wait_neighbour(one.id)
-    one.world.call(one.connection.drop)
-    view.wait_no_neighbour(one.id, timeout=2.0)
+def test_lost_connection_ends_neighbour_at_once(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router().wait_adjacent()
+    view.wait_neighbour(neighbour.id)
+    neighbour.world.call(neighbour.connection.drop)
+    view.wait_no_neighbour(neighbour.id, timeout=2.0)
 
 
-def test_a_hello_of_our_own_id_changes_nothing(script: Script, view: View) -> None:
-    one = script().adjacent()
-    one.send(control.hello("S", 5, ["S"]))
-    before = len(one.got("HELLO"))
-    one.wait("HELLO", before)
-    assert "S" not in view.own_peers()
-    assert "S" not in one.got("HELLO")[-1].body["seen"]
+def test_hello_with_own_id_changes_nothing(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router().wait_adjacent()
+    neighbour.send(control.hello("S", 5, ["S"]))
+    before = len(neighbour.received("HELLO"))
+    neighbour.wait("HELLO", before)
+    assert "S" not in view.neighbours()
+    assert "S" not in neighbour.received("HELLO")[-1].body["seen"]
 
 
-def test_parallel_connections_are_survived(script: Script, view: View) -> None:
-    one = script().adjacent()
-    view.wait_neighbour(one.id)
-    second = one.router.connect(one.sluice.ports["ir"])
-    one.world.wait(lambda: second.control_out is not None and second.control_out.credit, "the second is attached")
-    before = len(one.got("HELLO"))
-    one.wait("HELLO", before + 1)
-    assert one.id in view.own_peers()
-    one.world.call(one.connection.drop)
-    one.connection = second
-    before = len(one.got("HELLO"))
-    one.wait("HELLO", before + 1)
-    view.wait_neighbour(one.id)
+def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+    neighbour = scripted_router().wait_adjacent()
+    view.wait_neighbour(neighbour.id)
+    second = neighbour.router.connect(neighbour.sluice.ports["ir"])
+    neighbour.world.wait(lambda: second.control_out is not None and second.control_out.credit, "the second is attached")
+    before = len(neighbour.received("HELLO"))
+    neighbour.wait("HELLO", before + 1)
+    assert neighbour.id in view.neighbours()
+    neighbour.world.call(neighbour.connection.drop)
+    neighbour.connection = second
+    before = len(neighbour.received("HELLO"))
+    neighbour.wait("HELLO", before + 1)
+    view.wait_neighbour(neighbour.id)
 
 
-def test_a_restarted_neighbour_comes_back(world: Router19Loop, solo: Sluice, view: View) -> None:
+def test_restarted_neighbour_becomes_neighbour_again(world: World, solo: Sluice, view: RouterView) -> None:
     first = Router19(world, "again", QUICK, instance=1000)
     first.connect(solo.ports["ir"])
     view.wait_node("again", lambda row: row["instance"] == 1000 and row["linkState"] == ["S"], "the first life")

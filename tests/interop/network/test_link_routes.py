@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interop.network.conftest import Chain
+from tests.interop.network.conftest import ChainNetwork
 from tests.peer import frames, message
 from tests.peer.container import Container, accept, refuse
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
@@ -19,7 +19,7 @@ NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
 
 
 @pytest.fixture
-def broker(chain: Chain) -> Iterator[Container]:
+def broker(chain: ChainNetwork) -> Iterator[Container]:
     """A container at B whose link routes A knows of."""
     broker = chain.b.container("broker")
     for key in ("Clr", "Dlr", "Elp.*.x.#"):
@@ -31,9 +31,9 @@ def broker(chain: Chain) -> Iterator[Container]:
         chain.a.wait_remote(key)
 
 
-def routed(
-    chain: Chain, broker: Container, receiver: bool, address: str, name: str
-) -> tuple[AmqpPeer, PeerSender | PeerReceiver]:
+def attach_routed(
+    chain: ChainNetwork, broker: Container, receiver: bool, address: str, name: str
+) -> tuple[Peer, Sender | Receiver]:
     """A client of A attaches; the session at the broker has been begun."""
     client = chain.a.client(container_id="client")
     link: PeerSender | PeerReceiver
@@ -45,15 +45,15 @@ def routed(
     return client, link
 
 
-def test_keys_are_announced(chain: Chain, broker: Container) -> None:
+def test_link_route_keys_are_announced(chain: ChainNetwork, broker: Container) -> None:
     keys = chain.m.engine.nodes["B"].keys
     assert {key: keys[key] for key in ("Clr", "Dlr", "Elp.*.x.#")} == {"Clr": 4, "Dlr": 4, "Elp.*.x.#": 4}
 
 
-def test_a_sender(chain: Chain, broker: Container, fresh: Fresh) -> None:
+def test_routed_sender_is_relayed(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
     name = fresh("link")
-    _client, link = routed(chain, broker, False, "lr.in", name)
-    assert isinstance(link, PeerSender)
+    _client, link = attach_routed(chain, broker, False, "lr.in", name)
+    assert isinstance(link, Sender)
     there = broker.link_attached(answer=False)
     assert isinstance(there, PeerReceiver)
     assert there.name == f"{name}@client"
@@ -76,9 +76,9 @@ def test_a_sender(chain: Chain, broker: Container, fresh: Fresh) -> None:
     assert link.wait_credit(7) == 7
 
 
-def test_a_receiver(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    client, link = routed(chain, broker, True, "lr/out", fresh("link"))
-    assert isinstance(link, PeerReceiver)
+def test_routed_receiver_is_relayed(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    client, link = attach_routed(chain, broker, True, "lr/out", fresh("link"))
+    assert isinstance(link, Receiver)
     there = broker.link_attached()
     assert isinstance(there, PeerSender)
     link.wait_attached()
@@ -96,16 +96,16 @@ def test_a_receiver(chain: Chain, broker: Container, fresh: Fresh) -> None:
     client.until(lambda: link.flows and link.flows[-1].link_credit == 0, "the drain is done")
 
 
-def test_a_pattern(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    _client, link = routed(chain, broker, False, "lp.one.x.two.three", fresh("link"))
+def test_pattern_link_route_matches_address(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    _client, link = attach_routed(chain, broker, False, "lp.one.x.two.three", fresh("link"))
     there = broker.link_attached()
     assert there.target["address"] == "lp.one.x.two.three"
     link.wait_attached()
 
 
-def test_no_annotations_and_a_large_message(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    _client, link = routed(chain, broker, False, "lr.large", fresh("link"))
-    assert isinstance(link, PeerSender)
+def test_large_routed_message_stays_unchanged(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    _client, link = attach_routed(chain, broker, False, "lr.large", fresh("link"))
+    assert isinstance(link, Sender)
     there = broker.link_attached()
     assert isinstance(there, PeerReceiver)
     link.wait_attached()
@@ -120,8 +120,8 @@ def test_no_annotations_and_a_large_message(chain: Chain, broker: Container, fre
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_detach_of_the_client(chain: Chain, broker: Container, fresh: Fresh, closed: bool) -> None:
-    client, link = routed(chain, broker, True, "lr.x", fresh("link"))
+def test_client_detach_reaches_broker(chain: ChainNetwork, broker: Container, fresh: Fresh, closed: bool) -> None:
+    client, link = attach_routed(chain, broker, True, "lr.x", fresh("link"))
     there = broker.link_attached()
     link.wait_attached()
     link.send_detach(closed)
@@ -132,24 +132,24 @@ def test_a_detach_of_the_client(chain: Chain, broker: Container, fresh: Fresh, c
     client.until(lambda: link.detached, "the answer")
 
 
-def test_a_detach_of_the_broker_with_an_error(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    _client, link = routed(chain, broker, False, "lr.x", fresh("link"))
+def test_broker_detach_error_reaches_client(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    _client, link = attach_routed(chain, broker, False, "lr.x", fresh("link"))
     there = broker.link_attached()
     link.wait_attached()
     there.send_detach(error=frames.error("test:gone", "for good"))
     assert link.wait_detached() == ("test:gone", "for good")
 
 
-def test_a_refusal_of_the_broker(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    _client, link = routed(chain, broker, False, "lr.x", fresh("link"))
+def test_broker_refusal_reaches_client(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    _client, link = attach_routed(chain, broker, False, "lr.x", fresh("link"))
     there = broker.link_attached(answer=False)
     refuse(there, "test:refused", "not here")
     assert link.wait_detached() == ("test:refused", "not here")
     assert "address" not in link.target
 
 
-def test_a_lost_broker(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    _client, link = routed(chain, broker, False, "lr.x", fresh("link"))
+def test_lost_broker_closes_routed_link(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    _client, link = attach_routed(chain, broker, False, "lr.x", fresh("link"))
     broker.link_attached()
     link.wait_attached()
     broker.drop()
@@ -158,14 +158,14 @@ def test_a_lost_broker(chain: Chain, broker: Container, fresh: Fresh) -> None:
     assert link.detached.closed
 
 
-def test_a_lost_client(chain: Chain, broker: Container, fresh: Fresh) -> None:
-    client, link = routed(chain, broker, True, "lr.x", fresh("link"))
+def test_lost_client_closes_routed_link(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
+    client, link = attach_routed(chain, broker, True, "lr.x", fresh("link"))
     there = broker.link_attached()
     link.wait_attached()
     client.drop()
     assert there.wait_detached() == LOST
 
 
-def test_without_a_broker_there_is_no_route(chain: Chain, fresh: Fresh) -> None:
+def test_routed_link_without_broker_is_refused(chain: ChainNetwork, fresh: Fresh) -> None:
     link = chain.b.client().sender("lr.nobody", wait=False, credit=False, name=fresh("link"))
     assert link.wait_detached() == NO_ROUTE

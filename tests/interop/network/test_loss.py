@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.network.conftest import Middle
-from tests.interop.network.net import CONVERGE, Network, Sluice
+from tests.interop.network.conftest import MiddleNetwork
+from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice
 from tests.peer import message
 from tests.peer.peer import PeerSender
 from tests.peer.router19.connection import InterRouterConnection
@@ -19,35 +19,35 @@ WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
 
 
-class Pair:
+class DroppableNeighbour:
     """S with a neighbour X of 1.19 that connects to it, and may be dropped."""
 
-    def __init__(self, network: Network, sluice: Sluice, name: str) -> None:
+    def __init__(self, network: InteropNetwork, sluice: Sluice, name: str) -> None:
         self.sluice = sluice
-        self.x: Router19 = network.original(name)
-        self.connection: InterRouterConnection = self.x.connect(sluice.ports["ir"])
+        self.x: Router19 = network.router19(name)
+        self.connection: InterRouter = self.x.connect(sluice.ports["ir"])
         self.x.wait_reach(sluice.name)
 
 
 @pytest.fixture
-def pair(middle: Middle, fresh: Fresh) -> Pair:
+def neighbour(middle: MiddleNetwork, fresh: Fresh) -> DroppableNeighbour:
     """A third neighbour for S of the middle."""
-    return Pair(middle.network, middle.s, fresh("loss").replace("/", "-"))
+    return DroppableNeighbour(middle.network, middle.s, fresh("loss").replace("/", "-"))
 
 
-def drop(pair: Pair) -> None:
+def drop(neighbour: DroppableNeighbour) -> None:
     """Cut the connection."""
-    pair.x.world.call(pair.connection.drop)
+    neighbour.x.world.call(neighbour.connection.drop)
 
 
-def test_what_was_sent_and_not_settled_is_modified(pair: Pair, fresh: Fresh) -> None:
+def test_unsettled_delivery_to_lost_neighbour_is_modified(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
     address = fresh("closest")
-    consumer = pair.x.consumer(address, accept=False)
-    pair.sluice.wait_remote(consumer.key, pair.x.id)
-    sender = pair.sluice.client().sender(address)
+    consumer = neighbour.x.consumer(address, accept=False)
+    neighbour.sluice.wait_remote(consumer.key, neighbour.x.id)
+    sender = neighbour.sluice.client().sender(address)
     numbers = [sender.send(message.message(number)) for number in range(5)]
     consumer.wait_arrivals(5)
-    drop(pair)
+    drop(neighbour)
     for number in numbers:
         outcome = sender.outcome(number)
         assert outcome.name == "modified"
@@ -55,13 +55,15 @@ def test_what_was_sent_and_not_settled_is_modified(pair: Pair, fresh: Fresh) -> 
         assert outcome.state.value[0] is True
 
 
-def test_what_passed_on_the_way_is_modified_for_1_19(middle: Middle, pair: Pair, fresh: Fresh) -> None:
+def test_delivery_in_transit_to_lost_neighbour_is_modified(
+    middle: MiddleNetwork, neighbour: DroppableNeighbour, fresh: Fresh
+) -> None:
     address = fresh("closest")
-    consumer = pair.x.consumer(address, accept=False)
-    middle.left.wait_key(consumer.key, pair.x.id)
+    consumer = neighbour.x.consumer(address, accept=False)
+    middle.left.wait_key(consumer.key, neighbour.x.id)
     sent = middle.left.send(address, message.message("x"))
 
-    def on_its_way() -> bool:
+    def has_arrived() -> bool:
         # The router between both may still learn the way: what comes before is released.
         nonlocal sent
         if sent.settled:
@@ -69,58 +71,58 @@ def test_what_passed_on_the_way_is_modified_for_1_19(middle: Middle, pair: Pair,
             sent = middle.left.send(address, message.message("x"))
         return bool(consumer.arrivals)
 
-    poll(on_its_way, "the message is with the consumer")
-    drop(pair)
+    poll(has_arrived, "the message is with the consumer")
+    drop(neighbour)
     assert sent.outcome() == "modified"
 
 
-def test_what_comes_after_is_released(pair: Pair, fresh: Fresh) -> None:
+def test_message_after_loss_is_released(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
     """The address stays mapped to a router that cannot be reached; nothing hangs."""
     address = fresh("closest")
-    consumer = pair.x.consumer(address, accept=False)
-    pair.sluice.wait_remote(consumer.key, pair.x.id)
-    sender = pair.sluice.client().sender()
-    drop(pair)
-    poll(functools.partial(released, sender, address), "what has no way is released")
+    consumer = neighbour.x.consumer(address, accept=False)
+    neighbour.sluice.wait_remote(consumer.key, neighbour.x.id)
+    sender = neighbour.sluice.client().sender()
+    drop(neighbour)
+    poll(functools.partial(is_released, sender, address), "what has no way is released")
 
 
-def released(sender: PeerSender, address: str) -> bool:
+def is_released(sender: Sender, address: str) -> bool:
     """Whether a message is released."""
     return sender.request(message.message("x", to=address)).name == "released"
 
 
-def test_a_stream_from_a_lost_neighbour_is_aborted(pair: Pair, fresh: Fresh) -> None:
+def test_stream_from_lost_neighbour_is_aborted(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
     address = fresh("closest")
-    receiver = pair.sluice.client().receiver(address, credit=10)
-    pair.x.wait_key("M0" + address, pair.sluice.name)
-    pair.x.send(address, message.message("x" * 400_000)[:200_000], complete=False)
+    receiver = neighbour.sluice.client().receiver(address, credit=10)
+    neighbour.x.wait_key("M0" + address, neighbour.sluice.name)
+    neighbour.x.send(address, message.message("x" * 400_000)[:200_000], complete=False)
     got = receiver.next(complete=False)
-    drop(pair)
+    drop(neighbour)
     receiver.peer.until(lambda: got.aborted, "the abortion")
 
 
-def test_a_stream_to_a_lost_neighbour_is_released(pair: Pair, fresh: Fresh) -> None:
+def test_stream_to_lost_neighbour_is_released(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
     """routing-semantics.md 9.3: queued, or sent in part: released, settled when its last octet has come."""
     address = fresh("closest")
-    consumer = pair.x.consumer(address)
-    pair.sluice.wait_remote(consumer.key, pair.x.id)
-    sender = pair.sluice.client().sender(address)
+    consumer = neighbour.x.consumer(address)
+    neighbour.sluice.wait_remote(consumer.key, neighbour.x.id)
+    sender = neighbour.sluice.client().sender(address)
     whole = message.message("x" * 400_000)
     number = sender.send(whole[:200_000], more=True)
     consumer.wait_arrivals(1)
-    drop(pair)
+    drop(neighbour)
     assert sender.outcome(number, settled=False).name in ("released", "modified")
     sender.send(whole[200_000:])
     assert sender.outcome(number).settled
 
 
-def test_messages_in_flight_from_a_lost_neighbour_are_delivered_once(pair: Pair, fresh: Fresh) -> None:
+def test_message_from_lost_neighbour_is_delivered_once(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
     address = fresh("closest")
-    receiver = pair.sluice.client().receiver(address, credit=10)
-    pair.x.wait_key("M0" + address, pair.sluice.name)
-    sent = pair.x.send(address, message.message("x"))
+    receiver = neighbour.sluice.client().receiver(address, credit=10)
+    neighbour.x.wait_key("M0" + address, neighbour.sluice.name)
+    sent = neighbour.x.send(address, message.message("x"))
     got = receiver.next()
-    drop(pair)
+    drop(neighbour)
     assert sent.outcome() == "modified"
     got.settle()
     receiver.peer.barrier()
@@ -128,11 +130,11 @@ def test_messages_in_flight_from_a_lost_neighbour_are_delivered_once(pair: Pair,
 
 
 @pytest.mark.timeout(60)
-def test_a_connector_comes_back(network: Network, fresh: Fresh) -> None:
-    x = network.original("X")
+def test_connector_reconnects_after_loss(network: InteropNetwork, fresh: Fresh) -> None:
+    x = network.router19("X")
     port = x.listen()
     sluice = network.sluice("S", to=[(port, 1)])
-    network.converged()
+    network.wait_converged()
     address = fresh("closest")
     consumer = x.consumer(address)
     sluice.wait_remote(consumer.key, "X")
@@ -148,8 +150,8 @@ def test_a_connector_comes_back(network: Network, fresh: Fresh) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_connector_follows_the_failover_list(network: Network) -> None:
-    first, second = network.original("X1"), network.original("X2")
+def test_connector_follows_failover_list(network: InteropNetwork) -> None:
+    first, second = network.router19("X1"), network.router19("X2")
     first.failover = [{"network-host": "127.0.0.1", "port": str(second.listen())}]
     sluice = network.sluice("S", to=[(first.listen(), 1)])
     first.wait_neighbour("S", CONVERGE)
@@ -163,14 +165,14 @@ def test_a_connector_follows_the_failover_list(network: Network) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_lost_path_of_a_triangle_is_replaced_at_once(network: Network, fresh: Fresh) -> None:
+def test_lost_path_of_triangle_is_replaced_at_once(network: InteropNetwork, fresh: Fresh) -> None:
     """S reaches the consumer at Y directly; when that connection is lost, through X."""
-    x, y = network.original("X"), network.original("Y")
+    x, y = network.router19("X"), network.router19("Y")
     sluice = network.sluice("S")
     direct = y.connect(sluice.ports["ir"], 1)
     x.connect(sluice.ports["ir"], 2)
     x.connect(y.listen(), 2)
-    network.converged()
+    network.wait_converged()
     sluice.wait_rows("router.node", lambda rows: all(len(row["linkState"]) == 2 for row in rows), "a triangle")
     address = fresh("closest")
     consumer = y.consumer(address)
@@ -186,12 +188,12 @@ def test_a_lost_path_of_a_triangle_is_replaced_at_once(network: Network, fresh: 
 
 
 @pytest.mark.timeout(60)
-def test_a_partition_heals(network: Network, fresh: Fresh) -> None:
-    x, far = network.original("X"), network.original("Y")
+def test_partitioned_network_heals_after_restart(network: InteropNetwork, fresh: Fresh) -> None:
+    x, far = network.router19("X"), network.router19("Y")
     port = x.listen()
     far.connect(port)
     sluice = network.sluice("S", to=[(port, 1)])
-    network.converged()
+    network.wait_converged()
     address = fresh("closest")
     consumer = far.consumer(address)
     sluice.wait_remote(consumer.key, "Y")
@@ -203,7 +205,7 @@ def test_a_partition_heals(network: Network, fresh: Fresh) -> None:
         lambda rows: next(row["linkState"] for row in rows if row["id"] == "S") == [],
         "no neighbour",
     )
-    again = network.original("X", instance=x.instance + 100)
+    again = network.router19("X", instance=x.instance + 100)
     again.listen(port)
     far.connect(port)
     poll(lambda: sender.request(message.message("after")).name == "accepted", "the network is whole again", CONVERGE)
@@ -211,12 +213,12 @@ def test_a_partition_heals(network: Network, fresh: Fresh) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_killed_router_rejoins(network: Network, fresh: Fresh) -> None:
+def test_killed_router_rejoins_network(network: InteropNetwork, fresh: Fresh) -> None:
     """Ours is killed and started again: 1.19 takes it for a new one, and gets its new addresses."""
-    x = network.original("X")
+    x = network.router19("X")
     port = x.listen()
     sluice = network.sluice("S", to=[(port, 1)])
-    network.converged()
+    network.wait_converged()
     before, after = fresh("closest"), fresh("closest")
     sluice.client().receiver(before, credit=10)
     x.wait_key("M0" + before, "S")

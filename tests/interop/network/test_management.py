@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.network.conftest import Chain, Middle
-from tests.interop.network.net import notes
+from tests.interop.network.conftest import ChainNetwork, MiddleNetwork
+from tests.interop.network.net import router_annotations
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.types import Int
@@ -20,7 +20,7 @@ Fresh = Callable[..., str]
 
 
 @pytest.mark.parametrize("address", ["_topo/0/B/$management", "amqp:/_topo/0/B/$management"])
-def test_a_far_router_answers(chain: Chain, address: str) -> None:
+def test_remote_router_answers_query(chain: ChainNetwork, address: str) -> None:
     management = chain.a.management(address)
     assert management.one("router")["id"] == "B"
     assert {row["name"] for row in management.query("router.config.linkRoute")} == {
@@ -30,11 +30,11 @@ def test_a_far_router_answers(chain: Chain, address: str) -> None:
     }
 
 
-def test_a_near_router_answers_by_its_own_name(chain: Chain) -> None:
+def test_local_router_answers_to_own_name(chain: ChainNetwork) -> None:
     assert chain.a.management("_topo/0/A/$management").one("router")["id"] == "A"
 
 
-def test_a_far_router_is_changed(chain: Chain) -> None:
+def test_remote_router_accepts_changes(chain: ChainNetwork) -> None:
     far = chain.a.management("_topo/0/B/$management")
     far.create("router.config.address", "made-from-afar", prefix="made", distribution="multicast")
     near = chain.b.management()
@@ -43,7 +43,7 @@ def test_a_far_router_is_changed(chain: Chain) -> None:
     assert not [row for row in near.query("router.config.address") if row["name"] == "made-from-afar"]
 
 
-def test_large_answers_come_through(chain: Chain) -> None:
+def test_large_answers_arrive_over_network(chain: ChainNetwork) -> None:
     management = chain.a.management("_topo/0/B/$management")
     rows = management.query("router.link")
     assert len(rows) >= 22
@@ -52,13 +52,13 @@ def test_large_answers_come_through(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("end", ["a", "b"])
-def test_nodes_are_listed(chain: Chain, end: str) -> None:
+def test_management_nodes_are_listed(chain: ChainNetwork, end: str) -> None:
     management = getattr(chain, end).management()
     found = management.call("GET-MGMT-NODES")
     assert sorted(found) == [f"amqp:/_topo/0/{name}/$management" for name in "ABM"]
 
 
-def test_rows_of_nodes(chain: Chain) -> None:
+def test_node_rows_show_network(chain: ChainNetwork) -> None:
     rows = {row["id"]: row for row in chain.a.rows("router.node")}
     assert set(rows) == {"A", "B", "M"}
     own, near, far = rows["A"], rows["M"], rows["B"]
@@ -77,18 +77,18 @@ def test_rows_of_nodes(chain: Chain) -> None:
     assert far["instance"] == chain.m.engine.nodes["B"].instance
 
 
-def test_valid_origins_of_a_middle(middle: Middle) -> None:
+def test_valid_origins_of_middle_router_are_shown(middle: MiddleNetwork) -> None:
     rows = {row["id"]: row for row in middle.s.rows("router.node")}
     assert [one for one in rows["L"]["validOrigins"] if one == "R"] == ["R"]
     assert [one for one in rows["R"]["validOrigins"] if one == "L"] == ["L"]
 
 
-def test_the_router_counts_nodes(chain: Chain) -> None:
+def test_router_row_counts_nodes(chain: ChainNetwork) -> None:
     row = chain.a.management().one("router")
     assert (row["mode"], row["nodeCount"]) == ("interior", 2)
 
 
-def test_connections_tell_their_role(chain: Chain) -> None:
+def test_connection_rows_show_role(chain: ChainNetwork) -> None:
     for sluice, direction in ((chain.a, "out"), (chain.b, "in")):
         row = sluice.management().one("connection", container="M")
         assert (row["role"], row["dir"]) == ("inter-router", direction)
@@ -96,7 +96,7 @@ def test_connections_tell_their_role(chain: Chain) -> None:
         assert row["properties"]["version"] == "1.19.0"
 
 
-def test_links_of_routers_are_rows(chain: Chain) -> None:
+def test_router_links_appear_as_rows(chain: ChainNetwork) -> None:
     rows = chain.a.rows("router.link")
     control = [row for row in rows if row["linkType"] == "router-control"]
     data = [row for row in rows if row["linkType"] == "inter-router"]
@@ -105,7 +105,7 @@ def test_links_of_routers_are_rows(chain: Chain) -> None:
     assert all(row["operStatus"] == "up" and row["capacity"] == 250 for row in control + data)
 
 
-def test_addresses_tell_where_their_consumers_are(chain: Chain, fresh: Fresh) -> None:
+def test_address_rows_name_remote_routers(chain: ChainNetwork, fresh: Fresh) -> None:
     address = fresh("multicast")
     chain.b.client().receiver(address)
     chain.m.consumer(address)
@@ -116,7 +116,7 @@ def test_addresses_tell_where_their_consumers_are(chain: Chain, fresh: Fresh) ->
     assert sorted(row["remoteHostRouters"]) == ["B", "M"]
 
 
-def test_1_19_asks_a_router_under_test(chain: Chain, fresh: Fresh) -> None:
+def test_request_from_1_19_is_answered(chain: ChainNetwork, fresh: Fresh) -> None:
     """The request of another router's client, and the reply as a message of the router's own."""
     name = "temp." + fresh("t").replace("/", "")
     replies = chain.m.consumer(f"_topo/0/M/{name}")
@@ -134,12 +134,12 @@ def test_1_19_asks_a_router_under_test(chain: Chain, fresh: Fresh) -> None:
     assert reply.body["results"] == [["B"]]
     found = message.section_of(reply.payload, message.PROPERTIES)
     assert (found[2], found[5]) == (f"amqp:/_topo/0/M/{name}", 7)
-    given = notes(reply.payload)
+    given = router_annotations(reply.payload)
     assert "to" not in given
     assert (given["ingress"], given["trace"]) == ("0/B", ["0/B", "0/M"])
 
 
-def test_a_request_to_1_19_arrives_as_the_client_sent_it(chain: Chain) -> None:
+def test_request_to_1_19_arrives_unchanged(chain: ChainNetwork) -> None:
     agent = chain.m.consumer("_topo/0/M/$management")
     try:
         peer = chain.a.client()
@@ -151,7 +151,7 @@ def test_a_request_to_1_19_arrives_as_the_client_sent_it(chain: Chain) -> None:
             + message.value({})
         )
         arrived = agent.next()
-        given = notes(arrived.payload)
+        given = router_annotations(arrived.payload)
         assert (given["to"], given["ingress"]) == ("_topo/0/M/$management", "0/A")
         assert sender.outcome(number).name == "accepted"
         reply = message.properties(to=replies.address, correlation_id="c") + message.application_properties(
@@ -167,7 +167,7 @@ def test_a_request_to_1_19_arrives_as_the_client_sent_it(chain: Chain) -> None:
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
-def tool(name: str, *arguments: str) -> str:
+def run_tool(name: str, *arguments: str) -> str:
     """Output of a command of the package."""
     program = ROOT / ".venv" / "bin" / name
     words = [str(program)] if program.exists() else [sys.executable, "-m", f"router.cli.{name[2:]}.main"]
@@ -191,8 +191,8 @@ def rows_of(output: str, first: str) -> dict[str, list[str]]:
     return found
 
 
-def test_qdstat_shows_the_nodes(chain: Chain) -> None:
-    output = tool("qdstat", "-b", f"127.0.0.1:{chain.a.router.port}", "-n")
+def test_qdstat_shows_nodes(chain: ChainNetwork) -> None:
+    output = run_tool("qdstat", "-b", f"127.0.0.1:{chain.a.router.port}", "-n")
     rows = rows_of(output, "router-id")
     assert rows["A"][:2] == ["(self)", "-"]
     assert rows["M"][:2] == ["-", "0"]
@@ -200,17 +200,17 @@ def test_qdstat_shows_the_nodes(chain: Chain) -> None:
     assert "Last Topology Change" in output
 
 
-def test_qdstat_asks_another_router(chain: Chain) -> None:
-    output = tool("qdstat", "-b", f"127.0.0.1:{chain.a.router.port}", "-r", "B", "-g")
+def test_qdstat_queries_remote_router(chain: ChainNetwork) -> None:
+    output = run_tool("qdstat", "-b", f"127.0.0.1:{chain.a.router.port}", "-r", "B", "-g")
     assert any(line.split()[:3] == ["Router", "Id", "B"] for line in output.splitlines()), output
 
 
-def test_qdmanage_asks_another_router(chain: Chain) -> None:
-    output = tool("qdmanage", "-b", f"127.0.0.1:{chain.a.router.port}", "-r", "B", "get-mgmt-nodes")
+def test_qdmanage_queries_remote_router(chain: ChainNetwork) -> None:
+    output = run_tool("qdmanage", "-b", f"127.0.0.1:{chain.a.router.port}", "-r", "B", "get-mgmt-nodes")
     assert "amqp:/_topo/0/A/$management" in output
 
 
-def test_a_request_to_nobody_is_told(chain: Chain) -> None:
+def test_request_to_unknown_router_is_released(chain: ChainNetwork) -> None:
     management = Management(chain.a.client())
     sender = management.peer.sender()
     outcome = sender.request(message.message({}, to="_topo/0/nobody/$management", reply_to=management.replies.address))

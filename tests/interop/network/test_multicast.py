@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from tests.interop.network.conftest import Middle, Triangle
-from tests.interop.network.net import Network, full_mesh
+from tests.interop.network.conftest import MiddleNetwork, TriangleNetwork
+from tests.interop.network.net import InteropNetwork, full_mesh
 from tests.peer import frames, message
 from tests.peer.peer import PeerReceiver
 from tests.peer.router19.loop import Router19Loop
@@ -36,7 +36,7 @@ def bodies(receiver: PeerReceiver) -> list[object]:
 # --- 1.19 in the triangle ---------------------------------------------------------------------------------------------
 
 
-def test_one_copy_each_of_what_1_19_sends(triangle: Triangle, fresh: Fresh) -> None:
+def test_consumers_receive_single_copy_from_1_19(triangle: TriangleNetwork, fresh: Fresh) -> None:
     address = fresh("multicast")
     receivers = [one.client().receiver(address, credit=100) for one in (triangle.s1, triangle.s2) for _ in range(2)]
     own = triangle.t.consumer(address)
@@ -53,7 +53,7 @@ def test_one_copy_each_of_what_1_19_sends(triangle: Triangle, fresh: Fresh) -> N
 
 
 @pytest.mark.parametrize("origin", ["s1", "s2"])
-def test_1_19_gets_one_copy_of_ours(triangle: Triangle, fresh: Fresh, origin: str) -> None:
+def test_router_of_1_19_receives_single_copy(triangle: TriangleNetwork, fresh: Fresh, origin: str) -> None:
     address = fresh("multicast")
     own = triangle.t.consumer(address)
     for sluice in (triangle.s1, triangle.s2):
@@ -76,13 +76,15 @@ def test_1_19_gets_one_copy_of_ours(triangle: Triangle, fresh: Fresh, origin: st
 
 
 @pytest.fixture(scope="module")
-def square(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def _full_mesh_network(
+    world: World, workers: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[InteropNetwork]:
     """Four routers under test, each connected to each: W, X, Y, Z."""
-    network = Network(world, tmp_path_factory.mktemp("square"), workers)
+    network = InteropNetwork(world, tmp_path_factory.mktemp("square"), workers)
     try:
         for name in "WXYZ":
             network.sluice(name, to=[(one.ports["ir"], 1) for one in network.sluices])
-        network.converged()
+        network.wait_converged()
         for sluice in network.sluices:
             sluice.wait_rows("router.node", partial(full_mesh, 4), "a full mesh")
         yield network
@@ -91,21 +93,23 @@ def square(world: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def four(square: Network) -> Iterator[Network]:
+def full_mesh_network(_full_mesh_network: InteropNetwork) -> Iterator[InteropNetwork]:
     """The square."""
-    yield square
-    for sluice in square.sluices:
+    yield _full_mesh_network
+    for sluice in _full_mesh_network.sluices:
         sluice.drop_peers()
 
 
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "presettled"])
-def test_exactly_one_copy_each_in_a_full_mesh(four: Network, fresh: Fresh, settled: bool) -> None:
+def test_consumers_in_full_mesh_receive_single_copy(
+    full_mesh_network: InteropNetwork, fresh: Fresh, settled: bool
+) -> None:
     address = fresh("multicast")
-    receivers = [one.client().receiver(address, credit=100) for one in four.sluices for _ in range(2)]
-    names = {one.name for one in four.sluices}
-    for sluice in four.sluices:
+    receivers = [one.client().receiver(address, credit=100) for one in full_mesh_network.sluices for _ in range(2)]
+    names = {one.name for one in full_mesh_network.sluices}
+    for sluice in full_mesh_network.sluices:
         sluice.wait_remote("M0" + address, *(names - {sluice.name}))
-    for origin in four.sluices:
+    for origin in full_mesh_network.sluices:
         sender = origin.client().sender(address)
         for number in range(5):
             delivery = sender.send(message.message(f"{origin.name}{number}"), settled=settled or None)
@@ -120,16 +124,16 @@ def test_exactly_one_copy_each_in_a_full_mesh(four: Network, fresh: Fresh, settl
                 except AssertionError:
                     raise AssertionError(f"{origin.name}{number}: {[bodies(one) for one in receivers]}") from None
     for receiver in receivers:
-        assert len(bodies(receiver)) == 5 * len(four.sluices)
+        assert len(bodies(receiver)) == 5 * len(full_mesh_network.sluices)
 
 
-def test_large_messages_once_too(four: Network, fresh: Fresh) -> None:
+def test_large_messages_in_full_mesh_arrive_once(full_mesh_network: InteropNetwork, fresh: Fresh) -> None:
     address = fresh("multicast")
-    receivers = [one.client().receiver(address, credit=10) for one in four.sluices]
-    names = {one.name for one in four.sluices}
-    for sluice in four.sluices:
+    receivers = [one.client().receiver(address, credit=10) for one in full_mesh_network.sluices]
+    names = {one.name for one in full_mesh_network.sluices}
+    for sluice in full_mesh_network.sluices:
         sluice.wait_remote("M0" + address, *(names - {sluice.name}))
-    sender = four.sluices[0].client().sender(address)
+    sender = full_mesh_network.sluices[0].client().sender(address)
     body = "x" * 600_000
     delivery = sender.send(message.message(body))
     for receiver in receivers:
@@ -153,8 +157,8 @@ def test_large_messages_once_too(four: Network, fresh: Fresh) -> None:
         ("rejected", "modified", "rejected"),
     ],
 )
-def test_outcomes_of_copies_at_two_routers(
-    middle: Middle, fresh: Fresh, first: str, second: str, combined: str
+def test_outcomes_of_remote_copies_are_combined(
+    middle: MiddleNetwork, fresh: Fresh, first: str, second: str, combined: str
 ) -> None:
     address = fresh("multicast")
     consumers = [one.consumer(address, accept=False) for one in (middle.left, middle.right)]
@@ -169,7 +173,7 @@ def test_outcomes_of_copies_at_two_routers(
     assert sender.outcome(delivery).name == combined
 
 
-def test_transit_goes_to_the_other_side_and_to_clients(middle: Middle, fresh: Fresh) -> None:
+def test_transit_reaches_other_neighbour_and_clients(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("multicast")
     here = middle.left.consumer(address)
     there = middle.right.consumer(address)
@@ -184,7 +188,7 @@ def test_transit_goes_to_the_other_side_and_to_clients(middle: Middle, fresh: Fr
     assert len(there.arrivals) == 1
 
 
-def test_an_unknown_origin_stays_here(middle: Middle, fresh: Fresh) -> None:
+def test_message_with_unknown_origin_stays_local(middle: MiddleNetwork, fresh: Fresh) -> None:
     """inter-router.md 11.3: with an ingress that nobody knows, or this router's, only local consumers get it."""
     address = fresh("multicast")
     there = middle.right.consumer(address)

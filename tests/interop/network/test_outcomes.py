@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.network.conftest import Chain, Middle
+from tests.interop.network.conftest import ChainNetwork, MiddleNetwork
 from tests.peer import frames, message
 from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.types import Described, Symbol
@@ -31,13 +31,13 @@ STATES: dict[str, tuple[Described, Described]] = {
 }
 
 
-def ends(chain: Chain, address: str, credit: int = 10) -> tuple[PeerSender, PeerReceiver]:
+def attach_ends(chain: ChainNetwork, address: str, credit: int = 10) -> tuple[Sender, Receiver]:
     """A sender at A and a receiver at B."""
     receiver = chain.b.client().receiver(address, credit=credit)
     return chain.a.client().sender(address), receiver
 
 
-def shown(state: Described | None) -> tuple[str | None, list[object]]:
+def normalized_state(state: Described | None) -> tuple[str | None, list[object]]:
     """A state without trailing nulls and falses, which mean the same."""
     values = list(state.value) if state is not None else []
     while values and not values[-1]:
@@ -46,16 +46,16 @@ def shown(state: Described | None) -> tuple[str | None, list[object]]:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_outcomes(chain: Chain, fresh: Fresh, name: str) -> None:
-    sender, receiver = ends(chain, fresh())
+def test_outcomes_travel_over_network(chain: ChainNetwork, fresh: Fresh, name: str) -> None:
+    sender, receiver = attach_ends(chain, fresh())
     given, expected = STATES[name]
     delivery = sender.send(message.message("x"))
     receiver.next().settle(given)
-    assert shown(sender.outcome(delivery).state) == shown(expected)
+    assert normalized_state(sender.outcome(delivery).state) == normalized_state(expected)
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_outcomes_of_1_19(middle: Middle, fresh: Fresh, name: str) -> None:
+def test_outcomes_between_1_19_routers_pass_through(middle: MiddleNetwork, fresh: Fresh, name: str) -> None:
     """Neighbours of 1.19: one settles, the other sees it through S."""
     address = fresh()
     consumer = middle.right.consumer(address, accept=False)
@@ -65,12 +65,12 @@ def test_outcomes_of_1_19(middle: Middle, fresh: Fresh, name: str) -> None:
     given, expected = STATES[name]
     consumer.next().settle(given)
     sent.outcome()
-    assert shown(sent.state) == shown(expected)
+    assert normalized_state(sent.state) == normalized_state(expected)
     assert sum(settled for _state, settled in sent.steps) == 1
 
 
-def test_settlement_without_outcome_by_the_producer(chain: Chain, fresh: Fresh) -> None:
-    sender, receiver = ends(chain, fresh())
+def test_producer_settlement_without_outcome_reaches_consumer(chain: ChainNetwork, fresh: Fresh) -> None:
+    sender, receiver = attach_ends(chain, fresh())
     delivery = sender.send(message.message("x"))
     got = receiver.next()
     sender.settle(delivery)
@@ -78,7 +78,7 @@ def test_settlement_without_outcome_by_the_producer(chain: Chain, fresh: Fresh) 
     receiver.peer.until(lambda: got.id in settled and settled[got.id].settled, "the producer has settled")
 
 
-def test_an_outcome_before_settlement(middle: Middle, fresh: Fresh) -> None:
+def test_outcome_before_settlement_reaches_producer(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh()
     consumer = middle.right.consumer(address, accept=False)
     middle.s.wait_remote(consumer.key, "R")
@@ -92,7 +92,7 @@ def test_an_outcome_before_settlement(middle: Middle, fresh: Fresh) -> None:
     assert sender.outcome(delivery).name == "accepted"
 
 
-def test_consumer_that_waits_for_settlement_of_a_neighbour(middle: Middle, fresh: Fresh) -> None:
+def test_second_settle_mode_with_1_19_neighbour_is_settled(middle: MiddleNetwork, fresh: Fresh) -> None:
     """rcv-settle-mode second: 1.19 counts on its neighbour to settle, as on any receiver (decision 0061)."""
     address = fresh()
     receiver = middle.s.client().receiver(address, credit=10, rcv_settle_mode=1)
@@ -105,8 +105,8 @@ def test_consumer_that_waits_for_settlement_of_a_neighbour(middle: Middle, fresh
     receiver.peer.until(lambda: got.id in settled and settled[got.id].settled, "settlement at the consumer")
 
 
-def test_many_in_any_order(chain: Chain, fresh: Fresh) -> None:
-    sender, receiver = ends(chain, fresh("closest"), credit=100)
+def test_deliveries_settled_in_any_order_keep_outcomes(chain: ChainNetwork, fresh: Fresh) -> None:
+    sender, receiver = attach_ends(chain, fresh("closest"), credit=100)
     numbers = [sender.send(message.message(number)) for number in range(100)]
     deliveries = receiver.receive(100)
     for delivery in reversed(deliveries):
@@ -119,7 +119,7 @@ def test_many_in_any_order(chain: Chain, fresh: Fresh) -> None:
 # --- credit -----------------------------------------------------------------------------------------------------------
 
 
-def test_credit_of_routers_does_not_wait_for_settlement(middle: Middle, fresh: Fresh) -> None:
+def test_router_credit_does_not_wait_for_settlement(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("closest")
     consumer = middle.right.consumer(address, accept=False)
     middle.left.wait_key(consumer.key, "R")
@@ -131,8 +131,8 @@ def test_credit_of_routers_does_not_wait_for_settlement(middle: Middle, fresh: F
     assert {one.outcome() for one in sent} == {"accepted"}
 
 
-def test_a_producer_is_held_back_by_a_consumer_two_hops_away(chain: Chain, fresh: Fresh) -> None:
-    sender, receiver = ends(chain, fresh("closest"), credit=0)
+def test_producer_credit_follows_remote_consumer(chain: ChainNetwork, fresh: Fresh) -> None:
+    sender, receiver = attach_ends(chain, fresh("closest"), credit=0)
     for number in range(250):
         sender.send(message.message(number))
     sender.peer.barrier()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop.network.net import CONVERGE, Network
-from tests.interop.network.scripted import Scripted, View, Voice
-from tests.peer.router19.control import Router19Control
-from tests.peer.router19.loop import Router19Loop
+from tests.interop.network.net import CONVERGE, InteropNetwork
+from tests.interop.network.scripted import ControlSender, RouterView, ScriptedRouter
+from tests.peer.router19.control import Control
+from tests.peer.router19.world import World
 from tests.system.router import poll
 
 ME = "K"
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, str]]] = {
 }
 
 
-def parse(states: str) -> dict[str, dict[str, int]]:
+def parse_states(states: str) -> dict[str, dict[str, int]]:
     """Link states from their short text."""
     return {
         one.partition(":")[0]: {peer[0]: int(peer[1:]) for peer in one.partition(":")[2].split(",") if peer}
@@ -49,15 +49,15 @@ def parse(states: str) -> dict[str, dict[str, int]]:
     }
 
 
-class Case:
+class PathCase:
     """One case around the router under test."""
 
     def __init__(self, world: Router19Loop, sluice: Any, number: int, states: str, me: str) -> None:
         self.names = {
             one: ME if one == me else f"{'A' if one < me else 'Z'}{number}{one}" for one in "ABCDE" if one in states
         }
-        collection = parse(states)
-        self.neighbours = [Scripted(world, sluice, self.names[one], cost) for one, cost in collection[me].items()]
+        collection = parse_states(states)
+        self.neighbours = [ScriptedRouter(world, sluice, self.names[one], cost) for one, cost in collection[me].items()]
         by_name = {one.id: one for one in self.neighbours}
         for one, peers in collection.items():
             if one == me:
@@ -65,15 +65,15 @@ class Case:
             claimed = {self.names[peer]: cost for peer, cost in peers.items()}
             name = self.names[one]
             voice = by_name[name] if name in by_name else self.neighbours[0].phantom(name)
-            self.speak(voice, claimed)
+            self.advertise(voice, claimed)
 
-    def speak(self, voice: Voice, peers: dict[str, int]) -> None:
+    def advertise(self, voice: ControlSender, peers: dict[str, int]) -> None:
         """Advertise, and answer whoever asks."""
         through = voice.through
 
         def answer(message: Router19Control) -> None:
             if message.opcode == "LSR":
-                through.world.loop.call_soon_threadsafe(self.update, voice, peers)
+                through.world.loop.call_soon_threadsafe(self.send_update, voice, peers)
 
         if voice is through:
             through.router.engine.claimed = peers
@@ -82,15 +82,15 @@ class Case:
         else:
             for neighbour in self.neighbours:
                 neighbour.router.phantoms[voice.id] = answer
-            self.repeat(voice)
+            self.advertise_repeatedly(voice)
 
-    def update(self, voice: Voice, peers: dict[str, int]) -> None:
+    def send_update(self, voice: ControlSender, peers: dict[str, int]) -> None:
         """An LSU of a router behind a neighbour."""
         with voice.through.world.entered():
             if not voice.through.connection.lost:
                 voice.lsu_now(3, peers)
 
-    def repeat(self, voice: Voice) -> None:
+    def advertise_repeatedly(self, voice: ControlSender) -> None:
         """Advertise a router behind a neighbour again and again, as it would."""
         through = voice.through
 
@@ -110,15 +110,17 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def played(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[View, dict[str, Case]]]:
+def path_cases(
+    world: World, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RouterView, dict[str, PathCase]]]:
     """All cases at once around one router: they touch each other nowhere but in it."""
-    network = Network(world, tmp_path_factory.mktemp("paths"), 1)
-    cases: dict[str, Case] = {}
+    network = InteropNetwork(world, tmp_path_factory.mktemp("paths"), 1)
+    cases: dict[str, PathCase] = {}
     try:
         sluice = network.sluice(ME)
         for number, (name, (states, me, *_expected)) in enumerate(CASES.items()):
-            cases[name] = Case(world, sluice, number, states, me)
-        yield View(sluice), cases
+            cases[name] = PathCase(world, sluice, number, states, me)
+        yield RouterView(sluice), cases
     finally:
         for case in cases.values():
             case.stop()
@@ -126,8 +128,8 @@ def played(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_paths(played: tuple[View, dict[str, Case]], name: str) -> None:
-    view, cases = played
+def test_paths_match_specification_text(path_cases: tuple[RouterView, dict[str, PathCase]], name: str) -> None:
+    view, cases = path_cases
     names = cases[name].names
     _states, _me, hops, costs, origins = CASES[name]
     expected = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.network.conftest import Middle
+from tests.interop.network.conftest import MiddleNetwork
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.router19 import control
@@ -15,7 +15,7 @@ from tests.peer.router19.router import Router19
 Fresh = Callable[..., str]
 
 
-def arrived_on(router: Router19) -> int:
+def arrival_priority(router: Router19) -> int:
     """Priority of the link on which the last message came to a 1.19 router."""
     with router.world.lock:
         connection, link, _head = router.forward.seen[-1]
@@ -23,38 +23,38 @@ def arrived_on(router: Router19) -> int:
 
 
 @pytest.mark.parametrize(("priority", "link"), [(None, 4), (0, 0), (3, 3), (4, 4), (9, 9), (200, 9)])
-def test_the_header_decides(middle: Middle, fresh: Fresh, priority: int | None, link: int) -> None:
+def test_header_priority_selects_link(middle: MiddleNetwork, fresh: Fresh, priority: int | None, link: int) -> None:
     address = fresh()
     consumer = middle.right.consumer(address)
     middle.s.wait_remote(consumer.key, "R")
     header = message.header(priority=priority) if priority is not None else b""
     middle.s.client().sender(address).send(header + message.value("x"))
     consumer.next()
-    assert arrived_on(middle.right) == link
+    assert arrival_priority(middle.right) == link
 
 
 @pytest.mark.parametrize("priority", [None, 2])
-def test_an_address_setting_comes_first(middle: Middle, fresh: Fresh, priority: int | None) -> None:
+def test_address_priority_overrides_header(middle: MiddleNetwork, fresh: Fresh, priority: int | None) -> None:
     address = fresh("urgent")
     consumer = middle.right.consumer(address)
     middle.s.wait_remote(consumer.key, "R")
     header = message.header(priority=priority) if priority is not None else b""
     middle.s.client().sender(address).send(header + message.value("x"))
     consumer.next()
-    assert arrived_on(middle.right) == 8
+    assert arrival_priority(middle.right) == 8
 
 
-def test_it_is_decided_at_each_hop(middle: Middle, fresh: Fresh) -> None:
+def test_priority_is_decided_at_each_hop(middle: MiddleNetwork, fresh: Fresh) -> None:
     address = fresh("urgent")
     consumer = middle.right.consumer(address)
     middle.left.wait_key(consumer.key, "R")
     middle.s.wait_remote(consumer.key, "R")
     middle.left.send(address, message.header(priority=1) + message.value("x"))
     consumer.next()
-    assert arrived_on(middle.right) == 8
+    assert arrival_priority(middle.right) == 8
 
 
-def test_links_tell_their_priority(middle: Middle) -> None:
+def test_link_rows_show_priority(middle: MiddleNetwork) -> None:
     rows = [row for row in middle.s.rows("router.link") if row["linkType"] in ("inter-router", "router-control")]
     for direction in ("in", "out"):
         data = [row["priority"] for row in rows if (row["linkType"], row["linkDir"]) == ("inter-router", direction)]
@@ -63,7 +63,7 @@ def test_links_tell_their_priority(middle: Middle) -> None:
         assert [row["priority"] for row in mine] == [9, 9]
 
 
-def neighbour(middle: Middle, pairs: int, name: str) -> tuple[AmqpPeer, list[PeerReceiver]]:
+def attach_neighbour(middle: MiddleNetwork, pairs: int, name: str) -> tuple[Peer, list[Receiver]]:
     """A router that attaches only some pairs of data links, and gives credit on all."""
     peer = AmqpPeer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
     receivers: list[PeerReceiver] = []
@@ -81,12 +81,12 @@ def neighbour(middle: Middle, pairs: int, name: str) -> tuple[AmqpPeer, list[Pee
 
 
 @pytest.mark.parametrize(("priority", "expected"), [(0, 0), (2, 2), (7, 2)])
-def test_the_nearest_lower_link_stands_for_one_that_is_not_there(
-    middle: Middle, fresh: Fresh, priority: int, expected: int
+def test_missing_priority_link_falls_back_to_lower(
+    middle: MiddleNetwork, fresh: Fresh, priority: int, expected: int
 ) -> None:
     name = fresh("few").replace("/", "-")
     address = fresh("closest")
-    peer, receivers = neighbour(middle, 3, name)
+    peer, receivers = attach_neighbour(middle, 3, name)
     try:
         middle.s.wait_rows(
             "router.node", lambda rows: any(name in row["linkState"] for row in rows), f"{name} is a neighbour"
@@ -103,10 +103,10 @@ def test_the_nearest_lower_link_stands_for_one_that_is_not_there(
         peer.drop()
 
 
-def test_without_links_there_is_no_path(middle: Middle, fresh: Fresh) -> None:
+def test_neighbour_without_data_links_has_no_path(middle: MiddleNetwork, fresh: Fresh) -> None:
     name = fresh("none").replace("/", "-")
     address = fresh("closest")
-    peer, _receivers = neighbour(middle, 0, name)
+    peer, _receivers = attach_neighbour(middle, 0, name)
     try:
         middle.s.wait_rows(
             "router.node", lambda rows: any(name in row["linkState"] for row in rows), f"{name} is a neighbour"

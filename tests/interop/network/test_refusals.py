@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.network.net import CONVERGE, Network, Sluice, connector
+from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice, connector
 from tests.peer import frames, message
 from tests.peer.container import ScriptedBroker, accept
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSession
@@ -31,7 +31,7 @@ def target(capability: str) -> Described:
 @pytest.mark.parametrize("listener", ["", "rc"])
 @pytest.mark.parametrize("capability", [CONTROL, DATA])
 @pytest.mark.parametrize("receiver", [True, False], ids=["receiver", "sender"])
-def test_router_links_for_clients(solo: Sluice, listener: str, capability: str, receiver: bool) -> None:
+def test_router_link_of_client_is_refused(solo: Sluice, listener: str, capability: str, receiver: bool) -> None:
     peer = solo.client(listener)
     if receiver:
         attached = peer.receiver(source=source(capability), target=target(capability))
@@ -44,7 +44,7 @@ def test_router_links_for_clients(solo: Sluice, listener: str, capability: str, 
     assert peer.sender(None).credit > 0
 
 
-def test_ordinary_links_on_an_inter_router_port(solo: Sluice) -> None:
+def test_ordinary_link_on_inter_router_port_is_refused(solo: Sluice) -> None:
     peer = solo.client("ir")
     assert peer.session.sender("balanced/x", credit=False).wait_detached() == ROLE
     assert peer.session.sender(None, credit=False).wait_detached() == ROLE
@@ -53,7 +53,7 @@ def test_ordinary_links_on_an_inter_router_port(solo: Sluice) -> None:
     assert peer.session.sender("$management", credit=False).wait_detached() == ROLE
 
 
-def controlled(peer: AmqpPeer) -> PeerSession:
+def attach_control_links(peer: Peer) -> Session:
     """Control links on the default session."""
     session = peer.session
     receiver = session.receiver(source=source(CONTROL), target=target(CONTROL))
@@ -63,9 +63,9 @@ def controlled(peer: AmqpPeer) -> PeerSession:
     return session
 
 
-def test_an_anonymous_sender_besides_control_links(solo: Sluice) -> None:
+def test_anonymous_sender_beside_control_links_is_accepted(solo: Sluice) -> None:
     peer = solo.client("ir", container_id="anonymous-sender")
-    controlled(peer)
+    attach_control_links(peer)
     sender = peer.begin().sender(None)
     assert sender.credit == 250
     receiver = solo.client().receiver("closest/through-anonymous", credit=1)
@@ -73,14 +73,14 @@ def test_an_anonymous_sender_besides_control_links(solo: Sluice) -> None:
     assert message.body(receiver.next().payload) == "x"
 
 
-def test_an_ordinary_link_besides_control_links_is_looked_up(solo: Sluice) -> None:
+def test_ordinary_link_beside_control_links_is_looked_up(solo: Sluice) -> None:
     peer = solo.client("ir", container_id="lookup")
-    controlled(peer)
+    attach_control_links(peer)
     link = peer.begin().sender("nothing/to/route", credit=False)
     assert link.wait_detached() == ("qd:no-route-to-dest", "No route to the destination node")
 
 
-def test_a_capability_in_an_array_is_no_router_link(solo: Sluice) -> None:
+def test_capability_in_array_makes_no_router_link(solo: Sluice) -> None:
     peer = solo.client("ir", container_id="array")
     symbols = Array([Symbol(CONTROL)])
     receiver = peer.receiver(source=frames.source(capabilities=symbols), target=frames.target(capabilities=symbols))
@@ -88,17 +88,17 @@ def test_a_capability_in_an_array_is_no_router_link(solo: Sluice) -> None:
 
 
 @pytest.fixture
-def normal() -> Iterator[ScriptedBroker]:
+def normal_listener() -> Iterator[Broker]:
     """A container whose listener has the role normal, as far as the connector knows."""
     broker = ScriptedBroker()
     yield broker
     broker.close()
 
 
-def test_a_connector_whose_peer_refuses_all_router_links(network: Network, normal: ScriptedBroker) -> None:
+def test_connector_refused_by_peer_makes_no_neighbour(network: InteropNetwork, normal_listener: Broker) -> None:
     """What a 1.19 listener of role normal does."""
-    sluice = network.sluice("S", [connector(normal.port)])
-    container = normal.serve(container_id="X", timeout=CONVERGE)
+    sluice = network.sluice("S", [connector(normal_listener.port)])
+    container = normal_listener.serve(container_id="X", timeout=CONVERGE)
     for _ in range(11):
         container.session_begun()
     for _ in range(22):
@@ -106,18 +106,18 @@ def test_a_connector_whose_peer_refuses_all_router_links(network: Network, norma
         accept(link, **{"source" if link.remote and link.remote.role else "target": None})
         link.send_detach(error=frames.error(*FORBIDDEN))
     container.until(lambda: len([one for one in container.frames if one.name == "detach"]) == 22, "all are answered")
-    other = network.original("Y")
+    other = network.router19("Y")
     other.connect(sluice.ports["ir"])
     other.wait_neighbour("S")
     rows = sluice.rows("router.node")
     assert "X" not in {row["id"] for row in rows}
 
 
-def test_control_on_the_second_try(network: Network) -> None:
+def test_reattached_control_link_works_again(network: InteropNetwork) -> None:
     """A control link that is detached and attached again on the same connection works again."""
     sluice = network.sluice("S")
     peer = sluice.client("ir", container_id="P")
-    session = controlled(peer)
+    session = attach_control_links(peer)
     first = session.links[0]
     assert isinstance(first, PeerReceiver)
     assert control.read(first.next(CONVERGE).payload).opcode == "HELLO"

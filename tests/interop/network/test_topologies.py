@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.network.net import Network, Sluice
+from tests.interop.network.net import InteropNetwork, Sluice
 from tests.peer import message
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
@@ -15,30 +15,30 @@ from tests.peer.router19.router import Router19
 Fresh = Callable[..., str]
 
 
-class Mixed:
+class MixedNetwork:
     """Routers of both kinds by name: small letters are of 1.19. `shape`: pairs, the first connects to the second."""
 
-    def __init__(self, network: Network, shape: str) -> None:
+    def __init__(self, network: InteropNetwork, shape: str) -> None:
         self.network = network
         self.shape = shape.split()
         self.ports: dict[str, int] = {}
-        self.made: dict[str, Sluice | Router19] = {}
+        self.routers: dict[str, Sluice | Router19] = {}
         for name in sorted(set(shape.replace(" ", "")), reverse=True):
             if name.islower():
-                original = network.original(name)
-                self.made[name], self.ports[name] = original, original.listen()
+                original = network.router19(name)
+                self.routers[name], self.ports[name] = original, original.listen()
         waiting = sorted({one for one in shape.replace(" ", "") if one.isupper()})
         while waiting:
             name = next(one for one in waiting if all(pair[1] in self.ports for pair in self.shape if pair[0] == one))
             waiting.remove(name)
             to = [(self.ports[pair[1]], 1) for pair in self.shape if pair[0] == name]
             sluice = network.sluice(name, to=to)
-            self.made[name], self.ports[name] = sluice, sluice.ports["ir"]
+            self.routers[name], self.ports[name] = sluice, sluice.ports["ir"]
         for pair in self.shape:
-            one = self.made[pair[0]]
+            one = self.routers[pair[0]]
             if isinstance(one, Router19):
                 one.connect(self.ports[pair[1]])
-        network.converged()
+        network.wait_converged()
 
     def hops(self, start: str) -> dict[str, int]:
         """Links on the shortest path to each other router."""
@@ -62,18 +62,18 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda name: name.replace(" ", "-"))
-def mixed(
-    request: pytest.FixtureRequest, world: Router19Loop, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mixed]:
+def mixed_network(
+    request: pytest.FixtureRequest, world: World, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MixedNetwork]:
     """A network of a shape; one worker each."""
-    network = Network(world, tmp_path_factory.mktemp("mixed"), 1)
+    network = InteropNetwork(world, tmp_path_factory.mktemp("mixed"), 1)
     try:
-        yield Mixed(network, SHAPES[request.param])
+        yield MixedNetwork(network, SHAPES[request.param])
     finally:
         network.stop()
 
 
-def wait_costs(mixed: Mixed, router: Sluice | Router19, costs: dict[str, int]) -> None:
+def wait_costs(mixed_network: MixedNetwork, router: Sluice | Router19, costs: dict[str, int]) -> None:
     """Wait until a router has these costs."""
     if isinstance(router, Sluice):
 
@@ -82,10 +82,12 @@ def wait_costs(mixed: Mixed, router: Sluice | Router19, costs: dict[str, int]) -
 
         router.wait_rows("router.node", right, f"costs are {costs}")
     else:
-        mixed.network.world.wait(lambda: router.engine.paths.costs == costs, f"costs at {router.id} are {costs}")
+        mixed_network.network.world.wait(
+            lambda: router.engine.paths.costs == costs, f"costs at {router.id} are {costs}"
+        )
 
 
-def wait_states(mixed: Mixed, router: Sluice | Router19, states: dict[str, list[str]]) -> None:
+def wait_states(mixed_network: MixedNetwork, router: Sluice | Router19, states: dict[str, list[str]]) -> None:
     """Wait until a router has these link states of all routers."""
     if isinstance(router, Sluice):
 
@@ -99,18 +101,18 @@ def wait_states(mixed: Mixed, router: Sluice | Router19, states: dict[str, list[
         def known() -> bool:
             return {node.id: sorted(node.peers) for node in router.engine.nodes.values()} == others
 
-        mixed.network.world.wait(known, f"link states at {router.id} are {others}")
+        mixed_network.network.world.wait(known, f"link states at {router.id} are {others}")
 
 
-def test_costs_are_those_of_the_shortest_paths(mixed: Mixed) -> None:
-    for name, router in mixed.made.items():
-        wait_costs(mixed, router, mixed.hops(name))
+def test_costs_match_shortest_paths(mixed_network: MixedNetwork) -> None:
+    for name, router in mixed_network.routers.items():
+        wait_costs(mixed_network, router, mixed_network.hops(name))
 
 
-def test_everybody_reaches_everybody(mixed: Mixed, fresh: Fresh) -> None:
-    for name, router in mixed.made.items():
+def test_routers_reach_each_other(mixed_network: MixedNetwork, fresh: Fresh) -> None:
+    for name, router in mixed_network.routers.items():
         address = fresh("closest")
-        others = {other: mixed.made[other] for other in mixed.made if other != name}
+        others = {other: mixed_network.routers[other] for other in mixed_network.routers if other != name}
         if isinstance(router, Sluice):
             receiver = router.client().receiver(address, credit=100)
         else:
@@ -139,11 +141,11 @@ def test_everybody_reaches_everybody(mixed: Mixed, fresh: Fresh) -> None:
             assert sorted(one.body for one in consumer.arrivals) == sorted(others)
 
 
-def test_everybody_knows_everybodys_state(mixed: Mixed) -> None:
+def test_routers_know_all_link_states(mixed_network: MixedNetwork) -> None:
     """Link states of 1.19 at ours are the true ones, and the other way round."""
     peers = {
-        name: sorted({pair[0] if pair[1] == name else pair[1] for pair in mixed.shape if name in pair})
-        for name in mixed.made
+        name: sorted({pair[0] if pair[1] == name else pair[1] for pair in mixed_network.shape if name in pair})
+        for name in mixed_network.routers
     }
-    for router in mixed.made.values():
-        wait_states(mixed, router, peers)
+    for router in mixed_network.routers.values():
+        wait_states(mixed_network, router, peers)

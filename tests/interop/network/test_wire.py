@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.network.net import CONVERGE, Network, Sluice, connector
+from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice, connector
 from tests.peer import frames
 from tests.peer.frames import Frame
 from tests.peer.peer import AmqpPeer
@@ -23,14 +23,14 @@ LISTENER_COST, CONNECTOR_COST = 5, 3
 DATA, CONTROL = "qd.router-data", "qd.router"
 
 
-class Rig:
+class ObservedConnections:
     """S has a connector to R and a listener to which L has come."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: InteropNetwork) -> None:
         self.network = network
         self.world = network.world
-        self.right: Router19 = network.original("R")
-        self.left: Router19 = network.original("L")
+        self.right: Router19 = network.router19("R")
+        self.left: Router19 = network.router19("L")
         sections = [
             listener(
                 "costly",
@@ -43,38 +43,38 @@ class Rig:
         self.incoming = self.left.connect(self.s.ports["costly"], CONNECTOR_COST)
         self.outgoing: InterRouterConnection = self.world.wait(lambda: self.right.connections, "S has connected")[0]
         for connection in (self.outgoing, self.incoming):
-            self.world.wait(functools.partial(complete, connection), "all links are attached")
+            self.world.wait(functools.partial(is_complete, connection), "all links are attached")
 
     def side(self, name: str) -> InterRouterConnection:
         """The connection on which S is the connector or the listener."""
         return self.outgoing if name == "connector" else self.incoming
 
 
-def complete(connection: InterRouterConnection) -> bool:
+def is_complete(connection: InterRouter) -> bool:
     """Whether all links are there, and have credit."""
     out = [*connection.data_out, connection.control_out]
     return len(out) == len(connection.data_in) + 1 == 11 and all(link is not None and link.credit for link in out)
 
 
 @pytest.fixture(scope="module")
-def rig(world: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def observed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedConnections]:
     """The rig; the number of workers makes no difference here."""
-    network = Network(world, tmp_path_factory.mktemp("wire"), 1)
+    network = InteropNetwork(world, tmp_path_factory.mktemp("wire"), 1)
     try:
-        yield Rig(network)
+        yield ObservedConnections(network)
     finally:
         network.stop()
 
 
-def got(connection: InterRouterConnection, name: str) -> list[Frame]:
+def sent_frames(connection: InterRouter, name: str) -> list[Frame]:
     """Frames of a kind that S has sent, in order."""
     with connection.router.world.lock:
         return [frame for frame, _octets in connection.frames if frame.name == name]
 
 
 @pytest.mark.parametrize("side", ["connector", "listener"])
-def test_open(rig: Rig, side: str) -> None:
-    opened = got(rig.side(side), "open")[0]
+def test_open_frame_has_router_properties(observed: ObservedConnections, side: str) -> None:
+    opened = sent_frames(observed.side(side), "open")[0]
     assert opened.container_id == "S"
     assert opened.hostname == ("127.0.0.1" if side == "connector" else None)
     assert (opened.max_frame_size, opened.channel_max, opened.idle_time_out) == (16384, 32767, 8000)
@@ -94,8 +94,8 @@ def test_open(rig: Rig, side: str) -> None:
     assert ("failover-server-list" in names) == (side == "listener")
 
 
-def test_failover_list(rig: Rig) -> None:
-    servers = got(rig.incoming, "open")[0].properties["failover-server-list"]
+def test_failover_list_is_offered(observed: ObservedConnections) -> None:
+    servers = sent_frames(observed.incoming, "open")[0].properties["failover-server-list"]
     assert [dict(one) for one in servers] == [
         {"network-host": "h1", "port": "1111", "scheme": "amqp"},
         {"network-host": "h2", "port": "2222", "scheme": "amqps"},
@@ -104,33 +104,35 @@ def test_failover_list(rig: Rig) -> None:
     assert all(isinstance(key, Symbol) and type(value) is str for one in servers for key, value in one.pairs)
 
 
-def test_both_sides_use_the_higher_cost(rig: Rig) -> None:
-    rig.world.wait(
-        lambda: (node := rig.left.engine.nodes.get("S")) and {"L", "R"} <= set(node.peers), "S has told", CONVERGE
+def test_connection_cost_is_higher_of_both(observed: ObservedConnections) -> None:
+    observed.world.wait(
+        lambda: (node := observed.left.engine.nodes.get("S")) and {"L", "R"} <= set(node.peers), "S has told", CONVERGE
     )
-    assert rig.left.engine.nodes["S"].peers == {"L": LISTENER_COST, "R": CONNECTOR_COST}
-    assert rig.left.engine.peers == {"S": LISTENER_COST}
-    assert rig.right.engine.peers == {"S": CONNECTOR_COST}
+    assert observed.left.engine.nodes["S"].peers == {"L": LISTENER_COST, "R": CONNECTOR_COST}
+    assert observed.left.engine.peers == {"S": LISTENER_COST}
+    assert observed.right.engine.peers == {"S": CONNECTOR_COST}
 
 
-def test_the_connector_authenticates_as_anonymous(rig: Rig) -> None:
-    init = got(rig.outgoing, "sasl-init")[0]
+def test_connector_authenticates_as_anonymous(observed: ObservedConnections) -> None:
+    init = sent_frames(observed.outgoing, "sasl-init")[0]
     assert init.mechanism == "ANONYMOUS"
     assert init.initial_response.startswith(b"anonymous@")
 
 
-def test_the_connector_begins_eleven_sessions_before_it_attaches(rig: Rig) -> None:
-    order = [(frame.name, frame.channel) for frame, _octets in rig.outgoing.frames if frame.name in ("begin", "attach")]
+def test_connector_begins_sessions_before_attach(observed: ObservedConnections) -> None:
+    order = [
+        (frame.name, frame.channel) for frame, _octets in observed.outgoing.frames if frame.name in ("begin", "attach")
+    ]
     assert order[:11] == [("begin", channel) for channel in range(11)]
     assert {name for name, _channel in order[11:33]} == {"attach"}
-    for begin in got(rig.outgoing, "begin")[:11]:
+    for begin in sent_frames(observed.outgoing, "begin")[:11]:
         assert (begin.remote_channel, begin.next_outgoing_id) == (None, 0)
         assert (begin.incoming_window, begin.outgoing_window) == (2147483647, 2147483647)
         assert (begin.handle_max, begin.offered_capabilities, begin.properties) == (None, None, None)
 
 
-def test_the_connector_attaches_control_then_data_by_priority(rig: Rig) -> None:
-    found = got(rig.outgoing, "attach")[:22]
+def test_connector_attaches_control_then_data_links(observed: ObservedConnections) -> None:
+    found = sent_frames(observed.outgoing, "attach")[:22]
     assert [(one.channel, one.handle, one.role) for one in found] == [
         (channel, handle, handle == 0) for channel in range(11) for handle in (0, 1)
     ]
@@ -153,13 +155,13 @@ def check_fields(attach: Frame, expiry: str) -> None:
         assert isinstance(frames.terminus(terminus)["capabilities"], Symbol)
 
 
-def test_the_listener_answers_in_kind(rig: Rig) -> None:
-    begins = got(rig.incoming, "begin")[:11]
+def test_listener_answers_each_session_and_link(observed: ObservedConnections) -> None:
+    begins = sent_frames(observed.incoming, "begin")[:11]
     assert [(begin.channel, begin.remote_channel) for begin in begins] == [(one, one) for one in range(11)]
     for begin in begins:
         assert (begin.incoming_window, begin.outgoing_window) == (2147483647, 2147483647)
-    asked = {link.name: link for session in rig.incoming.sessions.values() for link in session.links}
-    found = got(rig.incoming, "attach")[:22]
+    asked = {link.name: link for session in observed.incoming.sessions.values() for link in session.links}
+    found = sent_frames(observed.incoming, "attach")[:22]
     assert [(one.channel, one.handle, one.role) for one in found] == [
         (channel, handle, handle == 1) for channel in range(11) for handle in (0, 1)
     ]
@@ -169,16 +171,16 @@ def test_the_listener_answers_in_kind(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("side", ["connector", "listener"])
-def test_each_receiver_grants_its_capacity(rig: Rig, side: str) -> None:
-    connection = rig.side(side)
+def test_receivers_grant_link_capacity(observed: ObservedConnections, side: str) -> None:
+    connection = observed.side(side)
     links = [*connection.data_out[:10], connection.control_out]
 
     def granted() -> bool:
         return all(link is not None and link.credit == 250 for link in links)
 
-    rig.world.wait(granted, "250 credits on every link, whatever has been sent")
+    observed.world.wait(granted, "250 credits on every link, whatever has been sent")
     first: dict[tuple[int, int], int] = {}
-    for flow in got(connection, "flow"):
+    for flow in sent_frames(connection, "flow"):
         if flow.handle is not None:
             first.setdefault((flow.channel, int(flow.handle)), int(flow.link_credit))
     assert len(first) >= 11
@@ -186,12 +188,12 @@ def test_each_receiver_grants_its_capacity(rig: Rig, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["connector", "listener"])
-def test_control_messages_are_settled(rig: Rig, side: str) -> None:
+def test_control_messages_are_presettled(observed: ObservedConnections, side: str) -> None:
 
     def sent() -> list[Frame]:
-        return [frame for frame in got(rig.side(side), "transfer") if frame.channel == 0]
+        return [frame for frame in sent_frames(observed.side(side), "transfer") if frame.channel == 0]
 
-    rig.world.wait(lambda: len(sent()) > 1, "control messages", CONVERGE)
+    observed.world.wait(lambda: len(sent()) > 1, "control messages", CONVERGE)
     transfers = sent()
     assert all(frame.settled and not frame.more for frame in transfers)
     assert all(len(frame.delivery_tag) == 8 and frame.message_format == 0 for frame in transfers)
@@ -199,17 +201,21 @@ def test_control_messages_are_settled(rig: Rig, side: str) -> None:
     assert tags == sorted(set(tags))
 
 
-def test_an_empty_frame_comes_in_half_our_idle_time(rig: Rig) -> None:
-    with AmqpPeer.opened(rig.s.ports["ir"], container_id="idle", idle_time_out=1000) as peer:
+def test_empty_frames_come_within_idle_time(observed: ObservedConnections) -> None:
+    with Peer.opened(observed.s.ports["ir"], container_id="idle", idle_time_out=1000) as peer:
         peer.until(lambda: len([one for one, _at in peer.arrivals if one.name == "heartbeat"]) > 1, "empty frames", 5)
 
 
-def test_a_listener_takes_any_channels_and_handles(rig: Rig) -> None:
-    peer = AmqpPeer.opened(rig.s.ports["ir"], container_id="odd")
+def test_listener_accepts_any_channels_and_handles(observed: ObservedConnections) -> None:
+    peer = Peer.opened(observed.s.ports["ir"], container_id="odd")
     try:
         session = peer.begin(channel=77)
-        receiver = session.receiver(source=frames.source(capabilities=CONTROL), target=terminus(CONTROL), handle=9)
-        sender = session.sender(source=frames.source(capabilities=CONTROL), target=terminus(CONTROL), handle=31)
+        receiver = session.receiver(
+            source=frames.source(capabilities=CONTROL), target=capability_target(CONTROL), handle=9
+        )
+        sender = session.sender(
+            source=frames.source(capabilities=CONTROL), target=capability_target(CONTROL), handle=31
+        )
         receiver.flow(250)
         assert sender.wait_credit(250) == 250
         hello = receiver.next().payload
@@ -218,6 +224,6 @@ def test_a_listener_takes_any_channels_and_handles(rig: Rig) -> None:
         peer.drop()
 
 
-def terminus(capability: str) -> Any:
+def capability_target(capability: str) -> Any:
     """A target with a capability as a single symbol."""
     return frames.target(capabilities=capability)
