@@ -40,7 +40,7 @@ def router(_shared: RouterProcess) -> RouterProcess:
     return _shared
 
 
-class Client:
+class ClientProgram:
     """A client program. Lines of its stderr are events to wait for, its stdout is one JSON value."""
 
     def __init__(self, arguments: list[str]) -> None:
@@ -95,20 +95,20 @@ class Client:
             self.process.wait()
 
 
-class Clients:
+class ClientLauncher:
     """Starts programs of one kind, each the command that `words` gives for its name; all are ended with the test."""
 
-    def __init__(self, words: Callable[[str], list[str]]) -> None:
-        self.words = words
-        self.running: list[Client] = []
+    def __init__(self, command: Callable[[str], list[str]]) -> None:
+        self.command = command
+        self.running: list[ClientProgram] = []
 
     @staticmethod
-    def of_proton() -> Clients:
+    def for_proton() -> ClientLauncher:
         """Programs with python-qpid-proton."""
-        return Clients(lambda name: [sys.executable, str(HERE / "qpid_proton" / f"{name}.py")])
+        return ClientLauncher(lambda name: [sys.executable, str(HERE / "qpid_proton" / f"{name}.py")])
 
-    def __call__(self, name: str, *arguments: Any) -> Client:
-        client = Client([*self.words(name), *map(str, arguments)])
+    def __call__(self, name: str, *arguments: Any) -> ClientProgram:
+        client = ClientProgram([*self.command(name), *map(str, arguments)])
         self.running.append(client)
         return client
 
@@ -119,16 +119,16 @@ class Clients:
 
 
 @pytest.fixture
-def proton() -> Iterator[Clients]:
+def proton() -> Iterator[ClientLauncher]:
     """Programs with python-qpid-proton."""
     pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-    clients = Clients.of_proton()
+    clients = ClientLauncher.for_proton()
     yield clients
     clients.stop()
 
 
 @pytest.fixture(scope="session")
-def _node() -> str:
+def _node_interpreter() -> str:
     """The node interpreter, with the packages of package-lock.json installed."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
@@ -148,14 +148,14 @@ def _node() -> str:
 
 
 @pytest.fixture
-def rhea(_node: str) -> Iterator[Clients]:
+def rhea(_node_interpreter: str) -> Iterator[ClientLauncher]:
     """Programs with rhea."""
-    clients = Clients(lambda name: [_node, str(HERE / "rhea" / f"{name}.js")])
+    clients = ClientLauncher(lambda name: [_node_interpreter, str(HERE / "rhea" / f"{name}.js")])
     yield clients
     clients.stop()
 
 
-def fetched(path: Path, name: str) -> Path:
+def require_tool(path: Path, name: str) -> Path:
     """What scripts/interop-tools has made there; without it the test is skipped, with the reason."""
     try:
         return require(path, name)
@@ -164,36 +164,27 @@ def fetched(path: Path, name: str) -> Path:
 
 
 @pytest.fixture
-def jms() -> Iterator[Clients]:
+def jms() -> Iterator[ClientLauncher]:
     """The commands of java/Client.java, with Qpid JMS."""
-    classes = fetched(TOOLS / "java" / "classes", "java")
+    classes = require_tool(TOOLS / "java" / "classes", "java")
     path = os.pathsep.join([str(classes), str(TOOLS / "java" / "jms" / "*")])
     # Half of the second that a client takes goes by without these: it compiles what it runs once.
-    words = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64M", "-cp", path, "Client"]
-    clients = Clients(lambda name: [*words, name])
+    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64M", "-cp", path, "Client"]
+    clients = ClientLauncher(lambda name: [*command, name])
     yield clients
     clients.stop()
 
 
 @pytest.fixture
-def go() -> Iterator[Clients]:
+def go() -> Iterator[ClientLauncher]:
     """The commands of go/main.go, with go-amqp."""
-    program = fetched(TOOLS / "go" / "client", "go")
-    clients = Clients(lambda name: [str(program), name])
+    program = require_tool(TOOLS / "go" / "client", "go")
+    clients = ClientLauncher(lambda name: [str(program), name])
     yield clients
     clients.stop()
 
 
-@pytest.fixture
-def rust() -> Iterator[Clients]:
-    """Commands of rust/src/main.rs, with fe2o3-amqp."""
-    program = fetched(TOOLS / "rust" / "debug" / "client", "rust")
-    clients = Clients(lambda name: [str(program), name])
-    yield clients
-    clients.stop()
-
-
-def running(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def run_broker(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker while the tests of the session run."""
     try:
         broker = kind(factory.mktemp(kind.name.lower()))
@@ -206,10 +197,10 @@ def running(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Bro
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """RabbitMQ, for all tests; one that kills it starts it again."""
-    yield from running(RabbitMQ, tmp_path_factory)
+    yield from run_broker(RabbitMQ, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """ActiveMQ Artemis, for all tests; one that kills it starts it again."""
-    yield from running(Artemis, tmp_path_factory)
+    yield from run_broker(Artemis, tmp_path_factory)

@@ -19,13 +19,13 @@ def connector(broker: Broker) -> Section:
     }
 
 
-def queue(address: str, broker: Broker) -> list[Section]:
+def auto_links(address: str, broker: Broker) -> list[Section]:
     """Both auto links of a queue, which has the same name on the broker."""
     there = {"address": address, "connection": broker.name, "externalAddress": broker.existing(address)}
     return [("autoLink", {**there, "direction": direction}) for direction in ("in", "out")]
 
 
-def routed(prefix: str, broker: Broker, **more: str) -> list[Section]:
+def link_routes(prefix: str, broker: Broker, **more: str) -> list[Section]:
     """Link routes for both directions."""
     there = {"prefix": prefix, "connection": broker.name, **more}
     return [("linkRoute", {**there, "direction": direction}) for direction in ("in", "out")]

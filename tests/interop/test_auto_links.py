@@ -26,7 +26,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     return found
 
 
-def gateway(broker: Broker, queue: str, directory: Path) -> list[Section]:
+def gateway_sections(broker: Broker, queue: str, directory: Path) -> list[Section]:
     """A router in front of the broker: it logs in with the broker's user, the password in a file."""
     password = directory / "password"
     password.write_text(f"{broker.password or ''}\n")
@@ -41,7 +41,7 @@ def gateway(broker: Broker, queue: str, directory: Path) -> list[Section]:
     ]
 
 
-class Gateway:
+class GatewayRouter:
     """A router that runs in front of a broker."""
 
     def __init__(self, router: RouterProcess) -> None:
@@ -51,7 +51,7 @@ class Gateway:
     def client(self) -> AmqpPeer:
         return AmqpPeer.opened(self.port)
 
-    def active(self) -> None:
+    def wait_active(self) -> None:
         """Wait until both links are taken."""
 
         poll(lambda: self.states() == ["active", "active"], "both auto links are active", 30)
@@ -62,21 +62,21 @@ class Gateway:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def own(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
+def gateway_router(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GatewayRouter]:
     """The gateway, its links taken."""
-    router = RouterProcess(tmp_path, gateway(broker, f"store{request.param}", tmp_path), request.param)
+    router = Router(tmp_path, gateway_sections(broker, f"store{request.param}", tmp_path), request.param)
     router.start()
-    own = Gateway(router)
-    own.active()
-    yield own
+    gateway_router = GatewayRouter(router)
+    gateway_router.wait_active()
+    yield gateway_router
     router.stop()
 
 
-def pass_through(own: Gateway) -> None:
+def pass_through(gateway_router: GatewayRouter) -> None:
     """Messages go into the queue and come out of it, in order while somebody receives."""
     wanted = [f"message {number}" for number in range(20)]
-    receiver = own.client().receiver(ADDRESS, credit=100)
-    sender = own.client().sender(ADDRESS)
+    receiver = gateway_router.client().receiver(ADDRESS, credit=100)
+    sender = gateway_router.client().sender(ADDRESS)
     numbers = [sender.send(message.message(body)) for body in wanted]
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
     got = receiver.receive(len(wanted), 20)
@@ -86,15 +86,15 @@ def pass_through(own: Gateway) -> None:
     receiver.detach()
 
 
-def test_store_and_forward(own: Gateway) -> None:
-    pass_through(own)
+def test_queue_stores_and_forwards(gateway_router: GatewayRouter) -> None:
+    pass_through(gateway_router)
 
 
-def test_the_broker_is_killed_and_comes_back(own: Gateway, broker: Broker) -> None:
-    receiver = own.client().receiver(ADDRESS)
+def test_auto_links_recover_after_broker_kill(gateway_router: GatewayRouter, broker: Broker) -> None:
+    receiver = gateway_router.client().receiver(ADDRESS)
     broker.kill()
-    poll(lambda: own.states() == ["inactive", "inactive"], "the broker is lost")
+    poll(lambda: gateway_router.states() == ["inactive", "inactive"], "the broker is lost")
     broker.start()
-    own.active()
+    gateway_router.wait_active()
     receiver.detach()
-    pass_through(own)
+    pass_through(gateway_router)

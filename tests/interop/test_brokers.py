@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import Clients
+from tests.interop.conftest import ClientLauncher
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -18,12 +18,12 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     return found
 
 
-def test_send_and_receive(broker: Broker, proton: Clients) -> None:
+def test_broker_delivers_sent_messages(broker: Broker, proton: ClientLauncher) -> None:
     assert proton("simple_send", broker.port, "alone.examples", 20).result() == 20
     assert proton("simple_recv", broker.port, "alone.examples", 20).result() == [{"sequence": n} for n in range(20)]
 
 
-def test_durable_messages_outlive_a_killed_broker(broker: Broker, proton: Clients, go: Clients) -> None:
+def test_durable_messages_survive_broker_kill(broker: Broker, proton: ClientLauncher, go: ClientLauncher) -> None:
     proton("durable_queue", broker.port, "alone.durable").result()
     broker.wait_until_kept("alone.durable")
     address = broker.existing("alone.durable")
@@ -32,7 +32,7 @@ def test_durable_messages_outlive_a_killed_broker(broker: Broker, proton: Client
     assert go("receive", broker.port, address, 5).result() == [str(n) for n in range(5)]
 
 
-def test_selectors(artemis: Broker, jms: Clients, proton: Clients) -> None:
+def test_selectors_filter_messages(artemis: Broker, jms: ClientLauncher, proton: ClientLauncher) -> None:
     assert jms("send", artemis.port, "alone.selected", 6).result() == 6
     even = "parity = 'even'"
     assert proton("filtered", artemis.port, "alone.selected", 3, even, "browse").result() == ["0", "2", "4"]
@@ -40,7 +40,7 @@ def test_selectors(artemis: Broker, jms: Clients, proton: Clients) -> None:
     assert jms("browse", artemis.port, "alone.selected").result() == ["1", "3", "5"]
 
 
-def test_transactions(artemis: Broker, jms: Clients, rust: Clients, proton: Clients) -> None:
+def test_transactions_commit_and_roll_back(artemis: Broker, jms: ClientLauncher, proton: ClientLauncher) -> None:
     committed = [f"committed {n}" for n in range(3)]
     assert proton("transact", artemis.port, "alone.transacted", 3).result() == [committed, committed]
     assert jms("transact", artemis.port, "alone.transacted.jms", 3).result() == ["0", "1", "2"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import Clients
+from tests.interop.conftest import ClientLauncher
 from tests.interop.gateway import connector
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
@@ -22,7 +22,7 @@ COUNT = 40
 ACTIVE_LIMIT = 30.0  # seconds until a broker that is back is connected again
 AUTO_LINK = "router.config.autoLink"
 
-Begin = Callable[..., RouterProcess]
+StartRouter = Callable[..., Router]
 
 
 def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: Any) -> Section:
@@ -33,10 +33,12 @@ def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: 
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def begin(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, artemis: Broker) -> Iterator[Begin]:
+def start_router(
+    request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, artemis: Broker
+) -> Iterator[StartRouter]:
     """begin(queues, sections): a router with connectors to both brokers, where these queues are; links are active."""
-    routers: list[RouterProcess] = []
-    clients = Clients.of_proton()
+    routers: list[Router] = []
+    clients = ClientLauncher.for_proton()
 
     def start(queues: list[str], sections: list[Section]) -> RouterProcess:
         both = (rabbitmq, artemis)
@@ -47,7 +49,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, arte
         router.start()
         routers.append(router)
         links = [attributes["name"] for name, attributes in sections if name == "autoLink"]
-        active(router, links)
+        wait_active(router, links)
         return router
 
     yield start
@@ -56,7 +58,7 @@ def begin(request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, arte
         router.stop()
 
 
-def active(router: RouterProcess, names: list[str]) -> None:
+def wait_active(router: Router, names: list[str]) -> None:
     """Wait until these auto links are, and all link routes."""
 
     def done() -> bool:
@@ -70,9 +72,11 @@ def active(router: RouterProcess, names: list[str]) -> None:
     router.wait(done, "auto links and link routes are active", ACTIVE_LIMIT)
 
 
-def test_a_chain_of_two_brokers(begin: Begin, rabbitmq: Broker, artemis: Broker, proton: Clients) -> None:
+def test_chain_of_two_brokers_delivers(
+    start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
+) -> None:
     """A message goes by way of a queue on the first, then one on the second, then to the receiver."""
-    router = begin(
+    router = start_router(
         ["chain.one", "chain.two"],
         [
             ("address", {"prefix": "chain", "ingressPhase": 0, "egressPhase": 2}),
@@ -97,9 +101,11 @@ def test_a_chain_of_two_brokers(begin: Begin, rabbitmq: Broker, artemis: Broker,
     assert counts["M2chain.q", "in"] >= COUNT
 
 
-def test_fallback(begin: Begin, artemis: Broker, proton: Clients) -> None:
+def test_fallback_broker_stores_without_receiver(
+    start_router: StartRouter, artemis: Broker, proton: ClientLauncher
+) -> None:
     """Without a receiver messages go to the broker, and from there to the receiver that comes; with one, past it."""
-    router = begin(
+    router = start_router(
         ["fallback.q"],
         [
             ("address", {"prefix": "fb", "enableFallback": True}),
@@ -131,7 +137,9 @@ def fallback_count(router: RouterProcess) -> int:
     return int(row["deliveryCount"])
 
 
-def test_one_link_route_on_both(begin: Begin, rabbitmq: Broker, artemis: Broker, proton: Clients) -> None:
+def test_link_route_alternates_between_brokers(
+    start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
+) -> None:
     """Links take turns; each one's messages are on its broker."""
     sections = [
         ("linkRoute", {"name": f"{broker.name}-{direction}", "prefix": "both", "direction": direction,
@@ -139,7 +147,7 @@ def test_one_link_route_on_both(begin: Begin, rabbitmq: Broker, artemis: Broker,
         for broker in (rabbitmq, artemis)
         for direction in ("in", "out")
     ]  # fmt: skip
-    router = begin([], sections)
+    router = start_router([], sections)
     for _ in range(4):
         assert proton("simple_send", router.port, "both.q", COUNT).result() == COUNT
     for broker in (rabbitmq, artemis):
@@ -155,12 +163,14 @@ def test_one_link_route_on_both(begin: Begin, rabbitmq: Broker, artemis: Broker,
 
 
 @pytest.mark.timeout(120)
-def test_shards_come_and_go(begin: Begin, rabbitmq: Broker, artemis: Broker, proton: Clients) -> None:
+def test_sharded_queue_survives_added_and_lost_shards(
+    start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
+) -> None:
     """A sharded queue starts on one broker, gets a second by management, loses the first and gets it back."""
     name = "shards.q"
     sections = [("address", {"prefix": "shards", "waypoint": True})]
     sections += [auto_link(artemis, name, direction, name) for direction in ("in", "out")]
-    router = begin([name], sections)
+    router = start_router([name], sections)
     address, count = name, 400
     collect = proton("collect", router.port, address, 3 * count)
     outcomes = proton("steady", router.port, address, count).result()
@@ -171,19 +181,19 @@ def test_shards_come_and_go(begin: Begin, rabbitmq: Broker, artemis: Broker, pro
         Management(peer).create(AUTO_LINK, attributes.pop("name"), **attributes)
     peer.drop()
     own = [f"{name}-{direction}-RabbitMQ-" for direction in ("in", "out")]
-    active(router, own)
+    wait_active(router, own)
     steady = proton("steady", router.port, address, 3 * count)
     steady.wait_for("begun")
     artemis.restart()
     assert steady.result()["accepted"] == 3 * count, "the other shard takes over"
     assert collect.result() >= 3 * count
-    active(router, [f"{name}-{direction}-Artemis-" for direction in ("in", "out")])
+    wait_active(router, [f"{name}-{direction}-Artemis-" for direction in ("in", "out")])
     assert proton("steady", router.port, address, COUNT).result()["accepted"] == COUNT
-    assert min(by_shard(router)) > 0, "both have messages again"
+    assert min(shard_delivery_counts(router)) > 0, "both have messages again"
     assert proton("collect", router.port, address, COUNT).result() >= COUNT
 
 
-def by_shard(router: RouterProcess) -> list[int]:
+def shard_delivery_counts(router: Router) -> list[int]:
     """Messages that went to each, since its connection is open."""
     peer = AmqpPeer.opened(router.port)
     rows = Management(peer).query("router.link")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import Clients
-from tests.interop.gateway import connector, queue
+from tests.interop.conftest import ClientLauncher
+from tests.interop.gateway import auto_links, connector
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.router import SETTINGS, RouterProcess, listener
@@ -43,8 +43,8 @@ def gateway(
     """A router with a queue on each broker, q.RabbitMQ and q.Artemis, and one on both, q.sharded."""
     sections = [listener(), *SETTINGS, ("address", {"prefix": "q", "waypoint": True})]
     for broker in brokers:
-        sections += [connector(broker), *queue(f"q.{broker.name}", broker), *queue("q.sharded", broker)]
-    router = RouterProcess(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
+        sections += [connector(broker), *auto_links(f"q.{broker.name}", broker), *auto_links("q.sharded", broker)]
+    router = Router(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
     router.start()
     yield router
     router.stop()
@@ -53,7 +53,7 @@ def gateway(
 @pytest.fixture(scope="module", autouse=True)
 def _queues(brokers: list[Broker]) -> None:
     """Durable queues, made at the brokers."""
-    clients = Clients.of_proton()
+    clients = ClientLauncher.for_proton()
     for broker in brokers:
         for name in (f"q.{broker.name}", "q.sharded"):
             assert clients("durable_queue", broker.port, name).result() is True
@@ -66,14 +66,14 @@ def broker(request: pytest.FixtureRequest, brokers: list[Broker]) -> Broker:
     return found
 
 
-def test_store_and_forward(gateway: RouterProcess, broker: Broker, proton: Clients) -> None:
+def test_queue_without_receiver_stores_messages(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
     """Without a receiver the queue takes the messages; a receiver that comes later gets them."""
     address = f"q.{broker.name}"
     assert proton("steady", gateway.port, address, COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, address, COUNT).result() == COUNT
 
 
-def test_sharded_queue(gateway: RouterProcess, brokers: list[Broker], proton: Clients) -> None:
+def test_sharded_queue_spreads_messages(gateway: Router, brokers: list[Broker], proton: ClientLauncher) -> None:
     """Messages spread over both brokers; one receiver gets those of both."""
     assert proton("steady", gateway.port, "q.sharded", COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, "q.sharded", COUNT).result() == COUNT
@@ -86,7 +86,7 @@ def test_sharded_queue(gateway: RouterProcess, brokers: list[Broker], proton: Cl
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
-def test_broker_killed_under_load(gateway: RouterProcess, broker: Broker, proton: Clients) -> None:
+def test_broker_kill_under_load_loses_no_message(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
     """What was accepted comes, some of it twice; senders and receivers go on by themselves."""
     address = f"q.{broker.name}"
     collect = proton("collect", gateway.port, address, UNDER_LOAD)

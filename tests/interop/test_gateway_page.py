@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import Clients
-from tests.system.router import ROOT, RouterProcess, command
+from tests.interop.conftest import ClientLauncher
+from tests.system.router import ROOT, Router, command
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -23,7 +23,7 @@ CLIENTS_PORT = "5772"  # of the router, in file and page
 
 
 @pytest.fixture
-def gateway(rabbitmq: Broker, proton: Clients, tmp_path: Path) -> Iterator[RouterProcess]:
+def gateway(rabbitmq: Broker, proton: ClientLauncher, tmp_path: Path) -> Iterator[Router]:
     """The router of the file; only its ports, and the broker's, are others."""
     assert proton("durable_queue", rabbitmq.port, "orders").result() is True
     text = (ROOT / "conf" / "gateway.conf").read_text()
@@ -35,25 +35,25 @@ def gateway(rabbitmq: Broker, proton: Clients, tmp_path: Path) -> Iterator[Route
     router.stop()
 
 
-def blocks(start: str) -> list[str]:
+def page_blocks(start: str) -> list[str]:
     """The indented blocks of the page that begin like this; a blank line inside does not end one."""
     parts = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", PAGE.read_text(), re.MULTILINE)
     return [block for part in parts if (block := textwrap.dedent(part).lstrip("\n")).startswith(start)]
 
 
-def run(words: list[str], code: str | None = None) -> str:
+def run_command(words: list[str], code: str | None = None) -> str:
     """What a command prints; fails when it does."""
     done = subprocess.run(words, input=code, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_page(gateway: RouterProcess) -> None:
+def test_gateway_page_commands_work(gateway: Router) -> None:
     port = str(gateway.ports["clients"])
     gateway.wait(lambda: gateway.log.count("Auto Link Activated 'autoLink/") == 2, "both auto links are active")
     gateway.wait(lambda: gateway.log.count("Link Route Activated 'linkRoute/") == 2, "both link routes are active")
-    (looks,) = blocks("sluice stat")
-    shown = [run([*command(), *line.replace(CLIENTS_PORT, port).split()[1:]]) for line in looks.splitlines()]
+    (looks,) = page_blocks("sluice stat")
+    shown = [run_command([*command(), *line.replace(CLIENTS_PORT, port).split()[1:]]) for line in looks.splitlines()]
     assert [text.count("active") for text in shown[:2]] == [2, 2]
-    programs = [block.replace(CLIENTS_PORT, port) for block in blocks("from proton")]
-    assert [run([sys.executable, "-"], program) for program in programs] == ["", "one\n", "two\n"]
+    programs = [block.replace(CLIENTS_PORT, port) for block in page_blocks("from proton")]
+    assert [run_command([sys.executable, "-"], program) for program in programs] == ["", "one\n", "two\n"]

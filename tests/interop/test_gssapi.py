@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers.process import TOOLS
-from tests.interop.conftest import Clients, fetched
+from tests.interop.conftest import ClientLauncher, require_tool
 from tests.interop.kerberos import HOST, USER, Kerberos
 from tests.system.router import RouterProcess, listener
 
@@ -18,7 +18,7 @@ COUNT = 20
 
 @pytest.fixture
 def realm(tmp_path: Path) -> Iterator[Kerberos]:
-    fetched(TOOLS / "kerberos" / "usr" / "sbin" / "krb5kdc", "kerberos")
+    require_tool(TOOLS / "kerberos" / "usr" / "sbin" / "krb5kdc", "kerberos")
     folder = tmp_path / "kerberos"
     folder.mkdir()
     with Kerberos(folder) as made:
@@ -44,8 +44,8 @@ def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made.stop()
 
 
-def test_a_client_with_a_ticket(
-    realm: Kerberos, router: RouterProcess, proton: Clients, monkeypatch: pytest.MonkeyPatch
+def test_client_with_ticket_is_authenticated(
+    realm: Kerberos, router: Router, proton: ClientLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in realm.client.items():
         monkeypatch.setenv(name, value)
@@ -56,8 +56,8 @@ def test_a_client_with_a_ticket(
     router.wait_log(rf"auth=GSSAPI user={USER} ")
 
 
-def test_a_client_without_a_ticket(
-    realm: Kerberos, router: RouterProcess, proton: Clients, monkeypatch: pytest.MonkeyPatch
+def test_client_without_ticket_is_refused(
+    realm: Kerberos, router: Router, proton: ClientLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**realm.client, "KRB5CCNAME": "FILE:/nonexistent"}.items():
         monkeypatch.setenv(name, value)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.conftest import Clients
-from tests.system.router import RouterProcess
+from tests.interop.conftest import ClientLauncher
+from tests.system.router import Router
 
 COUNT = 50
 
 
 @pytest.fixture(params=["jms", "go"])
-def client(request: pytest.FixtureRequest) -> Clients:
+def client(request: pytest.FixtureRequest) -> ClientLauncher:
     """Each of the two."""
-    found: Clients = request.getfixturevalue(request.param)
+    found: ClientLauncher = request.getfixturevalue(request.param)
     return found
 
 
-def test_send_and_receive(router: RouterProcess, client: Clients, request: pytest.FixtureRequest) -> None:
+def test_messages_arrive_in_order(router: Router, client: ClientLauncher, request: pytest.FixtureRequest) -> None:
     address = f"others/{request.node.name}"
     receiver = client("receive", router.port, address, COUNT)
     receiver.wait_for("attached")
@@ -25,23 +25,23 @@ def test_send_and_receive(router: RouterProcess, client: Clients, request: pytes
     assert receiver.result() == [str(n) for n in range(COUNT)]
 
 
-def test_requests_to_proton(
-    router: RouterProcess, client: Clients, proton: Clients, request: pytest.FixtureRequest
+def test_requests_to_proton_are_answered(
+    router: Router, client: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     address = f"others/{request.node.name}"
     proton("server", router.port, address).wait_for("attached")
     assert client("request", router.port, address, "one", "two").result() == ["ONE", "TWO"]
 
 
-def test_requests_from_proton(
-    router: RouterProcess, client: Clients, proton: Clients, request: pytest.FixtureRequest
+def test_requests_from_proton_are_answered(
+    router: Router, client: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     address = f"others/{request.node.name}"
     client("server", router.port, address).wait_for("attached")
     assert proton("client", router.port, address, "one", "two").result() == ["ONE", "TWO"]
 
 
-def test_from_jms_to_go_and_back(router: RouterProcess, jms: Clients, go: Clients) -> None:
+def test_messages_between_jms_and_go_arrive(router: Router, jms: ClientLauncher, go: ClientLauncher) -> None:
     for sender, receiver, address in ((jms, go, "others/to-go"), (go, jms, "others/to-jms")):
         taking = receiver("receive", router.port, address, COUNT)
         taking.wait_for("attached")

@@ -16,7 +16,7 @@ SEED = 20
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("workers", [1, 3], ids=["1-worker", "3-workers"])
-def test_nothing_is_lost_and_nothing_stuck(rabbitmq: Broker, artemis: Broker, workers: int) -> None:
+def test_brokers_killed_at_random_lose_no_message(rabbitmq: Broker, artemis: Broker, workers: int) -> None:
     brokers = [rabbitmq, artemis]
     for broker in brokers:
         make_queues(broker)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import Clients
-from tests.interop.gateway import connector, coordinator, routed
-from tests.system.router import SETTINGS, RouterProcess, listener
+from tests.interop.conftest import ClientLauncher
+from tests.interop.gateway import connector, coordinator, link_routes
+from tests.system.router import SETTINGS, Router, listener
 
 #: The brokers take half a minute of processor time to start.
 pytestmark = pytest.mark.long
@@ -26,11 +26,13 @@ def gateway(
     """A router: what begins with `RabbitMQ.` or `Artemis.` is that broker's, transactions are Artemis's."""
     sections = [listener(), *SETTINGS, coordinator(artemis)]
     for broker in (rabbitmq, artemis):
-        sections += [connector(broker), *routed(broker.name, broker)]
+        sections += [connector(broker), *link_routes(broker.name, broker)]
         # The longer prefix wins: below it are queues that exist.
         existing = broker.existing("")
-        sections += routed(f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {}))
-    router = RouterProcess(tmp_path_factory.mktemp(f"routed{request.param}-"), sections, request.param)
+        sections += link_routes(
+            f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {})
+        )
+    router = Router(tmp_path_factory.mktemp(f"routed{request.param}-"), sections, request.param)
     router.start()
     # Both directions of two prefixes for each broker, and the coordinator.
     router.wait(lambda: router.log.count("Link Route Activated") == 9, "link routes are active")
@@ -50,8 +52,8 @@ def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
     return f"{broker.name}.{request.node.name}"
 
 
-def test_send_and_receive(
-    gateway: RouterProcess, broker: Broker, proton: Clients, rhea: Clients, request: pytest.FixtureRequest
+def test_routed_attach_creates_queue(
+    gateway: Router, broker: Broker, proton: ClientLauncher, rhea: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     """The queue is made on attach, by the client's address."""
     name = fresh(broker, request)
@@ -61,22 +63,17 @@ def test_send_and_receive(
 
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
 @pytest.mark.parametrize("client", ["jms", "go"])
-def test_other_clients(gateway: RouterProcess, broker: Broker, client: str, request: pytest.FixtureRequest) -> None:
-    clients: Clients = request.getfixturevalue(client)
+def test_jms_and_go_clients_use_link_route(
+    gateway: Router, broker: Broker, client: str, request: pytest.FixtureRequest
+) -> None:
+    clients: ClientLauncher = request.getfixturevalue(client)
     name = fresh(broker, request)
     assert clients("send", gateway.port, name, COUNT).result() == COUNT
     assert clients("receive", gateway.port, name, COUNT).result() == [str(n) for n in range(COUNT)]
 
 
-def test_rust_client(gateway: RouterProcess, artemis: Broker, rust: Clients, request: pytest.FixtureRequest) -> None:
-    """Not with RabbitMQ 3.10, which answers a close with a detach that closes nothing: the client reports an error."""
-    name = fresh(artemis, request)
-    assert rust("send", gateway.port, name, COUNT).result() == COUNT
-    assert rust("receive", gateway.port, name, COUNT).result() == [str(n) for n in range(COUNT)]
-
-
-def test_selectors(
-    gateway: RouterProcess, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+def test_selectors_pass_link_route(
+    gateway: Router, artemis: Broker, jms: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     """Browsing leaves the messages, consuming takes those that match."""
     name = fresh(artemis, request)
@@ -88,13 +85,8 @@ def test_selectors(
     assert jms("receive", gateway.port, name, 1, "parity = 'odd'").result() == ["1"]
 
 
-def test_transactions(
-    gateway: RouterProcess,
-    artemis: Broker,
-    jms: Clients,
-    rust: Clients,
-    proton: Clients,
-    request: pytest.FixtureRequest,
+def test_transactions_pass_link_route(
+    gateway: Router, artemis: Broker, jms: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(artemis, request)
     committed = [f"committed {n}" for n in range(3)]
@@ -103,8 +95,8 @@ def test_transactions(
     assert rust("transact", gateway.port, f"{name}.rust", 3).result() == ["0", "1", "2"]
 
 
-def test_durable_subscription(
-    gateway: RouterProcess, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
+def test_durable_subscription_outlives_detach(
+    gateway: Router, artemis: Broker, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     """It outlives a lost connection and a detach, and ends with a close."""
     name = fresh(artemis, request)
@@ -132,7 +124,7 @@ def test_durable_subscription(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
-def test_broker_killed_under_load(gateway: RouterProcess, broker: Broker, proton: Clients) -> None:
+def test_broker_kill_under_load_loses_no_message(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
     """A client of a routed link loses its link with the broker, attaches again, and finds what was accepted."""
     name = f"{broker.name}.durable.killed"
     assert proton("durable_queue", broker.port, name).result() is True

@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import Clients
-from tests.interop.gateway import connector, coordinator, queue, routed
+from tests.interop.conftest import ClientLauncher
+from tests.interop.gateway import auto_links, connector, coordinator, link_routes
 from tests.system.edges import EdgeView, edge, with_edges
 from tests.system.network import RouterView
 from tests.system.network import connector as to_router
@@ -41,12 +41,14 @@ def entry(
 ) -> Iterator[RouterProcess]:
     """Router A, or edge router E, when A knows all that C has."""
     workers, place = request.param
-    brokers: list[Section] = [coordinator(artemis), *queue(f"store.{artemis.name}", artemis)]
+    brokers: list[Section] = [coordinator(artemis), *auto_links(f"store.{artemis.name}", artemis)]
     for broker in (rabbitmq, artemis):
-        brokers += [connector(broker), *routed(broker.name, broker)]
+        brokers += [connector(broker), *link_routes(broker.name, broker)]
         existing = broker.existing("")
-        brokers += routed(f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {}))
-    routers: list[RouterProcess] = []
+        brokers += link_routes(
+            f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {})
+        )
+    routers: list[Router] = []
     for name in "ABC":
         to = [to_router(routers[-1].ports["net"])] if routers else []
         sections = [*with_edges(name), *SETTINGS, WAYPOINT, *to, *(brokers if name == "C" else KNOWN)]
@@ -80,16 +82,16 @@ def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
     return f"{broker.name}.network.{request.node.name}"
 
 
-def test_send_and_receive(
-    entry: RouterProcess, broker: Broker, proton: Clients, request: pytest.FixtureRequest
+def test_remote_queue_delivers_messages(
+    entry: Router, broker: Broker, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(broker, request)
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
     assert len(proton("simple_recv", entry.port, name, COUNT).result()) == COUNT
 
 
-def test_transactions(
-    entry: RouterProcess, artemis: Broker, proton: Clients, jms: Clients, request: pytest.FixtureRequest
+def test_transactions_pass_network(
+    entry: Router, artemis: Broker, proton: ClientLauncher, jms: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     committed = [f"committed {n}" for n in range(3)]
     name = fresh(artemis, request)
@@ -97,8 +99,8 @@ def test_transactions(
     assert jms("transact", entry.port, f"{name}.jms", 3).result() == ["0", "1", "2"]
 
 
-def test_selectors(
-    entry: RouterProcess, artemis: Broker, jms: Clients, proton: Clients, request: pytest.FixtureRequest
+def test_selectors_pass_network(
+    entry: Router, artemis: Broker, jms: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(artemis, request)
     assert jms("send", entry.port, name, 6).result() == 6
@@ -106,8 +108,8 @@ def test_selectors(
     assert jms("receive", entry.port, name, 3, "parity = 'odd'").result() == ["1", "3", "5"]
 
 
-def test_durable_subscription(
-    entry: RouterProcess, artemis: Broker, proton: Clients, request: pytest.FixtureRequest
+def test_durable_subscription_outlives_connection(
+    entry: Router, artemis: Broker, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(artemis, request)
     subscribe = partial(proton, "subscribe", "me", entry.port, name, "sub")
@@ -118,7 +120,7 @@ def test_durable_subscription(
     assert subscribe(3, "close").result() == [{"sequence": n} for n in range(3)]
 
 
-def test_store_and_forward(entry: RouterProcess, artemis: Broker, proton: Clients) -> None:
+def test_waypoint_queue_stores_and_forwards(entry: Router, artemis: Broker, proton: ClientLauncher) -> None:
     """A queue of the broker between senders and receivers of the first router."""
     name = f"store.{artemis.name}"
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
@@ -127,7 +129,7 @@ def test_store_and_forward(entry: RouterProcess, artemis: Broker, proton: Client
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("entry", [(3, "A")], indirect=True, ids=["3-workers"])
-def test_broker_killed_under_load(entry: RouterProcess, broker: Broker, proton: Clients) -> None:
+def test_broker_kill_under_load_loses_no_message(entry: Router, broker: Broker, proton: ClientLauncher) -> None:
     """Clients lose their links with the broker, attach again, and find what was accepted."""
     name = f"{broker.name}.durable.far"
     assert proton("durable_queue", broker.port, name).result() is True

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.interop.conftest import Clients
+from tests.interop.conftest import ClientLauncher
 from tests.peer.pki import Pki, pki
 from tests.sasldb import proton_has_scram
 from tests.system import secured
@@ -47,7 +47,7 @@ NOT_FOR_HOST = {
 }
 
 
-class Secured:
+class SecuredRouter:
     """Where clients go, by mechanism, and what they are told."""
 
     def __init__(self, router: RouterProcess, own: Pki, folder: Path) -> None:
@@ -64,11 +64,11 @@ class Secured:
         login = f"{USER}:{quote(secret, safe='')}@" if secret else ""
         return f"amqps://{login}localhost:{self._port(mechanism, at)}?{urlencode(query)}"
 
-    def of_jms(self, mechanism: str, trusts: Pki | None = None, password: str = "", at: str | None = None) -> str:
+    def jms_url(self, mechanism: str, trusts: Pki | None = None, password: str = "", at: str | None = None) -> str:
         """For Qpid JMS, whose files are of Java."""
-        query = {"amqp.saslMechanisms": mechanism, **_store("trustStore", self._trust(trusts or self.own))}
+        query = {"amqp.saslMechanisms": mechanism, **_store("trustStore", self._trust_store(trusts or self.own))}
         if mechanism == "EXTERNAL":
-            query |= _store("keyStore", self._keys())
+            query |= _store("keyStore", self._key_store())
         if secret := password or _secret(mechanism):
             query |= {"jms.username": USER, "jms.password": secret}
         return f"amqps://localhost:{self._port(mechanism, at)}?{urlencode(query, quote_via=quote)}"
@@ -76,19 +76,19 @@ class Secured:
     def _port(self, mechanism: str, at: str | None) -> int:
         return self.router.ports[at or LISTENERS.get(mechanism, "people")]
 
-    def logged_in(self, mechanism: str, after: int) -> None:
+    def wait_authenticated(self, mechanism: str, after: int) -> None:
         """Somebody has, over TLS, says the log from that line on."""
         user = {"EXTERNAL": "127.0.0.1", "XOAUTH2": "alice", "ANONYMOUS": "anonymous"}.get(mechanism, USER)
         self.router.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user={user} ", after=after)
 
-    def _trust(self, trusts: Pki) -> Path:
+    def _trust_store(self, trusts: Pki) -> Path:
         path = self.folder / f"{trusts.trusted.parent.name}.p12"
         if not path.exists():
             words = ["-importcert", "-noprompt", "-alias", "a", "-file", trusts.trusted, "-keystore", path]
             _run("keytool", *words, "-storetype", "PKCS12", "-storepass", STORE)
         return path
 
-    def _keys(self) -> Path:
+    def _key_store(self) -> Path:
         path = self.folder / "client.p12"
         if not path.exists():
             certificate, key = self.own.client
@@ -116,60 +116,64 @@ def _run(*words: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp(), "others")
 
 
 @pytest.fixture(scope="module")
-def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def _secured_router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredRouter]:
     made, folder = pki(tmp_path_factory.getbasetemp()), tmp_path_factory.mktemp("files")
     router = RouterProcess(tmp_path_factory.mktemp("secured"), secured.sections(folder, made), 2)
     router.start()
-    yield Secured(router, made, folder)
+    yield SecuredRouter(router, made, folder)
     router.stop()
 
 
 @pytest.fixture
-def site(_site: Secured, request: pytest.FixtureRequest) -> Secured:
-    request.node.routers = [_site.router]
-    return _site
+def secured_router(_secured_router: SecuredRouter, request: pytest.FixtureRequest) -> SecuredRouter:
+    request.node.routers = [_secured_router.router]
+    return _secured_router
 
 
-@pytest.fixture(params=["proton", "rhea", "go", "rust"])
-def client(request: pytest.FixtureRequest) -> Clients:
+@pytest.fixture(params=["proton", "rhea", "go"])
+def client(request: pytest.FixtureRequest) -> ClientLauncher:
     """Each of those that are started for each connection."""
-    found: Clients = request.getfixturevalue(request.param)
+    found: ClientLauncher = request.getfixturevalue(request.param)
     return found
 
 
-def name_of(request: pytest.FixtureRequest) -> str:
+def client_name(request: pytest.FixtureRequest) -> str:
     return str(request.node.callspec.params["client"])
 
 
-def test_each_mechanism(site: Secured, client: Clients, request: pytest.FixtureRequest) -> None:
-    name = name_of(request)
-    receivers, before = {}, len(site.router.lines)
+def test_mechanisms_authenticate_over_tls(
+    secured_router: SecuredRouter, client: ClientLauncher, request: pytest.FixtureRequest
+) -> None:
+    name = client_name(request)
+    receivers, before = {}, len(secured_router.router.lines)
     for mechanism in MECHANISMS[name]:
         address = f"others/{name}-{mechanism}"
-        receivers[mechanism] = client(RECEIVE.get(name, "receive"), site.url(mechanism), address, COUNT)
+        receivers[mechanism] = client(RECEIVE.get(name, "receive"), secured_router.url(mechanism), address, COUNT)
     for mechanism, receiver in receivers.items():
         receiver.wait_for("attached")
         address = f"others/{name}-{mechanism}"
-        sent = client(SEND.get(name, "send"), site.url(mechanism), address, COUNT).result()
+        sent = client(SEND.get(name, "send"), secured_router.url(mechanism), address, COUNT).result()
         assert sent in (COUNT, {"accepted": COUNT, "released": 0, "rejected": 0, "modified": 0})
         assert len(receiver.result()) == COUNT
-        site.logged_in(mechanism, before)
+        secured_router.wait_authenticated(mechanism, before)
 
 
-def test_who_is_refused(site: Secured, others: Pki, client: Clients, request: pytest.FixtureRequest) -> None:
+def test_wrong_password_or_certificate_is_refused(
+    secured_router: SecuredRouter, other_authority: Pki, client: ClientLauncher, request: pytest.FixtureRequest
+) -> None:
     """By the router, and by the client."""
-    name = name_of(request)
+    name = client_name(request)
     wrong, unknown, elsewhere = (
         client(SEND.get(name, "send"), url, "others/x", COUNT)
         for url in (
-            site.url("PLAIN", password="wrong"),
-            site.url("PLAIN", others),
-            site.url("ANONYMOUS", at="misnamed"),
+            secured_router.url("PLAIN", password="wrong"),
+            secured_router.url("PLAIN", other_authority),
+            secured_router.url("ANONYMOUS", at="misnamed"),
         )
     )
     assert "auth" in (found := wrong.failure()).lower(), found
@@ -177,19 +181,21 @@ def test_who_is_refused(site: Secured, others: Pki, client: Clients, request: py
     assert re.search(NOT_FOR_HOST[name], found := elsewhere.failure()), found
 
 
-def test_jms(site: Secured, others: Pki, jms: Clients) -> None:
+def test_jms_mechanisms_authenticate_over_tls(
+    secured_router: SecuredRouter, other_authority: Pki, jms: ClientLauncher
+) -> None:
     """All in one process: to start it takes the most time."""
     urls = [
-        *(site.of_jms(mechanism) for mechanism in MECHANISMS["jms"]),
-        site.of_jms("PLAIN", password="wrong"),
-        site.of_jms("PLAIN", others),
-        site.of_jms("ANONYMOUS", at="misnamed"),
+        *(secured_router.jms_url(mechanism) for mechanism in MECHANISMS["jms"]),
+        secured_router.jms_url("PLAIN", password="wrong"),
+        secured_router.jms_url("PLAIN", other_authority),
+        secured_router.jms_url("ANONYMOUS", at="misnamed"),
     ]
-    before = len(site.router.lines)
+    before = len(secured_router.router.lines)
     *good, wrong, unknown, elsewhere = jms("each", "others/jms", COUNT, *urls).result()
     assert good == [str(COUNT)] * len(MECHANISMS["jms"]), good
     for mechanism in MECHANISMS["jms"]:
-        site.logged_in(mechanism, before)
+        secured_router.wait_authenticated(mechanism, before)
     assert "Client failed to authenticate using SASL: PLAIN" in wrong
     assert re.search(NOT_TRUSTED["jms"], unknown), unknown
     assert re.search(NOT_FOR_HOST["jms"], elsewhere), elsewhere

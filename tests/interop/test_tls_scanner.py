@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers.process import TOOLS
-from tests.interop.conftest import fetched
+from tests.interop.conftest import require_tool
 from tests.peer.pki import Pki, pki
 from tests.system.router import RouterProcess, listener
 
@@ -42,13 +42,13 @@ WITHOUT_CERTIFICATE = {"tls_1_3_early_data", "session_renegotiation"}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp(), "scanned")
 
 
 def scan(port: int, into: Path) -> tuple[dict[str, Any], str]:
     """Its results by scan, and what it says of Mozilla's rules."""
-    program = fetched(TOOLS / "scanner" / "bin" / "sslyze", "scanner")
+    program = require_tool(TOOLS / "scanner" / "bin" / "sslyze", "scanner")
     asked = [f"--{name}" for name in OPTIONS]
     options = [*asked, "--mozilla_config", "intermediate", "--json_out", str(into), "--slow_connection"]
     done = subprocess.run(
@@ -74,10 +74,10 @@ def key(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def scanned(made: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[RouterProcess]:
+def scanned(authority: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[Router]:
     """A router with such a key, and a listener of each kind."""
-    own = made.issue(f"scanned-{key}", "/CN=localhost", names="DNS:localhost", rsa=key == "RSA")
-    profile = {"name": "p", "certFile": own.certificate, "privateKeyFile": own.key, "caCertFile": made.trusted}
+    own = authority.issue(f"scanned-{key}", "/CN=localhost", names="DNS:localhost", rsa=key == "RSA")
+    profile = {"name": "p", "certFile": own.certificate, "privateKeyFile": own.key, "caCertFile": authority.trusted}
     listeners = [listener(name, sslProfile="p", requireSsl=True, **more) for name, more in KINDS.items()]
     router = RouterProcess(tmp_path_factory.mktemp(key), [("sslProfile", profile), *listeners])
     router.start()
@@ -86,7 +86,7 @@ def scanned(made: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> It
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_default_profile(scanned: RouterProcess, key: str, tmp_path: Path, kind: str) -> None:
+def test_default_profile_passes_scan(scanned: Router, key: str, tmp_path: Path, kind: str) -> None:
     results, rules = scan(scanned.ports[kind], tmp_path / "result.json")
     seen = {}
     for name in OPTIONS.values():

@@ -9,7 +9,7 @@ import pytest
 import wsproto
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request
 
-from tests.interop.conftest import Clients
+from tests.interop.conftest import ClientLauncher
 from tests.peer.pki import Pki, pki
 from tests.system.router import RouterProcess, Section, listener
 
@@ -17,14 +17,14 @@ COUNT = 500
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="module")
-def router(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
+def router(authority: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
     """Listeners with WebSocket beside one without."""
-    certificate, key = made.server
+    certificate, key = authority.server
     sections: list[Section] = [
         ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
         listener(),
@@ -37,7 +37,7 @@ def router(made: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rout
     started.stop()
 
 
-def test_rhea(router: RouterProcess, rhea: Clients) -> None:
+def test_rhea_sends_and_receives(router: Router, rhea: ClientLauncher) -> None:
     web = f"ws://127.0.0.1:{router.ports['web']}/any/path"
     for into, out in ((web, web), (str(router.port), web), (web, str(router.port))):
         receiver = rhea("receive", into, "websocket/rhea", COUNT)
@@ -45,19 +45,19 @@ def test_rhea(router: RouterProcess, rhea: Clients) -> None:
         assert receiver.result() == [{"sequence": n} for n in range(COUNT)]
 
 
-def test_rhea_over_tls(router: RouterProcess, rhea: Clients, made: Pki) -> None:
-    web = f"wss://localhost:{router.ports['secure']}/?ca={made.trusted}"
+def test_rhea_over_tls_sends_and_receives(router: Router, rhea: ClientLauncher, authority: Pki) -> None:
+    web = f"wss://localhost:{router.ports['secure']}/?ca={authority.trusted}"
     receiver = rhea("receive", web, "websocket/tls", COUNT)
     assert rhea("send", web, "websocket/tls", COUNT).result()["accepted"] == COUNT
     assert receiver.result() == [{"sequence": n} for n in range(COUNT)]
 
 
-def test_jms(router: RouterProcess, jms: Clients) -> None:
+def test_jms_sends_and_receives(router: Router, jms: ClientLauncher) -> None:
     web = f"amqpws://127.0.0.1:{router.ports['web']}/?amqp.saslMechanisms=ANONYMOUS"
     assert jms("each", "websocket/jms", 50, web).result() == ["50"]
 
 
-def test_wsproto(router: RouterProcess) -> None:
+def test_wsproto_accepts_router_frames(router: Router) -> None:
     """A library that checks what the router sends by the letter, and offers compression, which is not taken."""
     client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
     extensions = [wsproto.extensions.PerMessageDeflate()]

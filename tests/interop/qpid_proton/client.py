@@ -8,7 +8,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 
-class Client(MessagingHandler):
+class RequestClient(MessagingHandler):
     """The published example: one request at a time."""
 
     def __init__(self, port: str, address: str, requests: list[str]) -> None:
@@ -41,4 +41,4 @@ class Client(MessagingHandler):
         sys.exit(f"link: {self.sender.remote_condition or self.receiver.remote_condition}")
 
 
-Container(Client(sys.argv[1], sys.argv[2], sys.argv[3:])).run()
+Container(RequestClient(sys.argv[1], sys.argv[2], sys.argv[3:])).run()

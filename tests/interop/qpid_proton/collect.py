@@ -11,7 +11,7 @@ from proton.reactor import Container
 ATTACH_AGAIN = 0.3  # seconds until a link that was detached is attached again
 
 
-class Collect(MessagingHandler):
+class CollectingReceiver(MessagingHandler):
     """Accepts automatically. A broker that restarts sends again what it did not know to be accepted."""
 
     def __init__(self, port: str, address: str, count: int, again: bool) -> None:
@@ -55,4 +55,4 @@ class Collect(MessagingHandler):
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Collect(sys.argv[1], sys.argv[2], int(sys.argv[3]), "again" in sys.argv[4:])).run()
+Container(CollectingReceiver(sys.argv[1], sys.argv[2], int(sys.argv[3]), "again" in sys.argv[4:])).run()

@@ -7,7 +7,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, ReceiverOption
 
 
-class Durable(ReceiverOption):
+class DurableSource(ReceiverOption):
     """A source that outlives the broker."""
 
     def apply(self, link: Link) -> None:
@@ -15,7 +15,7 @@ class Durable(ReceiverOption):
         link.source.expiry_policy = Terminus.EXPIRE_NEVER
 
 
-class Make(MessagingHandler):
+class DurableQueueMaker(MessagingHandler):
     """Attaches and goes."""
 
     def __init__(self, port: str, address: str) -> None:
@@ -24,7 +24,7 @@ class Make(MessagingHandler):
 
     def on_start(self, event: Event) -> None:
         self.connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
-        event.container.create_receiver(self.connection, self.address, options=Durable())
+        event.container.create_receiver(self.connection, self.address, options=DurableSource())
 
     def on_link_opened(self, event: Event) -> None:
         print("true")
@@ -34,4 +34,4 @@ class Make(MessagingHandler):
         sys.exit(f"link: {event.link and event.link.remote_condition}")
 
 
-Container(Make(sys.argv[1], sys.argv[2])).run()
+Container(DurableQueueMaker(sys.argv[1], sys.argv[2])).run()

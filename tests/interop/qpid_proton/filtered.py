@@ -8,7 +8,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, LinkOption, Selector
 
 
-class Filtered(MessagingHandler):
+class FilteredReceiver(MessagingHandler):
     """Accepts automatically; a browsing receiver leaves the messages in the queue."""
 
     def __init__(self, port: str, address: str, count: int, selector: str, browse: bool) -> None:
@@ -39,4 +39,4 @@ class Filtered(MessagingHandler):
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Filtered(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], "browse" in sys.argv[5:])).run()
+Container(FilteredReceiver(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], "browse" in sys.argv[5:])).run()

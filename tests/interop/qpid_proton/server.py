@@ -7,7 +7,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 
-class Server(MessagingHandler):
+class UppercaseServer(MessagingHandler):
     """The published example of a server for brokers and routers alike."""
 
     def __init__(self, port: str, address: str) -> None:
@@ -30,4 +30,4 @@ class Server(MessagingHandler):
         )
 
 
-Container(Server(sys.argv[1], sys.argv[2])).run()
+Container(UppercaseServer(sys.argv[1], sys.argv[2])).run()

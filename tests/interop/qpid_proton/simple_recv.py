@@ -9,7 +9,7 @@ from proton.reactor import Container
 from settings import settings  # type: ignore[import-not-found]
 
 
-class Recv(MessagingHandler):
+class SimpleReceiver(MessagingHandler):
     """The published example; accepts automatically, grants ten credits at a time."""
 
     def __init__(self, where: str, address: str, count: int) -> None:
@@ -39,4 +39,4 @@ class Recv(MessagingHandler):
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Recv(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()
+Container(SimpleReceiver(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()

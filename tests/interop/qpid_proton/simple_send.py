@@ -9,7 +9,7 @@ from proton.reactor import Container
 from settings import settings  # type: ignore[import-not-found]
 
 
-class Send(MessagingHandler):
+class SimpleSender(MessagingHandler):
     """The published example, with an address of its own."""
 
     def __init__(self, where: str, address: str, total: int) -> None:
@@ -39,4 +39,4 @@ class Send(MessagingHandler):
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Send(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()
+Container(SimpleSender(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()

@@ -21,7 +21,7 @@ AGAIN = 0.05  # seconds until a message that was not accepted may go out again
 ATTACH_AGAIN = 0.3  # seconds until a link that was detached is attached again
 
 
-class Steady(MessagingHandler):
+class SteadySender(MessagingHandler):
     """`numbers`: of outstanding messages, by the attempt, which is the delivery tag."""
 
     def __init__(self, port: str, address: str, count: int, again: bool) -> None:
@@ -90,4 +90,4 @@ class Steady(MessagingHandler):
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Steady(sys.argv[1], sys.argv[2], int(sys.argv[3]), "again" in sys.argv[4:])).run()
+Container(SteadySender(sys.argv[1], sys.argv[2], int(sys.argv[3]), "again" in sys.argv[4:])).run()

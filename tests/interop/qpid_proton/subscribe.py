@@ -38,16 +38,16 @@ class Subscriber(MessagingHandler):
     def on_link_opened(self, event: Event) -> None:
         print("attached", file=sys.stderr, flush=True)
         if not self.count:
-            self.end()
+            self.finish()
 
     def on_message(self, event: Event) -> None:
         self.bodies.append(event.message.body)
         assert event.delivery is not None
         self.accept(event.delivery)
         if len(self.bodies) == self.count:
-            self.end()
+            self.finish()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         print(json.dumps(self.bodies), flush=True)
         if self.how == "drop":
             os._exit(0)

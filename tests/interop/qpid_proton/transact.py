@@ -10,7 +10,7 @@ from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container
 
 
-class Transact(MessagingHandler, TransactionHandler):
+class TransactionClient(MessagingHandler, TransactionHandler):
     """`steps` is the program: each yield waits for what the transaction or the receiver says next."""
 
     def __init__(self, port: str, address: str, count: int) -> None:
@@ -59,20 +59,20 @@ class Transact(MessagingHandler, TransactionHandler):
 
     def on_transaction_declared(self, event: Event) -> None:
         self.transaction = event.transaction
-        self.go_on()
+        self.advance()
 
     def on_message(self, event: Event) -> None:
         self.transaction.accept(event.delivery)
         self.taken[-1].append(event.message.body)
-        self.go_on()
+        self.advance()
 
     def on_transaction_committed(self, event: Event) -> None:
-        self.go_on()
+        self.advance()
 
     def on_transaction_aborted(self, event: Event) -> None:
-        self.go_on()
+        self.advance()
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         next(self.program, None)
 
     def on_transaction_declare_failed(self, event: Event) -> None:
@@ -88,4 +88,4 @@ class Transact(MessagingHandler, TransactionHandler):
         sys.exit(f"transport: {event.transport and event.transport.condition}")
 
 
-Container(Transact(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()
+Container(TransactionClient(sys.argv[1], sys.argv[2], int(sys.argv[3]))).run()
