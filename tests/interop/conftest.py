@@ -1,4 +1,4 @@
-"""Fixtures of the interoperability tests: a router per worker count, other people's clients in their own processes."""
+"""Fixtures of the interoperability tests: a router per worker count, and third-party clients in their own processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_t
 __all__ = ["pytest_collection_modifyitems", "pytest_generate_tests"]
 
 HERE = Path(__file__).resolve().parent
-#: Seconds a client may take; a client that waits for something that never comes ends here.
+#: Time limit in seconds for one client; a client that waits for a message that never comes is killed after it.
 CLIENT_TIMEOUT = 40.0
 
 
@@ -35,13 +35,13 @@ def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def router(_shared: RouterProcess) -> RouterProcess:
-    """A router with the usual address settings, shared by a test module."""
+def router(_shared: Router) -> Router:
+    """Router with the usual address settings, shared by a test module."""
     return _shared
 
 
 class ClientProgram:
-    """A client program. Lines of its stderr are events to wait for, its stdout is one JSON value."""
+    """Running client program. Each line on its stderr is an event to wait for; its stdout is one JSON value."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.arguments = arguments
@@ -59,13 +59,13 @@ class ClientProgram:
                 self._news.notify_all()
 
     def wait_for(self, text: str) -> None:
-        """Wait for a line of stderr."""
+        """Wait for the line `text` on stderr."""
         with self._news:
             if not self._news.wait_for(lambda: text in self.errors, CLIENT_TIMEOUT):
                 raise AssertionError(f"no {text!r} from {self.arguments}: {self.errors}")
 
     def result(self) -> Any:
-        """Wait for the end; gives what it printed. Fails when the client did."""
+        """Wait for a successful exit and return the printed JSON value. Raises AssertionError if the program failed."""
         assert self.process.stdout is not None
         try:
             code = self.process.wait(CLIENT_TIMEOUT)
@@ -78,7 +78,7 @@ class ClientProgram:
         return json.loads(output)
 
     def failure(self) -> str:
-        """Wait for the end, which has to be an error; gives what it said."""
+        """Wait for an exit with an error and return its stderr. Raises AssertionError if the program succeeded."""
         try:
             code = self.process.wait(CLIENT_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -89,14 +89,17 @@ class ClientProgram:
         return "\n".join(self.errors)
 
     def stop(self) -> None:
-        """End it if it still runs."""
+        """Kill the program if it is still running."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
 
 class ClientLauncher:
-    """Starts programs of one kind, each the command that `words` gives for its name; all are ended with the test."""
+    """Launcher of programs of one client library.
+
+    `command` returns the command line for a program's name. All programs are killed at the end of the test.
+    """
 
     def __init__(self, command: Callable[[str], list[str]]) -> None:
         self.command = command
@@ -104,7 +107,7 @@ class ClientLauncher:
 
     @staticmethod
     def for_proton() -> ClientLauncher:
-        """Programs with python-qpid-proton."""
+        """Return the launcher of the programs in `qpid_proton`."""
         return ClientLauncher(lambda name: [sys.executable, str(HERE / "qpid_proton" / f"{name}.py")])
 
     def __call__(self, name: str, *arguments: Any) -> ClientProgram:
@@ -113,14 +116,14 @@ class ClientLauncher:
         return client
 
     def stop(self) -> None:
-        """End what still runs."""
+        """Kill all programs that are still running."""
         for client in self.running:
             client.stop()
 
 
 @pytest.fixture
 def proton() -> Iterator[ClientLauncher]:
-    """Programs with python-qpid-proton."""
+    """Launcher of the programs with python-qpid-proton."""
     pytest.importorskip("proton", reason="python-qpid-proton is not installed")
     clients = ClientLauncher.for_proton()
     yield clients
@@ -129,7 +132,7 @@ def proton() -> Iterator[ClientLauncher]:
 
 @pytest.fixture(scope="session")
 def _node_interpreter() -> str:
-    """The node interpreter, with the packages of package-lock.json installed."""
+    """Path of the node interpreter. Installs the packages of package-lock.json."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("node and npm are not installed")
@@ -149,14 +152,14 @@ def _node_interpreter() -> str:
 
 @pytest.fixture
 def rhea(_node_interpreter: str) -> Iterator[ClientLauncher]:
-    """Programs with rhea."""
+    """Launcher of the programs with rhea."""
     clients = ClientLauncher(lambda name: [_node_interpreter, str(HERE / "rhea" / f"{name}.js")])
     yield clients
     clients.stop()
 
 
 def require_tool(path: Path, name: str) -> Path:
-    """What scripts/interop-tools has made there; without it the test is skipped, with the reason."""
+    """Return `path`, which scripts/interop-tools creates. Skips the test, with the reason, if it does not exist."""
     try:
         return require(path, name)
     except Unavailable as error:
@@ -165,10 +168,10 @@ def require_tool(path: Path, name: str) -> Path:
 
 @pytest.fixture
 def jms() -> Iterator[ClientLauncher]:
-    """The commands of java/Client.java, with Qpid JMS."""
+    """Launcher of the commands of java/Client.java, with Qpid JMS."""
     classes = require_tool(TOOLS / "java" / "classes", "java")
     path = os.pathsep.join([str(classes), str(TOOLS / "java" / "jms" / "*")])
-    # Half of the second that a client takes goes by without these: it compiles what it runs once.
+    # Without these options a client takes twice as long, a second: it compiles code that runs once.
     command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64M", "-cp", path, "Client"]
     clients = ClientLauncher(lambda name: [*command, name])
     yield clients
@@ -177,7 +180,7 @@ def jms() -> Iterator[ClientLauncher]:
 
 @pytest.fixture
 def go() -> Iterator[ClientLauncher]:
-    """The commands of go/main.go, with go-amqp."""
+    """Launcher of the commands of go/main.go, with go-amqp."""
     program = require_tool(TOOLS / "go" / "client", "go")
     clients = ClientLauncher(lambda name: [str(program), name])
     yield clients
@@ -185,7 +188,7 @@ def go() -> Iterator[ClientLauncher]:
 
 
 def run_broker(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker while the tests of the session run."""
+    """Run a broker of a kind until the end of the session. Skips the test if the broker is unavailable."""
     try:
         broker = kind(factory.mktemp(kind.name.lower()))
     except Unavailable as error:
@@ -196,11 +199,11 @@ def run_broker(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """RabbitMQ, for all tests; one that kills it starts it again."""
+    """RabbitMQ for all tests. A test that kills it has to start it again."""
     yield from run_broker(RabbitMQ, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """ActiveMQ Artemis, for all tests; one that kills it starts it again."""
+    """ActiveMQ Artemis for all tests. A test that kills it has to start it again."""
     yield from run_broker(Artemis, tmp_path_factory)

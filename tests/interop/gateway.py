@@ -1,4 +1,4 @@
-"""Sections of configuration that the tests of gateways share."""
+"""Configuration sections shared by the tests of gateways."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.system.router import Section
 
 
 def connector(broker: Broker) -> Section:
-    """The connection to a broker; its name in what refers to it is the broker's."""
+    """Return the connector to a broker. Auto links and link routes refer to it by the broker's name."""
     return "connector", {
         "name": broker.name,
         "host": "127.0.0.1",
@@ -20,17 +20,17 @@ def connector(broker: Broker) -> Section:
 
 
 def auto_links(address: str, broker: Broker) -> list[Section]:
-    """Both auto links of a queue, which has the same name on the broker."""
+    """Return both auto links of a queue whose name on the broker equals its address on the router."""
     there = {"address": address, "connection": broker.name, "externalAddress": broker.existing(address)}
     return [("autoLink", {**there, "direction": direction}) for direction in ("in", "out")]
 
 
 def link_routes(prefix: str, broker: Broker, **more: str) -> list[Section]:
-    """Link routes for both directions."""
+    """Return link routes to a broker for both directions."""
     there = {"prefix": prefix, "connection": broker.name, **more}
     return [("linkRoute", {**there, "direction": direction}) for direction in ("in", "out")]
 
 
 def coordinator(broker: Broker) -> Section:
-    """The link route of transactions, which one broker alone can have."""
+    """Return the link route for transactions. Only one broker can have it."""
     return "linkRoute", {"prefix": "$coordinator", "direction": "in", "connection": broker.name}

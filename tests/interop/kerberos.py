@@ -1,4 +1,4 @@
-"""A Kerberos realm on loopback, by MIT's server."""
+"""Kerberos realm on loopback, served by MIT's KDC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.interop.brokers.process import TOOLS
 from tests.system.router import free_port, poll
 
 REALM = "SLUICE.TEST"
-#: Clients call the router so, and it may answer to no other name.
+#: Host name that clients use for the router; the service key is issued for this name only.
 HOST = "localhost"
 USER = "alice"
 
@@ -50,7 +50,7 @@ SERVER = """\
 
 
 class Kerberos:
-    """`with Kerberos(folder) as realm`: USER has a ticket, and the service amqp at HOST a key."""
+    """Kerberos realm as a context manager: USER has a ticket, and the service amqp at HOST has a key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,12 +86,12 @@ class Kerberos:
 
     @property
     def client(self) -> dict[str, str]:
-        """The environment of a client of USER."""
+        """Environment of a client of USER."""
         return {**self._both, "KRB5CCNAME": f"FILE:{self.folder}/tickets"}
 
     @property
     def service(self) -> dict[str, str]:
-        """The environment of a router at HOST."""
+        """Environment of a router at HOST."""
         return {**self._both, "KRB5_KTNAME": f"{self.folder}/keytab"}
 
     @property
@@ -103,7 +103,7 @@ class Kerberos:
         return {**os.environ, **self.client, **own}
 
     def _run(self, program: str, *words: str, given: str = "") -> None:
-        """Raises CalledProcessError."""
+        """Run a program of the realm with `given` as its input. Raises CalledProcessError."""
         command = [str(self._root / "usr" / program), *words]
         subprocess.run(command, env=self._environment(), input=given, text=True, check=True, capture_output=True)
 

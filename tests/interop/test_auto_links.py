@@ -1,4 +1,4 @@
-"""Queues of real brokers behind addresses of the router, through a connector and auto links."""
+"""Queues of real brokers behind addresses of the router, by a connector and auto links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.router import RouterProcess, Section, listener, poll
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 ADDRESS = "queue.orders"
@@ -21,13 +21,13 @@ ADDRESS = "queue.orders"
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """Each broker."""
+    """Broker under test: each of both in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 def gateway_sections(broker: Broker, queue: str, directory: Path) -> list[Section]:
-    """A router in front of the broker: it logs in with the broker's user, the password in a file."""
+    """Return the configuration of a router in front of a broker. The password of the broker's user is in a file."""
     password = directory / "password"
     password.write_text(f"{broker.password or ''}\n")
     login = {"saslUsername": broker.user, "saslPassword": f"file:{password}"} if broker.user else {}
@@ -42,7 +42,7 @@ def gateway_sections(broker: Broker, queue: str, directory: Path) -> list[Sectio
 
 
 class GatewayRouter:
-    """A router that runs in front of a broker."""
+    """Running router in front of a broker."""
 
     def __init__(self, router: RouterProcess) -> None:
         self.port = next(iter(router.ports.values()))
@@ -52,18 +52,17 @@ class GatewayRouter:
         return AmqpPeer.opened(self.port)
 
     def wait_active(self) -> None:
-        """Wait until both links are taken."""
-
+        """Wait until both auto links are active."""
         poll(lambda: self.states() == ["active", "active"], "both auto links are active", 30)
 
     def states(self) -> list[str]:
-        """Those of the auto links."""
+        """Return the operStatus of each auto link."""
         return [row["operStatus"] for row in self.management.query("router.config.autoLink", "operStatus")]
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
 def gateway_router(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GatewayRouter]:
-    """The gateway, its links taken."""
+    """Router in front of the broker; its auto links are active."""
     router = Router(tmp_path, gateway_sections(broker, f"store{request.param}", tmp_path), request.param)
     router.start()
     gateway_router = GatewayRouter(router)
@@ -73,7 +72,7 @@ def gateway_router(broker: Broker, request: pytest.FixtureRequest, tmp_path: Pat
 
 
 def pass_through(gateway_router: GatewayRouter) -> None:
-    """Messages go into the queue and come out of it, in order while somebody receives."""
+    """Send messages through the queue to an attached receiver and check their order."""
     wanted = [f"message {number}" for number in range(20)]
     receiver = gateway_router.client().receiver(ADDRESS, credit=100)
     sender = gateway_router.client().sender(ADDRESS)

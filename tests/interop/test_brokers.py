@@ -1,4 +1,4 @@
-"""The brokers by themselves: what the tests behind a router rely on is true without one."""
+"""Brokers without a router: checks the behaviour on which the tests with a router rely."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import ClientLauncher
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """Each broker."""
+    """Broker under test: each of both in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 

@@ -1,4 +1,4 @@
-"""Several real brokers behind one router: chains, fallback, one link route on both, shards that come and go."""
+"""Several real brokers behind one router: chains, fallback, a link route to both, shards added and lost."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.router import RouterProcess, Section, listener
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 COUNT = 40
-ACTIVE_LIMIT = 30.0  # seconds until a broker that is back is connected again
+ACTIVE_LIMIT = 30.0  # seconds until a restarted broker is connected again
 AUTO_LINK = "router.config.autoLink"
 
 StartRouter = Callable[..., Router]
 
 
 def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: Any) -> Section:
-    """An auto link to a queue that exists."""
+    """Return an auto link to an existing queue."""
     name = f"{address}-{direction}-{broker.name}-{more.get('phase', '')}"
     there = {"connection": broker.name, "externalAddress": broker.existing(queue)}
     return "autoLink", {"name": name, "address": address, "direction": direction, **there, **more}
@@ -36,7 +36,10 @@ def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: 
 def start_router(
     request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, artemis: Broker
 ) -> Iterator[StartRouter]:
-    """begin(queues, sections): a router with connectors to both brokers, where these queues are; links are active."""
+    """Factory start_router(queues, sections): creates the queues at both brokers and starts a router in front of them.
+
+    The router has connectors to both brokers; its auto links and link routes are active.
+    """
     routers: list[Router] = []
     clients = ClientLauncher.for_proton()
 
@@ -59,7 +62,7 @@ def start_router(
 
 
 def wait_active(router: Router, names: list[str]) -> None:
-    """Wait until these auto links are, and all link routes."""
+    """Wait until the named auto links and all link routes are active."""
 
     def done() -> bool:
         peer = AmqpPeer.opened(router.port)
@@ -75,7 +78,7 @@ def wait_active(router: Router, names: list[str]) -> None:
 def test_chain_of_two_brokers_delivers(
     start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
 ) -> None:
-    """A message goes by way of a queue on the first, then one on the second, then to the receiver."""
+    """A message passes a queue on the first broker, then a queue on the second, then reaches the receiver."""
     router = start_router(
         ["chain.one", "chain.two"],
         [
@@ -96,7 +99,7 @@ def test_chain_of_two_brokers_delivers(
         for row in links
         if row["linkName"].startswith("qdlink.")
     }
-    # What the last queue has given out more than the receiver took went back to it.
+    # The last queue may have sent more messages than the receiver took; the others returned to the queue.
     assert counts["M0chain.q", "out"] == counts["M1chain.q", "in"] == counts["M1chain.q", "out"] == COUNT
     assert counts["M2chain.q", "in"] >= COUNT
 
@@ -104,7 +107,7 @@ def test_chain_of_two_brokers_delivers(
 def test_fallback_broker_stores_without_receiver(
     start_router: StartRouter, artemis: Broker, proton: ClientLauncher
 ) -> None:
-    """Without a receiver messages go to the broker, and from there to the receiver that comes; with one, past it."""
+    """Without a receiver, messages go to the broker and from there to the next receiver; with one, they bypass it."""
     router = start_router(
         ["fallback.q"],
         [
@@ -125,9 +128,9 @@ def test_fallback_broker_stores_without_receiver(
     assert fallback_count(router) == to_broker, "with a receiver there the broker gets none"
 
 
-def fallback_count(router: RouterProcess) -> int:
-    """Messages that went to the broker."""
-    peer = AmqpPeer.opened(router.port)
+def fallback_count(router: Router) -> int:
+    """Return the number of messages that went to the broker."""
+    peer = Peer.opened(router.port)
     (row,) = [
         row
         for row in Management(peer).query("router.link")
@@ -140,7 +143,7 @@ def fallback_count(router: RouterProcess) -> int:
 def test_link_route_alternates_between_brokers(
     start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
 ) -> None:
-    """Links take turns; each one's messages are on its broker."""
+    """Attached links alternate between both brokers; the messages of a link are on its broker."""
     sections = [
         ("linkRoute", {"name": f"{broker.name}-{direction}", "prefix": "both", "direction": direction,
                        "connection": broker.name})
@@ -166,7 +169,7 @@ def test_link_route_alternates_between_brokers(
 def test_sharded_queue_survives_added_and_lost_shards(
     start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
 ) -> None:
-    """A sharded queue starts on one broker, gets a second by management, loses the first and gets it back."""
+    """A sharded queue starts on one broker, gets a second shard by management, loses the first and recovers it."""
     name = "shards.q"
     sections = [("address", {"prefix": "shards", "waypoint": True})]
     sections += [auto_link(artemis, name, direction, name) for direction in ("in", "out")]
@@ -194,8 +197,8 @@ def test_sharded_queue_survives_added_and_lost_shards(
 
 
 def shard_delivery_counts(router: Router) -> list[int]:
-    """Messages that went to each, since its connection is open."""
-    peer = AmqpPeer.opened(router.port)
+    """Return the number of messages sent to each shard since its connection was opened."""
+    peer = Peer.opened(router.port)
     rows = Management(peer).query("router.link")
     peer.drop()
     return [row["deliveryCount"] for row in rows if row["owningAddr"] == "M0shards.q" and "qdlink." in row["linkName"]]

@@ -1,4 +1,4 @@
-"""The router in front of real brokers: queues by auto links, one on both brokers, a broker that dies under load."""
+"""Router in front of real brokers: queues by auto links, a queue on both brokers, a broker killed under load."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.router import SETTINGS, RouterProcess, listener
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 COUNT = 50
-#: Messages that are sent while a broker is killed and comes back.
+#: Messages sent while a broker is killed and restarted.
 UNDER_LOAD = 2000
 
 
 @contextmanager
-def management(router: RouterProcess) -> Iterator[Management]:
-    """A management client on a connection of its own."""
-    peer = AmqpPeer.opened(router.port)
+def management(router: Router) -> Iterator[Management]:
+    """Management client on a connection of its own."""
+    peer = Peer.opened(router.port)
     yield Management(peer)
     peer.drop()
 
@@ -39,8 +39,8 @@ def brokers(rabbitmq: Broker, artemis: Broker) -> list[Broker]:
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, brokers: list[Broker]
-) -> Iterator[RouterProcess]:
-    """A router with a queue on each broker, q.RabbitMQ and q.Artemis, and one on both, q.sharded."""
+) -> Iterator[Router]:
+    """Router with a queue on each broker, q.RabbitMQ and q.Artemis, and a queue on both, q.sharded."""
     sections = [listener(), *SETTINGS, ("address", {"prefix": "q", "waypoint": True})]
     for broker in brokers:
         sections += [connector(broker), *auto_links(f"q.{broker.name}", broker), *auto_links("q.sharded", broker)]
@@ -52,7 +52,7 @@ def gateway(
 
 @pytest.fixture(scope="module", autouse=True)
 def _queues(brokers: list[Broker]) -> None:
-    """Durable queues, made at the brokers."""
+    """Create the durable queues at the brokers."""
     clients = ClientLauncher.for_proton()
     for broker in brokers:
         for name in (f"q.{broker.name}", "q.sharded"):
@@ -61,20 +61,20 @@ def _queues(brokers: list[Broker]) -> None:
 
 @pytest.fixture(params=[0, 1], ids=["rabbitmq", "artemis"])
 def broker(request: pytest.FixtureRequest, brokers: list[Broker]) -> Broker:
-    """Each broker."""
+    """Broker under test: each of both in turn."""
     found: Broker = brokers[request.param]
     return found
 
 
 def test_queue_without_receiver_stores_messages(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
-    """Without a receiver the queue takes the messages; a receiver that comes later gets them."""
+    """Without a receiver the queue stores the messages; a later receiver gets them."""
     address = f"q.{broker.name}"
     assert proton("steady", gateway.port, address, COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, address, COUNT).result() == COUNT
 
 
 def test_sharded_queue_spreads_messages(gateway: Router, brokers: list[Broker], proton: ClientLauncher) -> None:
-    """Messages spread over both brokers; one receiver gets those of both."""
+    """Messages spread over both brokers; a single receiver gets the messages of both."""
     assert proton("steady", gateway.port, "q.sharded", COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, "q.sharded", COUNT).result() == COUNT
     with management(gateway) as found:
@@ -87,7 +87,7 @@ def test_sharded_queue_spreads_messages(gateway: Router, brokers: list[Broker], 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
 def test_broker_kill_under_load_loses_no_message(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
-    """What was accepted comes, some of it twice; senders and receivers go on by themselves."""
+    """Accepted messages arrive, some twice; senders and receivers recover without help."""
     address = f"q.{broker.name}"
     collect = proton("collect", gateway.port, address, UNDER_LOAD)
     steady = proton("steady", gateway.port, address, UNDER_LOAD)
@@ -97,6 +97,6 @@ def test_broker_kill_under_load_loses_no_message(gateway: Router, broker: Broker
     assert outcomes.pop("accepted") == UNDER_LOAD
     assert sum(outcomes.values()) > 0, "messages were under way when the broker died"
     assert collect.result() >= UNDER_LOAD
-    # Nothing is stuck: the next message goes through a queue that is empty but for repetitions.
+    # No message is stuck: the next messages pass a queue that has at most repetitions.
     assert proton("steady", gateway.port, address, COUNT).result()["accepted"] == COUNT
     assert proton("collect", gateway.port, address, COUNT).result() >= COUNT

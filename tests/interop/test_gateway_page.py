@@ -1,4 +1,4 @@
-"""conf/gateway.conf and docs/user/gateway.md, done as they say, with a RabbitMQ of the tests."""
+"""Commands and programs of docs/user/gateway.md, with conf/gateway.conf and the RabbitMQ of the tests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import ClientLauncher
 from tests.system.router import ROOT, Router, command
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 PAGE = ROOT / "docs" / "user" / "gateway.md"
-CLIENTS_PORT = "5772"  # of the router, in file and page
+CLIENTS_PORT = "5772"  # the router's port for clients in conf/gateway.conf and on the page
 
 
 @pytest.fixture
 def gateway(rabbitmq: Broker, proton: ClientLauncher, tmp_path: Path) -> Iterator[Router]:
-    """The router of the file; only its ports, and the broker's, are others."""
+    """Router with conf/gateway.conf, in which only the ports of router and broker are replaced."""
     assert proton("durable_queue", rabbitmq.port, "orders").result() is True
     text = (ROOT / "conf" / "gateway.conf").read_text()
     assert text.count("port: 5672") == text.count(f"port: {CLIENTS_PORT}") == 1
@@ -36,13 +36,13 @@ def gateway(rabbitmq: Broker, proton: ClientLauncher, tmp_path: Path) -> Iterato
 
 
 def page_blocks(start: str) -> list[str]:
-    """The indented blocks of the page that begin like this; a blank line inside does not end one."""
+    """Return the indented blocks of the page that start with `start`. A block may contain blank lines."""
     parts = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", PAGE.read_text(), re.MULTILINE)
     return [block for part in parts if (block := textwrap.dedent(part).lstrip("\n")).startswith(start)]
 
 
 def run_command(words: list[str], code: str | None = None) -> str:
-    """What a command prints; fails when it does."""
+    """Run a command and return its output. Raises AssertionError if the command fails."""
     done = subprocess.run(words, input=code, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

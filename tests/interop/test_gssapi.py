@@ -1,4 +1,4 @@
-"""GSSAPI, by the plugin of libsasl2: a client of Qpid Proton logs in with a ticket (security.md S-1)."""
+"""GSSAPI with the plugin of libsasl2: a Qpid Proton client logs in with a Kerberos ticket (security.md S-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qpid JMS and go-amqp through the router, alone and together with other libraries."""
+"""Qpid JMS and go-amqp with the router, alone and together with other libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNT = 50
 
 @pytest.fixture(params=["jms", "go"])
 def client(request: pytest.FixtureRequest) -> ClientLauncher:
-    """Each of the two."""
+    """Launcher of each library in turn."""
     found: ClientLauncher = request.getfixturevalue(request.param)
     return found
 

@@ -1,4 +1,4 @@
-"""Real brokers that die, stop and freeze at random under load, through auto links and link routes at once."""
+"""Brokers killed, stopped and frozen at random under load, with auto links and link routes at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from loadtests.killed import make_queues, run
 from tests.interop.brokers import Broker
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
-SECONDS = 8.0  # of ends at random, each broker's at least once
+SECONDS = 8.0  # duration of the random failures; each broker fails at least once
 SEED = 20
 
 

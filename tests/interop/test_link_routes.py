@@ -1,4 +1,4 @@
-"""Clients linked to real brokers by link routes: what only a broker can do works as if the router were not there."""
+"""Link routes to real brokers: features that only a broker has work as without a router."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from tests.interop.conftest import ClientLauncher
 from tests.interop.gateway import connector, coordinator, link_routes
 from tests.system.router import SETTINGS, Router, listener
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 COUNT = 50
-#: Messages that are sent while a broker is killed and comes back.
+#: Messages sent while a broker is killed and restarted.
 UNDER_LOAD = 2000
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
-) -> Iterator[RouterProcess]:
-    """A router: what begins with `RabbitMQ.` or `Artemis.` is that broker's, transactions are Artemis's."""
+) -> Iterator[Router]:
+    """Router with link routes of `RabbitMQ.…` and `Artemis.…` to these brokers, and of transactions to Artemis."""
     sections = [listener(), *SETTINGS, coordinator(artemis)]
     for broker in (rabbitmq, artemis):
         sections += [connector(broker), *link_routes(broker.name, broker)]
-        # The longer prefix wins: below it are queues that exist.
+        # The longer prefix wins. Below it are existing queues.
         existing = broker.existing("")
         sections += link_routes(
             f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {})
         )
     router = Router(tmp_path_factory.mktemp(f"routed{request.param}-"), sections, request.param)
     router.start()
-    # Both directions of two prefixes for each broker, and the coordinator.
+    # Nine link routes: both directions of two prefixes for each broker, and the coordinator.
     router.wait(lambda: router.log.count("Link Route Activated") == 9, "link routes are active")
     yield router
     router.stop()
@@ -42,20 +42,20 @@ def gateway(
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """Each broker."""
+    """Broker under test: each of both in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has used."""
+    """Return the name of a queue that no other test uses."""
     return f"{broker.name}.{request.node.name}"
 
 
 def test_routed_attach_creates_queue(
     gateway: Router, broker: Broker, proton: ClientLauncher, rhea: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
-    """The queue is made on attach, by the client's address."""
+    """The broker creates the queue on attach, with the client's address."""
     name = fresh(broker, request)
     assert proton("simple_send", gateway.port, name, COUNT).result() == COUNT
     assert rhea("receive", gateway.port, name, COUNT).result() == [{"sequence": n} for n in range(COUNT)]
@@ -75,7 +75,7 @@ def test_jms_and_go_clients_use_link_route(
 def test_selectors_pass_link_route(
     gateway: Router, artemis: Broker, jms: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
-    """Browsing leaves the messages, consuming takes those that match."""
+    """A browsing receiver leaves the messages in the queue; a consuming one takes the messages that match."""
     name = fresh(artemis, request)
     assert jms("send", gateway.port, name, 6).result() == 6
     even = "parity = 'even'"
@@ -98,7 +98,7 @@ def test_transactions_pass_link_route(
 def test_durable_subscription_outlives_detach(
     gateway: Router, artemis: Broker, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
-    """It outlives a lost connection and a detach, and ends with a close."""
+    """The subscription survives a lost connection and a detach, and ends with a close."""
     name = fresh(artemis, request)
 
     def subscribe(count: int, how: str) -> list[dict[str, int]]:
@@ -110,7 +110,7 @@ def test_durable_subscription_outlives_detach(
         return [{"sequence": n} for n in range(count)]
 
     subscribe(0, "drop")
-    # The broker lets the next one have the subscription when it has heard that the last one is gone.
+    # The broker gives the subscription to the next client only after the detach of the lost one has reached it.
     gateway.wait(lambda: gateway.log.count("Link lost") > 0, "the router has noticed")
     sent = send(3)
     assert subscribe(3, "detach") == sent
@@ -125,7 +125,7 @@ def test_durable_subscription_outlives_detach(
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
 def test_broker_kill_under_load_loses_no_message(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
-    """A client of a routed link loses its link with the broker, attaches again, and finds what was accepted."""
+    """Clients lose their routed links with the broker, attach again, and find all accepted messages."""
     name = f"{broker.name}.durable.killed"
     assert proton("durable_queue", broker.port, name).result() is True
     broker.wait_until_kept(name)

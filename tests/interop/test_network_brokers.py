@@ -1,8 +1,8 @@
-"""Real brokers behind another router: clients at A of a row A - B - C, or at an edge router of A, connectors to the
-brokers at C.
+"""Brokers behind a network of routers.
 
-What only a broker can do works as if there were no routers: transactions, selectors, durable subscriptions, a queue
-between producers and consumers, a broker that is killed under load.
+Clients connect to A of a line A - B - C, or to an edge router of A; C has the connectors to the brokers. Features that
+only a broker has work as without routers: transactions, selectors, durable subscriptions, a queue between producers
+and consumers, recovery of a broker killed under load.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.system.network import RouterView
 from tests.system.network import connector as to_router
 from tests.system.router import SETTINGS, RouterProcess, Section
 
-#: The brokers take half a minute of processor time to start.
+#: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
 
 COUNT = 50
 UNDER_LOAD = 1000
 WAYPOINT: Section = ("address", {"prefix": "store", "waypoint": True})
-# While a broker is away its router announces nothing. A client that attaches then is to be refused by the first router,
-# and not to use an ordinary address of that name: the routers without brokers know the prefixes, too.
+# Link routes without a broker, for routers A and B. While a broker is down, C does not announce its link routes. With
+# these, A refuses a client that attaches in this time, instead of treating the name as an ordinary address.
 KNOWN: list[Section] = [
     ("linkRoute", {"prefix": prefix, "direction": direction, "containerId": "elsewhere"})
     for prefix in ("RabbitMQ", "Artemis")
@@ -38,8 +38,8 @@ KNOWN: list[Section] = [
 @pytest.fixture(scope="module", params=[(1, "A"), (3, "A"), (3, "E")], ids=["1-worker", "3-workers", "edge"])
 def entry(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
-) -> Iterator[RouterProcess]:
-    """Router A, or edge router E, when A knows all that C has."""
+) -> Iterator[Router]:
+    """Router for the clients: A, or edge router E. Router A knows all addresses and link routes of C."""
     workers, place = request.param
     brokers: list[Section] = [coordinator(artemis), *auto_links(f"store.{artemis.name}", artemis)]
     for broker in (rabbitmq, artemis):
@@ -72,13 +72,13 @@ def entry(
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """Each broker."""
+    """Broker under test: each of both in turn."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 
 
 def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A queue that no other test has used."""
+    """Return the name of a queue that no other test uses."""
     return f"{broker.name}.network.{request.node.name}"
 
 
@@ -121,7 +121,7 @@ def test_durable_subscription_outlives_connection(
 
 
 def test_waypoint_queue_stores_and_forwards(entry: Router, artemis: Broker, proton: ClientLauncher) -> None:
-    """A queue of the broker between senders and receivers of the first router."""
+    """A queue of the broker stores messages between senders and receivers at the first router."""
     name = f"store.{artemis.name}"
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
     assert len(proton("simple_recv", entry.port, name, COUNT).result()) == COUNT
@@ -130,7 +130,7 @@ def test_waypoint_queue_stores_and_forwards(entry: Router, artemis: Broker, prot
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("entry", [(3, "A")], indirect=True, ids=["3-workers"])
 def test_broker_kill_under_load_loses_no_message(entry: Router, broker: Broker, proton: ClientLauncher) -> None:
-    """Clients lose their links with the broker, attach again, and find what was accepted."""
+    """Clients lose their links with the broker, attach again, and find all accepted messages."""
     name = f"{broker.name}.durable.far"
     assert proton("durable_queue", broker.port, name).result() is True
     collect = proton("collect", entry.port, name, UNDER_LOAD, "again")

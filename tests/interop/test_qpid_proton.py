@@ -1,4 +1,4 @@
-"""python-qpid-proton in the style of its published examples."""
+"""Programs with python-qpid-proton in the style of its published examples."""
 
 from tests.interop.conftest import ClientLauncher
 from tests.system.router import Router
@@ -14,7 +14,7 @@ def test_simple_messages_arrive_in_order(router: Router, proton: ClientLauncher)
 
 
 def test_sender_before_receiver_waits_for_credit(router: Router, proton: ClientLauncher) -> None:
-    """The sender waits for credit until a receiver comes."""
+    """The sender has no credit until a receiver attaches."""
     sender = proton("simple_send", router.port, "closest/first", 10)
     receiver = proton("simple_recv", router.port, "closest/first", 10)
     assert sender.result() == 10

@@ -1,4 +1,4 @@
-"""rhea, a client for Node.js, alone and together with python-qpid-proton."""
+"""Clients with rhea for Node.js, alone and together with python-qpid-proton."""
 
 from tests.interop.conftest import ClientLauncher
 from tests.system.router import Router

@@ -1,4 +1,4 @@
-"""Other people's clients over TLS, with each SASL mechanism that they have."""
+"""Third-party clients over TLS, with each SASL mechanism that they support."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MECHANISMS = {
     "go": ["EXTERNAL", "XOAUTH2", "PLAIN", "ANONYMOUS"],
     "rust": ["EXTERNAL", *SCRAM, "PLAIN", "ANONYMOUS"],
 }
-#: The listeners of `secured` that have them.
+#: Listener of `secured` for a mechanism; "people" for all others.
 LISTENERS = {"EXTERNAL": "certificates", "XOAUTH2": "tokens", "ANONYMOUS": "anybody"}
 SEND, RECEIVE = {"proton": "simple_send"}, {"proton": "simple_recv"}
-#: What a client says of a certificate that it cannot trust.
+#: Pattern of a client's error for a certificate that it does not trust.
 NOT_TRUSTED = {
     "proton": "certificate verify failed",
     "rhea": "self-signed certificate|signature|unable to verify",
@@ -37,7 +37,7 @@ NOT_TRUSTED = {
     "go": "certificate signed by unknown authority",
     "rust": "certificate verify failed",
 }
-#: … of a host that the certificate is not for.
+#: Pattern of a client's error for a certificate of another host.
 NOT_FOR_HOST = {
     "proton": "certificate verify failed",
     "rhea": "Hostname/IP does not match",
@@ -48,7 +48,7 @@ NOT_FOR_HOST = {
 
 
 class SecuredRouter:
-    """Where clients go, by mechanism, and what they are told."""
+    """Router with TLS listeners, and the URLs with which clients reach them."""
 
     def __init__(self, router: RouterProcess, own: Pki, folder: Path) -> None:
         self.router = router
@@ -56,7 +56,11 @@ class SecuredRouter:
         self.folder = folder
 
     def url(self, mechanism: str, trusts: Pki | None = None, password: str = "", at: str | None = None) -> str:
-        """For clients with files of PEM. trusts: whose certificates. at: the listener, if not that of the mechanism."""
+        """Return the URL for clients with PEM files.
+
+        `trusts` has the trusted certificates (default: the router's authority); `at` names a listener other than that
+        of the mechanism.
+        """
         query = {"mechanism": mechanism, "ca": str((trusts or self.own).trusted)}
         if mechanism == "EXTERNAL":
             query |= {"certificate": str(self.own.client.certificate), "key": str(self.own.client.key)}
@@ -65,7 +69,7 @@ class SecuredRouter:
         return f"amqps://{login}localhost:{self._port(mechanism, at)}?{urlencode(query)}"
 
     def jms_url(self, mechanism: str, trusts: Pki | None = None, password: str = "", at: str | None = None) -> str:
-        """For Qpid JMS, whose files are of Java."""
+        """Return the URL for Qpid JMS, with key stores of Java. Parameters are those of `url`."""
         query = {"amqp.saslMechanisms": mechanism, **_store("trustStore", self._trust_store(trusts or self.own))}
         if mechanism == "EXTERNAL":
             query |= _store("keyStore", self._key_store())
@@ -77,7 +81,7 @@ class SecuredRouter:
         return self.router.ports[at or LISTENERS.get(mechanism, "people")]
 
     def wait_authenticated(self, mechanism: str, after: int) -> None:
-        """Somebody has, over TLS, says the log from that line on."""
+        """Wait for a log line, from line `after` on, that a client has authenticated over TLS."""
         user = {"EXTERNAL": "127.0.0.1", "XOAUTH2": "alice", "ANONYMOUS": "anonymous"}.get(mechanism, USER)
         self.router.wait_log(rf"encrypted=TLSv1\.[23] auth={mechanism} user={user} ", after=after)
 
@@ -137,7 +141,7 @@ def secured_router(_secured_router: SecuredRouter, request: pytest.FixtureReques
 
 @pytest.fixture(params=["proton", "rhea", "go"])
 def client(request: pytest.FixtureRequest) -> ClientLauncher:
-    """Each of those that are started for each connection."""
+    """Launcher of each library whose programs make one connection each."""
     found: ClientLauncher = request.getfixturevalue(request.param)
     return found
 
@@ -166,7 +170,7 @@ def test_mechanisms_authenticate_over_tls(
 def test_wrong_password_or_certificate_is_refused(
     secured_router: SecuredRouter, other_authority: Pki, client: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
-    """By the router, and by the client."""
+    """The router refuses a wrong password; the client refuses an untrusted or misnamed certificate."""
     name = client_name(request)
     wrong, unknown, elsewhere = (
         client(SEND.get(name, "send"), url, "others/x", COUNT)
@@ -184,7 +188,7 @@ def test_wrong_password_or_certificate_is_refused(
 def test_jms_mechanisms_authenticate_over_tls(
     secured_router: SecuredRouter, other_authority: Pki, jms: ClientLauncher
 ) -> None:
-    """All in one process: to start it takes the most time."""
+    """All connections are made by one process, because starting Java takes most of the time."""
     urls = [
         *(secured_router.jms_url(mechanism) for mechanism in MECHANISMS["jms"]),
         secured_router.jms_url("PLAIN", password="wrong"),

@@ -1,4 +1,4 @@
-"""sslyze, somebody else's scanner of TLS servers, has nothing to object to in an sslProfile of files only."""
+"""Scan of TLS listeners with sslyze: an sslProfile that names only files has no weakness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.interop.conftest import require_tool
 from tests.peer.pki import Pki, pki
 from tests.system.router import RouterProcess, listener
 
-#: Scans by what asks for them.
+#: Scans by the option that requests them.
 OPTIONS = {
     "sslv2": "ssl_2_0_cipher_suites",
     "sslv3": "ssl_3_0_cipher_suites",
@@ -35,9 +35,9 @@ OPTIONS = {
     "elliptic_curves": "elliptic_curves",
     "ems": "tls_extended_master_secret",
 }
-#: What Mozilla's rules have against every private authority.
+#: Finding of Mozilla's rules against every private authority.
 PRIVATE = {"certificate_path_validation"}
-#: Scans that say it without a certificate of the client.
+#: Scans that give no result for a listener that requires a client certificate.
 WITHOUT_CERTIFICATE = {"tls_1_3_early_data", "session_renegotiation"}
 
 
@@ -47,7 +47,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 def scan(port: int, into: Path) -> tuple[dict[str, Any], str]:
-    """Its results by scan, and what it says of Mozilla's rules."""
+    """Scan a port; return the results by scan, and the text about Mozilla's rules."""
     program = require_tool(TOOLS / "scanner" / "bin" / "sslyze", "scanner")
     asked = [f"--{name}" for name in OPTIONS]
     options = [*asked, "--mozilla_config", "intermediate", "--json_out", str(into), "--slow_connection"]
@@ -75,7 +75,7 @@ def key(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def scanned(authority: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[Router]:
-    """A router with such a key, and a listener of each kind."""
+    """Router with a key of type `key` and a listener of each kind."""
     own = authority.issue(f"scanned-{key}", "/CN=localhost", names="DNS:localhost", rsa=key == "RSA")
     profile = {"name": "p", "certFile": own.certificate, "privateKeyFile": own.key, "caCertFile": authority.trusted}
     listeners = [listener(name, sslProfile="p", requireSsl=True, **more) for name, more in KINDS.items()]

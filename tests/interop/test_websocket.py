@@ -1,4 +1,4 @@
-"""Other people's clients over WebSocket: rhea with ws, Qpid JMS (amqpws), and wsproto as a reader of our frames."""
+"""Third-party clients over WebSocket: rhea with ws, Qpid JMS (amqpws), and wsproto as a strict reader of frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture(scope="module")
 def router(authority: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """Listeners with WebSocket beside one without."""
+    """Router with WebSocket listeners and a plain one."""
     certificate, key = authority.server
     sections: list[Section] = [
         ("sslProfile", {"name": "p", "certFile": certificate, "privateKeyFile": key}),
@@ -58,7 +58,7 @@ def test_jms_sends_and_receives(router: Router, jms: ClientLauncher) -> None:
 
 
 def test_wsproto_accepts_router_frames(router: Router) -> None:
-    """A library that checks what the router sends by the letter, and offers compression, which is not taken."""
+    """wsproto checks the router's frames strictly and offers compression, which the router declines."""
     client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
     extensions = [wsproto.extensions.PerMessageDeflate()]
     with socket.create_connection(("127.0.0.1", router.ports["web"]), 10) as raw:

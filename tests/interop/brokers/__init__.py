@@ -1,4 +1,4 @@
-"""Real brokers on loopback, each in a folder of its own: started, stopped, killed and restarted by their own ids."""
+"""Real brokers on loopback, each in a folder of its own. Their processes are signalled by process id only."""
 
 from tests.interop.brokers.artemis import Artemis
 from tests.interop.brokers.process import Broker, BrokerError, Unavailable

@@ -1,4 +1,4 @@
-"""ActiveMQ Artemis from Maven Central: queues made on attach, selectors, transactions, messages on disk."""
+"""ActiveMQ Artemis from Maven Central: creates queues on attach, has selectors and transactions, stores messages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ BROKER = """\
 
 
 class Artemis(Broker):
-    """Anybody may do everything. Addresses: the names of queues."""
+    """Artemis process without access control. Addresses are the names of queues."""
 
     name = "Artemis"
     user = "guest"

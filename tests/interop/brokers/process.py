@@ -1,4 +1,4 @@
-"""What the brokers share: a process of ours that listens on a port of ours and keeps its messages when it is killed."""
+"""Base of the brokers: a child process on a chosen port of loopback that keeps its messages when it is killed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Self
 from tests.system.router import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
-#: Where scripts/interop-tools puts what it fetches.
+#: Folder into which scripts/interop-tools fetches programs.
 TOOLS = ROOT / "build" / "interop"
-START_LIMIT = 60.0  # seconds; each takes 3 to 10, more where many tests share the processors
+START_LIMIT = 60.0  # seconds; a broker takes 3 to 10, and more where many tests share the processors
 STOP_LIMIT = 30.0
-#: Header of the SASL layer; a broker that speaks AMQP 1.0 answers with the same eight octets.
+#: Protocol header of the SASL layer. A broker that speaks AMQP 1.0 answers with equal octets.
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 
 class BrokerError(Exception):
-    """The broker did not do as told; the text has the end of what it wrote."""
+    """Raised when a broker fails to start or stop. The text has the end of its output."""
 
 
 class Unavailable(Exception):
-    """This machine cannot run the broker; the text says why."""
+    """Raised when this machine cannot run a broker. The text has the reason."""
 
 
 def require(path: Path, name: str) -> Path:
-    """The path, if scripts/interop-tools has made it. Raises Unavailable with its reason."""
+    """Return `path` if scripts/interop-tools has created it. Raises Unavailable with the reason of that script."""
     if path.exists():
         return path
     reason = TOOLS / f"{name}.missing"
@@ -42,9 +42,9 @@ def require(path: Path, name: str) -> Path:
 
 
 class Broker(ABC):
-    """A broker with its files in `directory`. Names of its queues are made on attach."""
+    """Broker with its files in `directory`. An attach creates the queue that it names."""
 
-    #: What people call it.
+    #: Name of the product.
     name: str
     user: str | None = None
     password: str | None = None
@@ -52,7 +52,7 @@ class Broker(ABC):
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.port = free_port()  # kept over restarts, so the broker cannot choose one itself
+        self.port = free_port()  # kept over restarts: a port chosen by the broker would change
         self._process: subprocess.Popen[bytes] | None = None
         self.prepare()
 
@@ -62,42 +62,42 @@ class Broker(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The command line that runs it in the foreground."""
+        """Return the command line that runs the broker in the foreground."""
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """Its environment."""
+        """Return the environment of the broker."""
 
     @property
     def url(self) -> str:
-        """amqp://[USER:PASSWORD@]127.0.0.1:PORT."""
+        """URL of the broker: amqp://[USER:PASSWORD@]127.0.0.1:PORT."""
         who = f"{self.user}:{self.password}@" if self.user else ""
         return f"amqp://{who}127.0.0.1:{self.port}"
 
     def existing(self, queue: str) -> str:
-        """The address of a queue that exists already; attaching to it declares nothing."""
+        """Return an address for an existing queue. An attach to this address declares no queue."""
         return queue
 
-    def wait_until_kept(self, queue: str) -> None:  # noqa: B027 - most brokers have nothing to wait for
-        """Wait until a durable queue outlives `kill`. Raises BrokerError."""
+    def wait_until_kept(self, queue: str) -> None:  # noqa: B027 - by default there is no wait
+        """Wait until a new durable queue would survive `kill`. Raises BrokerError."""
 
     @property
     def log(self) -> Path:
-        """What it writes on standard output and standard error."""
+        """File with the standard output and standard error of the broker."""
         return self.directory / "output.log"
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """True while the process of the broker runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start, and wait until it speaks AMQP. Raises BrokerError."""
+        """Start the broker and wait until it speaks AMQP. Raises BrokerError."""
         self.spawn()
         self.wait_until_ready()
 
     def spawn(self) -> None:
-        """Start it in a session of its own, so that nothing it starts outlives `kill`."""
+        """Start the broker in a session of its own, so that no child process of it survives `kill`."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command(),
@@ -110,7 +110,7 @@ class Broker(ABC):
             )
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers AMQP's header."""
+        """Wait until the broker answers the AMQP header. Raises BrokerError."""
         deadline = time.monotonic() + START_LIMIT
         while not self._speaks():
             if not self.alive:
@@ -129,7 +129,10 @@ class Broker(ABC):
             return False
 
     def end(self) -> None:
-        """Stop in order, to be started again; killed when that takes too long."""
+        """Stop the broker with SIGTERM; it can be started again.
+
+        Kills the broker and raises BrokerError if it does not exit within STOP_LIMIT.
+        """
         if self._process is None:
             return
         self.signal_broker(signal.SIGTERM)
@@ -141,27 +144,27 @@ class Broker(ABC):
         self._end_session()
 
     def stop(self) -> None:
-        """Stop in order, for good."""
+        """Stop the broker for the last time, with SIGTERM."""
         self.end()
 
     def kill(self) -> None:
-        """End it at once, as a power failure would."""
+        """Kill the broker at once, as a power failure would."""
         if self._process is not None:
             self._end_session()
             self._process.wait()
 
     def restart(self) -> None:
-        """Kill and start again; durable queues and messages come back."""
+        """Kill the broker and start it again. Durable queues and messages survive."""
         self.kill()
         self.start()
 
     def signal_broker(self, number: int) -> None:
-        """Send a signal to the process that is the broker."""
+        """Send a signal to the process of the broker, which may be a child of the started process."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def _end_session(self) -> None:
-        """Kill what is left of the process group that `spawn` made."""
+        """Kill the remaining processes of the process group created by `spawn`."""
         assert self._process is not None
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -169,7 +172,7 @@ class Broker(ABC):
             return
 
     def tail(self) -> str:
-        """The end of what it wrote."""
+        """Return the last 3,000 characters of the output."""
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""RabbitMQ 3.10 of Debian with its AMQP 1.0 plugin, and an epmd of its own."""
+"""RabbitMQ 3.10 of Debian with its AMQP 1.0 plugin and an epmd process of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.interop.brokers.process import START_LIMIT, STOP_LIMIT, TOOLS, Broker, BrokerError, require
 from tests.system.router import free_port
 
-#: Milliseconds until a change of its database goes from Mnesia's log, of which a kill may cost the last, into a table.
+#: Milliseconds until Mnesia moves a change of the database from its log into a table. A kill may lose the log's end.
 DUMP_AFTER = 500
 TABLES = ("rabbit_durable_queue.DCD", "rabbit_durable_queue.DCL")
 CONFIGURATION = """\
@@ -25,9 +25,10 @@ disk_free_limit.absolute = 10MB
 
 
 class RabbitMQ(Broker):
-    """ANONYMOUS is the user guest. Addresses: NAME or /queue/NAME, made on attach; /amq/queue/NAME must exist.
+    """RabbitMQ process; ANONYMOUS logs in as the user guest.
 
-    No transactions and no selectors over AMQP 1.0.
+    An attach to NAME or /queue/NAME creates the queue; the queue of /amq/queue/NAME must exist. The broker has no
+    transactions and no selectors over AMQP 1.0.
     """
 
     name = "RabbitMQ"
@@ -45,11 +46,11 @@ class RabbitMQ(Broker):
         (self.directory / "rabbitmq.conf").write_text(CONFIGURATION.format(port=self.port))
 
     def existing(self, queue: str) -> str:
-        """See Broker. By its plain name the queue is declared anew, which fails when it is durable and the link not."""
+        """See Broker. A plain name declares the queue again, which fails if the queue is durable but not the link."""
         return f"/amq/queue/{queue}"
 
     def wait_until_kept(self, queue: str) -> None:
-        """See Broker. It forgets a queue that it made just before it was killed, and accepts what is sent there."""
+        """See Broker. A killed RabbitMQ forgets a queue created just before, and still accepts messages for it."""
         deadline = time.monotonic() + START_LIMIT
         while not self._has_stored(queue.encode()):
             if time.monotonic() > deadline:
@@ -64,7 +65,7 @@ class RabbitMQ(Broker):
         return [str(self._scripts / "rabbitmq-server")]
 
     def environment(self) -> dict[str, str]:
-        """See Broker: everything it writes lies in its folder, everything it listens on is loopback."""
+        """See Broker. All files are in the broker's folder, and all its listeners are on loopback."""
         here = self.directory
         return {
             "PATH": f"{self._erlang}:{os.environ['PATH']}",
@@ -86,11 +87,11 @@ class RabbitMQ(Broker):
 
     @property
     def _pid_file(self) -> Path:
-        """The script that we start runs the broker as a child; this has the child's id."""
+        """File with the process id of the broker, which is a child of the started script."""
         return self.directory / "pid"
 
     def spawn(self) -> None:
-        """epmd, the register of Erlang's nodes, runs as our own child: else the broker would leave one behind."""
+        """See Broker. Starts epmd, the register of Erlang's nodes, as a child too: the broker would leave one behind."""
         self._pid_file.unlink(missing_ok=True)
         if self._epmd is None:
             words = [str(self._erlang / "epmd"), "-address", "127.0.0.1", "-port", str(self._epmd_port)]

@@ -1,7 +1,7 @@
-// A client with go-amqp: client send|receive|server|request WHERE ADDRESS [COUNT | TEXT...]
+// Client with go-amqp: client send|receive|server|request WHERE ADDRESS [COUNT | TEXT...]
 //
 // WHERE is a port, or amqps://USER:PASSWORD@HOST:PORT?mechanism=M&ca=FILE&certificate=FILE&key=FILE.
-// Prints one JSON value on standard output; "attached" on standard error when messages can come.
+// Prints one JSON value on standard output. Writes "attached" on standard error when its receiver is attached.
 package main
 
 import (
@@ -65,13 +65,13 @@ func main() {
 	default:
 		fail(command, errors.New("expected send, receive, server or request"))
 	}
-	// go-amqp does not wait for the peer's close: over TLS it may see the end of the stream while it closes the socket.
+	// go-amqp does not wait for the peer's close frame: over TLS, Close may return the end of the stream as an error.
 	if err := conn.Close(); err != nil && err.Error() != io.EOF.Error() {
 		fail("close", err)
 	}
 }
 
-// settings says how to connect.
+// settings returns the URL and the connection options for where.
 func settings(where string) (string, *amqp.ConnOptions) {
 	if !strings.Contains(where, "://") {
 		return "amqp://127.0.0.1:" + where, &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()}
@@ -122,7 +122,7 @@ func number(words []string) int {
 	return count
 }
 
-// Send count messages, each confirmed before the next; print how many were accepted.
+// send sends count messages, each accepted before the next, and prints count.
 func send(ctx context.Context, session *amqp.Session, address string, count int) {
 	sender, err := session.NewSender(ctx, address, nil)
 	if err != nil {
@@ -137,10 +137,10 @@ func send(ctx context.Context, session *amqp.Session, address string, count int)
 	show(count)
 }
 
-// Accept count messages; print their bodies.
+// receive accepts count messages and prints their bodies.
 func receive(ctx context.Context, session *amqp.Session, address string, count int) {
-	// Enough for all: go-amqp's next flow may take credit back that is used already, which RabbitMQ 3.10 reckons as
-	// 255 and less, and then it sends nothing more.
+	// Credit for all messages at once. A later flow of go-amqp may withdraw credit that is already used. RabbitMQ 3.10
+	// computes the negative credit as 255 and less, and then sends no more messages.
 	receiver, err := session.NewReceiver(ctx, address, &amqp.ReceiverOptions{Credit: 250})
 	if err != nil {
 		fail("attach", err)
@@ -160,7 +160,7 @@ func receive(ctx context.Context, session *amqp.Session, address string, count i
 	show(bodies)
 }
 
-// body gives the text of a data section or of a string value.
+// body returns the text of a data section or of a string value.
 func body(message *amqp.Message) string {
 	if text, ok := message.Value.(string); ok {
 		return text
@@ -168,7 +168,8 @@ func body(message *amqp.Message) string {
 	return string(message.GetData())
 }
 
-// Answer requests with their body in capitals until ended; go-amqp has no anonymous sender, so one for each answer.
+// serve answers requests with their body in capitals until the process is killed. go-amqp has no anonymous sender, so
+// each answer has a sender of its own.
 func serve(session *amqp.Session, address string) {
 	ctx := context.Background()
 	receiver, err := session.NewReceiver(ctx, address, nil)
@@ -201,7 +202,7 @@ func serve(session *amqp.Session, address string) {
 	}
 }
 
-// Ask each text with a dynamic reply-to; print the answers.
+// request sends each text as a request with a dynamic reply-to and prints the answers.
 func request(ctx context.Context, session *amqp.Session, address string, texts []string) {
 	receiver, err := session.NewReceiver(ctx, "", &amqp.ReceiverOptions{DynamicAddress: true})
 	if err != nil {

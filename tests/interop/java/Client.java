@@ -16,13 +16,13 @@ import java.util.concurrent.TimeUnit;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * A client with Qpid JMS: Client send|receive|server|request|browse|transact PORT ADDRESS [COUNT [SELECTOR] | TEXT...]
+ * Client with Qpid JMS: Client send|receive|server|request|browse|transact PORT ADDRESS [COUNT [SELECTOR] | TEXT...]
  *
- * <p>Client each ADDRESS COUNT URI... sends and receives over connections to URIs of Qpid JMS, one after another, and
- * prints the count or the error of each.
+ * <p>Client each ADDRESS COUNT URI... sends and receives over a connection to each URI of Qpid JMS, one after another,
+ * and prints the count or the error of each.
  *
- * <p>Prints one JSON array of strings, or a number, on standard output; "attached" on standard error when messages can
- * come.
+ * <p>Prints one JSON array of strings, or a number, on standard output. Writes "attached" on standard error when its
+ * consumer is attached.
  */
 public final class Client {
     private static final long PATIENCE = 30_000; // milliseconds
@@ -63,7 +63,7 @@ public final class Client {
 
     private static String loop(String uri, String address, String count) {
         try (Connection connection = new JmsConnectionFactory(uri).createConnection()) {
-            // Sending waits until the message is accepted, so receiving has a session, and with it a thread, of its own.
+            // send() blocks until the message is accepted, so the consumer needs a session, and thus a thread, of its own.
             Session taking = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
             CountDownLatch left = new CountDownLatch(Integer.parseInt(count));
             taking.createConsumer(taking.createQueue(address)).setMessageListener(message -> left.countDown());
@@ -88,7 +88,7 @@ public final class Client {
         System.out.println(texts.isEmpty() ? "[]" : "[\"" + String.join("\", \"", texts) + "\"]");
     }
 
-    /** Sends durable messages, each confirmed before the next, with a property `parity` for selectors. */
+    /** Sends durable messages, each accepted before the next, with a property `parity` for selectors. */
     private void send(int count) throws JMSException {
         MessageProducer producer = session.createProducer(queue);
         for (int n = 0; n < count; n++) {
@@ -130,8 +130,8 @@ public final class Client {
         }
     }
 
-    /** Sends messages in a transaction that is rolled back, and in one that is committed; takes those of the latter,
-     * rolled back once and committed then. Prints what came the second time. */
+    /** Sends messages in a transaction and rolls back, sends messages in a second one and commits. Receives the
+     * committed messages and rolls back, receives them again and commits. Prints the bodies of the second time. */
     private void transact(int count) throws JMSException {
         MessageProducer producer = session.createProducer(queue);
         for (int n = 0; n < count; n++) {
@@ -155,7 +155,7 @@ public final class Client {
         show(bodies);
     }
 
-    /** Answers requests with their text in capitals until it is ended. */
+    /** Answers requests with their text in capitals until the process is killed. */
     private void serve() throws JMSException {
         MessageConsumer consumer = session.createConsumer(queue);
         MessageProducer producer = session.createProducer(null);

@@ -1,4 +1,4 @@
-"""The blocking API: send COUNT messages to ADDRESS from one thread and take them with another; print the bodies."""
+"""Blocking API: send COUNT messages to ADDRESS in one thread and receive them in another; print the bodies."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ bodies: list[object] = []
 
 
 def take() -> None:
-    """Receive and accept."""
+    """Receive and accept all messages."""
     connection = BlockingConnection(url, timeout=20, allowed_mechs="ANONYMOUS")
     receiver = connection.create_receiver(address, credit=5)
     attached.set()

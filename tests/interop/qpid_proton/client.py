@@ -9,7 +9,7 @@ from proton.reactor import Container
 
 
 class RequestClient(MessagingHandler):
-    """The published example: one request at a time."""
+    """Requester as in the published example: one request at a time."""
 
     def __init__(self, port: str, address: str, requests: list[str]) -> None:
         super().__init__()

@@ -1,5 +1,7 @@
-"""Receive from ADDRESS until each of the numbers 0 to COUNT - 1 came at least once; print how many messages came.
-With "again" as the last argument a link that is detached is attached again."""
+"""Receive from ADDRESS until each of the numbers 0 to COUNT - 1 has arrived; print the number of messages received.
+
+With "again" as the last argument, the program attaches again after its link was detached.
+"""
 
 import json
 import sys
@@ -8,11 +10,11 @@ from proton import Event
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-ATTACH_AGAIN = 0.3  # seconds until a link that was detached is attached again
+ATTACH_AGAIN = 0.3  # seconds between a detach and the next attach
 
 
 class CollectingReceiver(MessagingHandler):
-    """Accepts automatically. A broker that restarts sends again what it did not know to be accepted."""
+    """Receiver that accepts automatically. A restarted broker repeats messages whose acceptance it had not recorded."""
 
     def __init__(self, port: str, address: str, count: int, again: bool) -> None:
         super().__init__(prefetch=20)

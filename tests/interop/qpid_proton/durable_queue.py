@@ -1,4 +1,4 @@
-"""Make the durable queue ADDRESS on a broker that makes queues on attach; print true."""
+"""Create the durable queue ADDRESS on a broker that creates queues on attach; print true."""
 
 import sys
 
@@ -8,7 +8,7 @@ from proton.reactor import Container, ReceiverOption
 
 
 class DurableSource(ReceiverOption):
-    """A source that outlives the broker."""
+    """Source whose terminus state survives a restart of the broker."""
 
     def apply(self, link: Link) -> None:
         link.source.durability = Terminus.DELIVERIES
@@ -16,7 +16,7 @@ class DurableSource(ReceiverOption):
 
 
 class DurableQueueMaker(MessagingHandler):
-    """Attaches and goes."""
+    """Client that attaches and closes its connection."""
 
     def __init__(self, port: str, address: str) -> None:
         super().__init__(prefetch=0)

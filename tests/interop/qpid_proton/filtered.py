@@ -1,4 +1,7 @@
-"""Take COUNT messages that match SELECTOR from ADDRESS, or with BROWSE only look at them; print their bodies."""
+"""Receive COUNT messages from ADDRESS that match SELECTOR; print their bodies.
+
+With "browse" as the last argument, the messages stay in the queue.
+"""
 
 import json
 import sys
@@ -9,7 +12,7 @@ from proton.reactor import Container, Copy, LinkOption, Selector
 
 
 class FilteredReceiver(MessagingHandler):
-    """Accepts automatically; a browsing receiver leaves the messages in the queue."""
+    """Receiver that accepts automatically; if it browses, the messages stay in the queue."""
 
     def __init__(self, port: str, address: str, count: int, selector: str, browse: bool) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from proton.reactor import Container
 
 
 class UppercaseServer(MessagingHandler):
-    """The published example of a server for brokers and routers alike."""
+    """Server as in the published example, for brokers and routers alike."""
 
     def __init__(self, port: str, address: str) -> None:
         super().__init__()

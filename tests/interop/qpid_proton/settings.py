@@ -1,4 +1,4 @@
-"""Where and how a client connects."""
+"""Connection settings of the clients."""
 
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -7,8 +7,11 @@ from proton import SSLDomain
 
 
 def settings(where: str) -> dict[str, Any]:
-    """Arguments of `Container.connect`. where: a port, or
-    amqps://USER:PASSWORD@HOST:PORT?mechanism=M&ca=FILE&certificate=FILE&key=FILE, or amqp without the files."""
+    """Return the arguments of `Container.connect`.
+
+    `where` is a port, or amqps://USER:PASSWORD@HOST:PORT?mechanism=M&ca=FILE&certificate=FILE&key=FILE, or an amqp
+    URL without the files.
+    """
     if "://" not in where:
         return {"url": f"amqp://127.0.0.1:{where}", "reconnect": False, "allowed_mechs": "ANONYMOUS"}
     parts = urlsplit(where)

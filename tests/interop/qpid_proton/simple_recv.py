@@ -10,7 +10,7 @@ from settings import settings  # type: ignore[import-not-found]
 
 
 class SimpleReceiver(MessagingHandler):
-    """The published example; accepts automatically, grants ten credits at a time."""
+    """Receiver as in the published example: accepts automatically and grants ten credits at a time."""
 
     def __init__(self, where: str, address: str, count: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Send COUNT messages to ADDRESS as credit allows; print the number of confirmed ones."""
+"""Send COUNT messages to ADDRESS as credit allows; print the number of accepted messages."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from settings import settings  # type: ignore[import-not-found]
 
 
 class SimpleSender(MessagingHandler):
-    """The published example, with an address of its own."""
+    """Sender as in the published example, with a given address."""
 
     def __init__(self, where: str, address: str, total: int) -> None:
         super().__init__()

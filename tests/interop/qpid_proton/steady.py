@@ -1,6 +1,9 @@
-"""Send messages 0 to COUNT - 1 to ADDRESS, durable, 20 at a time, until each was accepted; whatever else becomes of one
-sends it again, a little later. With "again" as the last argument a detached link is attached again. Say "begun" when a
-tenth is accepted; print how often each outcome came, "detached" among them."""
+"""Send durable messages 0 to COUNT - 1 to ADDRESS, 20 at a time, until each is accepted.
+
+A message with another outcome is sent again a little later. With "again" as the last argument, the program attaches
+again after its link was detached. It writes "begun" on stderr when a tenth is accepted, and finally prints the count
+of each outcome, including "detached".
+"""
 
 import json
 import sys
@@ -17,12 +20,15 @@ OUTCOMES: dict[int, str] = {
     Delivery.RELEASED: "released",
     Delivery.MODIFIED: "modified",
 }
-AGAIN = 0.05  # seconds until a message that was not accepted may go out again
-ATTACH_AGAIN = 0.3  # seconds until a link that was detached is attached again
+AGAIN = 0.05  # seconds until a message that was not accepted is sent again
+ATTACH_AGAIN = 0.3  # seconds between a detach and the next attach
 
 
 class SteadySender(MessagingHandler):
-    """`numbers`: of outstanding messages, by the attempt, which is the delivery tag."""
+    """Sender that repeats messages until they are accepted.
+
+    `numbers` maps the delivery tag, which counts attempts, to the number of the outstanding message.
+    """
 
     def __init__(self, port: str, address: str, count: int, again: bool) -> None:
         super().__init__(auto_settle=False)

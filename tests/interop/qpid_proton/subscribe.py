@@ -1,6 +1,8 @@
-"""A durable subscription of the topic ADDRESS, called NAME, by the container CONTAINER: take COUNT messages and print
-their bodies, then HOW: `drop` the connection (COUNT 0 only), `detach`, or `close`, which ends the subscription. Says
-"attached" when it is."""
+"""Receive COUNT messages over the durable subscription NAME of CONTAINER to the topic ADDRESS; print their bodies.
+
+Then end as HOW says: `drop` the connection (COUNT 0 only), `detach`, or `close`, which ends the subscription. Writes
+"attached" on stderr when the link is attached.
+"""
 
 import json
 import os
@@ -12,7 +14,7 @@ from proton.reactor import Container, ReceiverOption
 
 
 class Subscription(ReceiverOption):
-    """A source that outlives its link."""
+    """Source of a durable topic subscription: survives its link."""
 
     def apply(self, link: Link) -> None:
         link.source.durability = Terminus.DELIVERIES
@@ -22,7 +24,7 @@ class Subscription(ReceiverOption):
 
 
 class Subscriber(MessagingHandler):
-    """Accepts automatically."""
+    """Receiver of the subscription; accepts each message."""
 
     def __init__(self, port: str, address: str, name: str, count: int, how: str) -> None:
         super().__init__(prefetch=count, auto_accept=False)

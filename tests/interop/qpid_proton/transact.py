@@ -1,5 +1,8 @@
-"""Local transactions on ADDRESS: COUNT messages sent and rolled back, COUNT sent and committed; these taken and rolled
-back, taken again and committed. Print the bodies taken each time."""
+"""Run four local transactions on ADDRESS; print the bodies received in the last two.
+
+Send COUNT messages and roll back, send COUNT and commit, receive the committed messages and roll back, receive them
+again and commit.
+"""
 
 import json
 import sys
@@ -11,7 +14,7 @@ from proton.reactor import Container
 
 
 class TransactionClient(MessagingHandler, TransactionHandler):
-    """`steps` is the program: each yield waits for what the transaction or the receiver says next."""
+    """Client of the transactions. `steps` is its program; a yield waits for the next event of transaction or receiver."""
 
     def __init__(self, port: str, address: str, count: int) -> None:
         MessagingHandler.__init__(self, auto_accept=False, prefetch=0)
@@ -26,7 +29,7 @@ class TransactionClient(MessagingHandler, TransactionHandler):
         next(self.program)
 
     def steps(self) -> Iterator[None]:
-        """Everything in order."""
+        """Run the transactions in order."""
         for text, commit in (("rolled back", False), ("committed", True)):
             self.declare()
             yield

@@ -1,4 +1,4 @@
-// What all the scripts share: a connection without reconnecting, and errors that end the script.
+// Shared by all scripts: a connection that does not reconnect, and errors that end the script.
 'use strict';
 const fs = require('node:fs');
 const container = require('rhea');
@@ -8,7 +8,8 @@ function fail(text) {
   process.exit(1);
 }
 
-// How to connect to WHERE: a port, ws://HOST:PORT/PATH, wss://…?ca=FILE, or amqps://USER:PASSWORD@HOST:PORT?mechanism=M&ca=FILE&certificate=FILE&key=FILE.
+// Return the connection options for WHERE: a port, ws://HOST:PORT/PATH, wss://…?ca=FILE, or
+// amqps://USER:PASSWORD@HOST:PORT?mechanism=M&ca=FILE&certificate=FILE&key=FILE.
 function settings(where) {
   if (!where.includes('://')) return { host: '127.0.0.1', port: Number(where), username: 'anonymous' };
   const url = new URL(where);
@@ -38,7 +39,7 @@ function settings(where) {
   };
 }
 
-// A container of its own for each connection: events of one must not reach the handlers of another.
+// Connect with a container of its own: events of a connection must not reach the handlers of another.
 function connect(where) {
   const connection = container
     .create_container()

@@ -1,4 +1,4 @@
-// COUNT receivers of ADDRESS on one connection and a sender on another: print how many copies of one message came.
+// Attach COUNT receivers to ADDRESS on one connection, a sender on another; print the number of copies of a message.
 'use strict';
 const { connect, fail } = require('./common');
 const [port, address, count] = process.argv.slice(2);

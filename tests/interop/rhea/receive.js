@@ -1,4 +1,4 @@
-// Receive COUNT messages from ADDRESS, accept them, print their bodies as one JSON array.
+// Receive and accept COUNT messages from ADDRESS; print their bodies as one JSON array.
 'use strict';
 const { connect, fail } = require('./common');
 const [port, address, count] = process.argv.slice(2);

@@ -1,4 +1,4 @@
-// Answer requests on ADDRESS: the body in capitals to reply-to, with the correlation-id, over an anonymous sender.
+// Answer requests on ADDRESS over an anonymous sender: send the body in capitals to reply-to, with the correlation-id.
 'use strict';
 const { connect } = require('./common');
 const [port, address] = process.argv.slice(2);
