@@ -91,7 +91,7 @@ class RabbitMQ(Broker):
         return self.directory / "pid"
 
     def spawn(self) -> None:
-        """See Broker. Starts epmd, the register of Erlang's nodes, as a child too: the broker would leave one behind."""
+        """See Broker. Starts epmd, the register of Erlang's nodes, as a child: the broker would leave it behind."""
         self._pid_file.unlink(missing_ok=True)
         if self._epmd is None:
             words = [str(self._erlang / "epmd"), "-address", "127.0.0.1", "-port", str(self._epmd_port)]

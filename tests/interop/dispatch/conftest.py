@@ -1,6 +1,6 @@
-"""Fixtures: one router a module and worker count, with everything logged as Dispatch's own tests have it.
+"""Fixtures: a router for each module and worker count, which logs everything, as in Dispatch's own tests.
 
-A module sets `SECTIONS` (added to the configuration).
+A module may set `SECTIONS`, which are added to the configuration.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tests.interop.dispatch.node import ManagementNode
 from tests.interop.dispatch.programs import QdmanageProgram, QdstatProgram
 from tests.system.router import FILES, SETTINGS, Router, Section, listener
 
-#: What Dispatch's tests configure for every router.
+#: Log section that Dispatch's tests configure for every router.
 LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_certificates() -> Iterator[None]:
-    """Keep proton from reading the system's certificates for each connection: 40 ms, and nothing here uses TLS."""
+    """Keep proton from reading the system's certificates, 40 ms for each connection: no test here uses TLS."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", os.devnull)
         yield
@@ -30,7 +30,7 @@ def _no_certificates() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared_router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    """The router of this module."""
+    """Router of this module, shared by its tests."""
     sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, FILES, *getattr(request.module, "SECTIONS", [])]
     router = RouterProcess(tmp_path_factory.mktemp("site"), sections, request.param)
     router.start()
@@ -40,7 +40,7 @@ def shared_router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def node(shared_router: Router) -> Iterator[ManagementNode]:
-    """A management client of the shared router."""
+    """Management client of the shared router."""
     node = ManagementNode.connect(shared_router.port)
     yield node
     node.close()
@@ -59,9 +59,12 @@ def qdstat(shared_router: Router) -> QdstatProgram:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., RouterProcess]]:
-    """Start routers of a test's own: start(sections, workers=1, text=None); stopped, with all checks, after it."""
-    routers: list[RouterProcess] = []
+def start(tmp_path: Path) -> Iterator[Callable[..., Router]]:
+    """Factory start(sections, workers=1, text=None): starts a router for one test.
+
+    The routers are stopped after the test, with all checks.
+    """
+    routers: list[Router] = []
 
     def begin(sections: list[Section] | None = None, workers: int = 1, text: str | None = None) -> RouterProcess:
         directory = tmp_path / f"router{len(routers)}"
@@ -84,5 +87,5 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def fresh() -> Callable[[str], str]:
-    """fresh(prefix): a name that no test has used."""
+    """Factory fresh(prefix): returns a name that no other test uses."""
     return lambda prefix: f"{prefix}{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""The table `types.txt` beside this file, and how AMQP types look after proton has read them."""
+"""Table `types.txt` beside this file, and the Python types that proton returns for AMQP types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import proton
 from tests.interop.dispatch.node import PREFIX
 
 _TABLE = Path(__file__).with_name("types.txt")
-#: What every type has besides its own attributes, in this order.
+#: Attributes that every type has besides its own, in this order.
 COMMON = ["name", "identity", "type"]
 
-#: AMQP type of a column -> the exact class of the value that proton gives.
+#: Exact class of the value that proton returns, by AMQP type of a column.
 _CLASSES: dict[str, type] = {
     "string": str,
     "boolean": bool,
@@ -28,7 +28,7 @@ _CLASSES: dict[str, type] = {
 
 @dataclass
 class EntityKind:
-    """One entity type, by its short name."""
+    """Entity type. `name` is its short name."""
 
     name: str
     bases: list[str] = field(default_factory=list)
@@ -38,16 +38,16 @@ class EntityKind:
 
     @property
     def long_name(self) -> str:
-        """The name with prefix."""
+        """Name of the type with the prefix."""
         return PREFIX + self.name
 
     @property
     def column_names(self) -> list[str]:
-        """Columns of a QUERY without their types."""
+        """Columns of a QUERY, without their types."""
         return [column.partition(":")[0] for column in self.columns]
 
     def type_errors(self, row: dict[str, Any]) -> list[str]:
-        """What is wrong with the types of a row of this kind."""
+        """Return a text for each value of a row that has a wrong type."""
         wrong = []
         for column in self.columns:
             name, _, written = column.partition(":")
@@ -57,7 +57,7 @@ class EntityKind:
 
 
 def has_type(value: Any, written: str) -> bool:
-    """Whether a value that proton read is of a type as `types.txt` writes it."""
+    """True if a value returned by proton has the type `written`, in the notation of `types.txt`."""
     if value is None:
         return written.endswith("?")
     written = written.rstrip("?")
@@ -84,5 +84,5 @@ def _read() -> dict[str, EntityKind]:
 
 
 KINDS = _read()
-#: Types that are answered from live state, by long name.
+#: Types whose rows come from live state.
 CORE = [kind for kind in KINDS.values() if kind.columns]

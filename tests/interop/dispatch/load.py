@@ -1,7 +1,7 @@
-"""Traffic that notices: many proton connections of one event loop, sending and receiving without a pause.
+"""Continuous traffic over many proton connections of one event loop, which detects lost and disordered messages.
 
-Every pair is a sender and a receiver of an address of its own, on connections of their own; every other pair sends
-pre-settled. Each sender keeps WINDOW messages under way, so that the rate is the router's and nothing piles up.
+A pair is a sender and a receiver of an address of its own, each on its own connection; every second pair sends
+presettled. Each sender keeps WINDOW messages in flight, so that the rate is the router's and no queue builds up.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, AtLeastOnce, AtMostOnce, Container, EventInjector
 
-#: Messages of one sender under way: sent and not yet at the receiver.
+#: Messages of one sender in flight: sent, but not yet received.
 WINDOW = 5
-#: Seconds that the last messages may take.
+#: Time limit in seconds for attaching all links, and for receiving the last messages.
 FINISH = 30.0
 
 
 class LoadPair:
-    """One sender and its receiver; `sent`, `got` (numbers in order), `ended` (settlements of unsettled messages)."""
+    """Sender and receiver of one address.
+
+    `sent` counts messages, `received` has their numbers in order of arrival, `outcomes` counts settlements of unsettled
+    messages, `refused` those with another outcome than accepted.
+    """
 
     def __init__(self, number: int) -> None:
         self.address = f"load/{number}"
@@ -33,12 +37,12 @@ class LoadPair:
 
     @property
     def done(self) -> bool:
-        """Whether all that was sent has arrived and ended."""
+        """True if all sent messages have arrived and are settled."""
         return len(self.received) >= self.sent and (self.settled or self.outcomes >= self.sent)
 
 
 class ProtonLoad(MessagingHandler):
-    """Start with `start`, end with `finish`, which gives what went wrong."""
+    """Load generator. `start` starts the traffic; `finish` stops it and returns the faults."""
 
     def __init__(self, port: int, pairs: int) -> None:
         super().__init__(prefetch=2 * WINDOW, auto_accept=True)
@@ -54,12 +58,15 @@ class ProtonLoad(MessagingHandler):
         self.thread = threading.Thread(target=self.container.run, daemon=True)
 
     def start(self) -> None:
-        """Connect everybody; returns when messages flow on every pair."""
+        """Connect all clients; return when the links of every pair are attached."""
         self.thread.start()
         assert self.running.wait(FINISH), f"only {self.attached} links attached: {self.faults}"
 
     def finish(self) -> list[str]:
-        """Let what is under way arrive, close; gives faults: closed connections, lost, doubled, disordered messages."""
+        """Wait for messages in flight, close, and return the faults.
+
+        Faults are closed connections, detached links, and lost, duplicated, disordered or refused messages.
+        """
         self.events.trigger(ApplicationEvent("stop"))
         self.thread.join(FINISH)
         if self.thread.is_alive():
@@ -75,13 +82,13 @@ class ProtonLoad(MessagingHandler):
 
     @property
     def delivered(self) -> int:
-        """Messages that have arrived so far."""
+        """Messages received so far."""
         return sum(len(pair.received) for pair in self.pairs)
 
     # --- events ---------------------------------------------------------------------------------------------------
 
     def on_start(self, event: Any) -> None:
-        """Connect and attach."""
+        """Connect all clients and attach their links."""
         event.container.selectable(self.events)
         for pair in self.pairs:
             options = {"sasl_enabled": False, "reconnect": False, "heartbeat": 5}
@@ -93,24 +100,24 @@ class ProtonLoad(MessagingHandler):
             pair.sender.pair = pair
 
     def on_link_opened(self, event: Any) -> None:
-        """Everybody is there: go."""
+        """Report that the traffic runs when all links are attached."""
         self.attached += 1
         if self.attached == 2 * len(self.pairs):
             self.running.set()
 
     def on_sendable(self, event: Any) -> None:
-        """Fill the window."""
+        """Fill the window of the sender."""
         self._send(event.link.pair)
 
     def on_message(self, event: Any) -> None:
-        """Note, and let the sender go on."""
+        """Record the message and fill the window of its sender."""
         pair = event.link.pair
         pair.received.append(event.message.body)
         self._send(pair)
         self._end_if_done(event)
 
     def on_settled(self, event: Any) -> None:
-        """An outcome of an unsettled message."""
+        """Count the outcome of an unsettled message."""
         if event.link.is_sender:
             pair = event.link.pair
             pair.outcomes += 1
@@ -123,7 +130,7 @@ class ProtonLoad(MessagingHandler):
             pair.sent += 1
 
     def on_stop(self, event: Any) -> None:
-        """Send no more."""
+        """Stop sending."""
         self.stopping = True
         self._end_if_done(event)
 
@@ -138,13 +145,13 @@ class ProtonLoad(MessagingHandler):
         self.faults.append(f"{what}: {condition}")
 
     def on_transport_error(self, event: Any) -> None:
-        """A connection broke."""
+        """Record a lost connection as a fault."""
         self._fault("transport error", event)
 
     def on_connection_closing(self, event: Any) -> None:
-        """The router closed a connection."""
+        """Record a connection closed by the router as a fault."""
         self._fault(f"connection closed: {event.connection.remote_condition}", event)
 
     def on_link_closing(self, event: Any) -> None:
-        """The router detached a link."""
+        """Record a link detached by the router as a fault."""
         self._fault(f"link detached: {event.link.remote_condition}", event)

@@ -1,8 +1,8 @@
-"""A management client that talks the way the Python client of Dispatch's own tools and tests talks.
+"""Management client that behaves on the wire like the Python client of Dispatch's own tools and tests.
 
-One blocking proton connection, without a SASL layer unless asked for; one sender to the management address and one
-dynamic receiver with a credit of one; requests one at a time, matched by a text correlation-id; management operations
-carry `name: self` and `type: org.amqp.management`; queries go in pages of 500 rows.
+It has one blocking proton connection, without a SASL layer by default, with a sender to the management address and a
+dynamic receiver with a credit of one. Requests are sent one at a time and matched by a text correlation-id. Operations
+of the management node carry `name: self` and `type: org.amqp.management`. Queries fetch pages of 500 rows.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from proton import Message, Url
 from proton.utils import BlockingConnection, SyncRequestResponse
 
 PREFIX = "org.apache.qpid.dispatch."
-#: Rows that the original client asks for at once.
+#: Rows that Dispatch's client requests at once.
 PAGE = 500
-#: Seconds for one answer; the original's default is 10.
+#: Time limit in seconds for one answer; 10 is the default of Dispatch's client.
 TIMEOUT = 10.0
-#: Pages after which a query is considered endless (a router that ignores `offset` answers for ever).
+#: Pages after which a query is considered endless: a router that ignores `offset` always answers with rows.
 MOST_PAGES = 100
 
 OK, CREATED, NO_CONTENT = 200, 201, 204
 
 
 class DispatchStatusError(Exception):
-    """An answer with an error status."""
+    """Raised for an answer with an error status."""
 
     def __init__(self, code: int, description: str) -> None:
         super().__init__(f"{code} {description}")
@@ -34,12 +34,12 @@ class DispatchStatusError(Exception):
 
 
 def qualified_name(kind: str) -> str:
-    """The long name of a type given by its short one."""
+    """Return the long name of a type given by its short or long name."""
     return kind if kind.startswith(PREFIX) else PREFIX + kind
 
 
 class EntityProxy:
-    """A proxy of one entity: attributes as Python attributes and items; read, update, delete as methods."""
+    """Proxy of one entity. Attributes are Python attributes and items; read, update and delete are methods."""
 
     def __init__(self, node: ManagementNode, attributes: dict[str, Any]) -> None:
         self.__dict__.update(node=node, attributes=dict(attributes))
@@ -60,16 +60,16 @@ class EntityProxy:
         return name in self.attributes
 
     def call(self, operation: str, expect: int = OK, **arguments: Any) -> Any:
-        """Any operation on this entity, found by type and identity; gives the body of the answer."""
+        """Request any operation on this entity, addressed by type and identity; return the body of the answer."""
         request = self.node.request(operation=operation, type=self.type, identity=self.identity, **arguments)
         return self.node.call(request, expect).body
 
     def read(self) -> None:
-        """Fetch the attributes again."""
+        """Replace the attributes by those that the router returns."""
         self.__dict__["attributes"] = self.call("READ")
 
     def update(self) -> None:
-        """Send all attributes, changed or not, and take what comes back."""
+        """Send all attributes, changed or not, and replace them by those of the answer."""
         self.__dict__["attributes"] = self.call("UPDATE", body=dict(self.attributes))
 
     def delete(self) -> None:
@@ -78,7 +78,7 @@ class EntityProxy:
 
 
 class QueryResult:
-    """The answer of a query: column names and rows."""
+    """Answer of a query: column names and rows."""
 
     def __init__(self, node: ManagementNode, names: list[str], results: list[list[Any]]) -> None:
         self.node = node
@@ -86,16 +86,16 @@ class QueryResult:
         self.results = results
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Rows as maps; fails where a row is not as long as the list of columns."""
+        """Return the rows as maps. Raises ValueError if a row and the list of columns differ in length."""
         return [dict(zip(self.names, row, strict=True)) for row in self.results]
 
     def entities(self) -> Iterator[EntityProxy]:
-        """Rows as proxies."""
+        """Return the rows as proxies."""
         return (EntityProxy(self.node, row) for row in self.dicts())
 
 
 class ManagementNode:
-    """A management node: connect with `Node.connect(port)`."""
+    """Management node of a router. Connect with `ManagementNode.connect(port)`."""
 
     def __init__(self, connection: BlockingConnection, address: str) -> None:
         self.connection = connection
@@ -106,7 +106,7 @@ class ManagementNode:
     def connect(
         cls, port: int, router: str | None = None, address: str = "$management", sasl: bool = False, **options: Any
     ) -> ManagementNode:
-        """Connect to a port of this machine; `router`: the id of the router to ask."""
+        """Connect to a port of this machine. `router` is the id of the router to query over the network."""
         if router is not None:
             address = f"_topo/0/{router}/$management"
         url = Url(f"127.0.0.1:{port}")
@@ -114,22 +114,22 @@ class ManagementNode:
         return cls(BlockingConnection(url, sasl_enabled=sasl, **options), address)
 
     def close(self) -> None:
-        """Close the connection. (The original's programs just drop it.)"""
+        """Close the connection. (Dispatch's programs drop it.)"""
         self.connection.close()
 
     # --- requests -------------------------------------------------------------------------------------------------
 
     def request(self, body: Any = None, **properties: Any) -> Message:
-        """A request message; properties that are None are left out."""
+        """Return a request message. Properties that are None are omitted."""
         given = {key: value for key, value in properties.items() if value is not None}
         return Message(address=self.address, properties=given, body={} if body is None else body)
 
     def node_request(self, body: Any = None, **properties: Any) -> Message:
-        """A request to the management node itself."""
+        """Return a request to the management node itself."""
         return self.request(body, name="self", type="org.amqp.management", **properties)
 
     def call(self, request: Message, expect: int = OK) -> Any:
-        """Send a request, return the answer; raises StatusError for another status than the expected one."""
+        """Send a request and return the answer. Raises DispatchStatusError for an unexpected status."""
         response: Any = self.client.call(request)
         code = response.properties["statusCode"]
         if code != expect:
@@ -141,7 +141,7 @@ class ManagementNode:
     # --- operations -----------------------------------------------------------------------------------------------
 
     def page(self, kind: str | None, names: list[str] | None, offset: int, count: int) -> QueryResult:
-        """One QUERY, as given."""
+        """Send one QUERY with the given offset and count."""
         kind = None if kind is None else qualified_name(kind)
         request = self.node_request(
             {"attributeNames": names or []}, operation="QUERY", entityType=kind, offset=offset, count=count
@@ -150,7 +150,7 @@ class ManagementNode:
         return QueryResult(self, body["attributeNames"], body["results"])
 
     def query(self, kind: str | None = None, names: list[str] | None = None, count: int = 0) -> QueryResult:
-        """All rows of a type, or `count` of them, page by page."""
+        """Fetch all rows of a type, or `count` of them, page by page."""
         columns: list[str] = []
         results: list[list[Any]] = []
         wanted = min(PAGE, count) if count else PAGE
@@ -167,18 +167,18 @@ class ManagementNode:
         raise AssertionError(f"the query of {kind} does not end: {len(results)} rows")
 
     def rows(self, kind: str | None = None, **where: Any) -> list[dict[str, Any]]:
-        """Rows of a type whose columns equal `where`."""
+        """Return the rows of a type whose columns equal `where`."""
         found = self.query(kind).dicts()
         return [row for row in found if all(row.get(name) == value for name, value in where.items())]
 
     def one(self, kind: str, **where: Any) -> dict[str, Any]:
-        """The only row whose columns equal `where`."""
+        """Return the only row whose columns equal `where`."""
         rows = self.rows(kind, **where)
         assert len(rows) == 1, f"{len(rows)} rows of {kind} with {where}"
         return rows[0]
 
     def create(self, kind: str | None, name: str | None = None, **attributes: Any) -> EntityProxy:
-        """CREATE; as the original does, type and name go into the properties and into the body."""
+        """Send CREATE. As in Dispatch's client, type and name are in the properties and in the body."""
         body = dict(attributes)
         if kind is not None:
             body["type"] = qualified_name(kind)
@@ -188,7 +188,7 @@ class ManagementNode:
         return EntityProxy(self, self.call(request, CREATED).body)
 
     def read(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> EntityProxy:
-        """READ by name or identity, with or without a type."""
+        """Send READ by name or identity, with or without a type."""
         kind = None if kind is None else qualified_name(kind)
         request = self.request(operation="READ", type=kind, name=name, identity=identity)
         return EntityProxy(self, self.call(request).body)
@@ -196,29 +196,29 @@ class ManagementNode:
     def update(
         self, attributes: Any, kind: str | None = None, name: str | None = None, identity: str | None = None
     ) -> EntityProxy:
-        """UPDATE by name or identity."""
+        """Send UPDATE by name or identity."""
         kind = None if kind is None else qualified_name(kind)
         request = self.request(attributes, operation="UPDATE", type=kind, name=name, identity=identity)
         return EntityProxy(self, self.call(request).body)
 
     def delete(self, kind: str | None = None, name: str | None = None, identity: str | None = None) -> None:
-        """DELETE by name or identity."""
+        """Send DELETE by name or identity."""
         kind = None if kind is None else qualified_name(kind)
         request = self.request(operation="DELETE", type=kind, name=name, identity=identity)
         assert self.call(request, NO_CONTENT).body == {}
 
     def ask(self, operation: str, **properties: Any) -> Any:
-        """An operation of the management node itself (GET-TYPES, GET-LOG, ...); gives the body of the answer."""
+        """Request an operation of the management node itself (GET-TYPES, GET-LOG, ...); return the answer's body."""
         return self.call(self.node_request(operation=operation, **properties)).body
 
     def log(self, limit: int | None = None) -> list[list[Any]]:
-        """Entries of GET-LOG."""
+        """Return the entries of GET-LOG."""
         entries: list[list[Any]] = self.ask("GET-LOG", limit=limit)
         return entries
 
 
 def attempt(request: Any, *arguments: Any, **options: Any) -> Any:
-    """What a call gives: its answer, or status code and description as a tuple."""
+    """Return the answer of a call, or status code and description as a tuple if the call fails."""
     try:
         return request(*arguments, **options)
     except DispatchStatusError as error:
@@ -226,7 +226,7 @@ def attempt(request: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def refused(request: Any, *arguments: Any, **options: Any) -> tuple[int, str]:
-    """Status code and description of a call that has to fail."""
+    """Return status code and description of a call that has to fail."""
     answer = attempt(request, *arguments, **options)
     assert isinstance(answer, tuple), f"was not refused, but answered {answer!r}"
     return answer[0], answer[1]

@@ -1,4 +1,4 @@
-"""The programs of Dispatch by their names: qdrouterd, qdstat, qdmanage."""
+"""Programs with Dispatch's names: qdrouterd, qdstat, qdmanage."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 from tests.system.router import ROOT
 
-#: Seconds that one run of a program may take.
+#: Time limit in seconds for one run of a program.
 PROGRAM_TIMEOUT = 30.0
 
 
 def program(name: str) -> str:
-    """Path of an installed program."""
+    """Return the path of an installed program."""
     return str(ROOT / ".venv" / "bin" / name)
 
 
 @dataclass
 class ProgramResult:
-    """What a program left behind."""
+    """Exit code and output of a program."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class ProgramResult:
 
     @property
     def last_error(self) -> str:
-        """The last line of stderr."""
+        """Last line of stderr."""
         return self.err.splitlines()[-1] if self.err else ""
 
 
@@ -42,7 +42,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> ProgramResult:
-    """Run a program to its end."""
+    """Run a program until it exits."""
     done = subprocess.run(
         [program(name), *arguments],
         input=stdin,
@@ -58,24 +58,24 @@ def run(
 
 
 class QdmanageProgram:
-    """qdmanage for one router: `manage("query --type listener")` gives stdout and insists on the exit code."""
+    """qdmanage for one router: `qdmanage("query --type listener")` returns stdout and checks the exit code."""
 
     def __init__(self, port: int) -> None:
         self.bus = f"127.0.0.1:{port}"
 
     def run(self, *arguments: str, stdin: str | None = None) -> ProgramResult:
-        """Run with arguments as they are."""
+        """Run qdmanage with the given arguments."""
         return run("qdmanage", "--bus", self.bus, "--indent=-1", *arguments, stdin=stdin)
 
     def __call__(self, command: str | list[str], stdin: str | None = None, expect: int = 0) -> str:
-        """Run a command given as text to split at blanks, or as a list; gives stdout."""
+        """Run a command and return stdout. A command is a list of words, or a text that is split at blanks."""
         words = command.split() if isinstance(command, str) else command
         done = self.run(*words, stdin=stdin)
         assert done.code == expect, f"qdmanage {words} ended with {done.code}: {done.out} {done.err}"
         return done.out
 
     def json(self, command: str | list[str], stdin: str | None = None) -> Any:
-        """The same; gives the JSON value that was printed."""
+        """Run a command and return the JSON value that it prints."""
         return json.loads(self(command, stdin))
 
 
@@ -86,32 +86,33 @@ class QdstatProgram:
         self.bus = f"127.0.0.1:{port}"
 
     def run(self, *arguments: str) -> ProgramResult:
-        """Run with arguments as they are."""
+        """Run qdstat with the given arguments."""
         return run("qdstat", "--bus", self.bus, *arguments)
 
     def __call__(self, *arguments: str) -> str:
-        """Run; gives stdout and insists on success."""
+        """Run qdstat and return stdout. Raises AssertionError if the exit code is not 0."""
         done = self.run(*arguments)
         assert done.code == 0, f"qdstat {arguments} ended with {done.code}: {done.out} {done.err}"
         return done.out
 
     def table(self, *arguments: str) -> list[dict[str, str]]:
-        """The rows of the first table of a display (heading, title, header, underline, rows), by column names.
+        """Return the rows of the first table of a display, by column names.
 
-        Cells are cut where the groups of `=` begin, as the columns are left-justified below them.
+        A display is a heading, a title, a header, an underline and rows. Cells begin below the groups of `=`, because
+        columns are left-justified.
         """
         return table(self(*arguments).splitlines()[3:])
 
 
 def table(lines: list[str]) -> list[dict[str, str]]:
-    """Rows of a table: title, header, line of `=`, rows up to an empty line or the end."""
+    """Return the rows of a table: title, header, line of `=`, rows up to an empty line or the end."""
     if len(lines) < 3 or not lines[2].strip().startswith("="):
         return []
     header, under = lines[1], lines[2]
     assert header.startswith("  ")
     starts = [at for at, mark in enumerate(under) if mark == "=" and under[at - 1] == " "]
     assert starts[0] == 2, f"not indented by two blanks: {under!r}"
-    # One run of `=` underlines the whole table; then columns begin where the header's words do.
+    # A single group of `=` underlines the whole table; then columns begin at the words of the header.
     if len(starts) == 1:
         starts = [2] + [at for at in range(4, len(header)) if header[at] != " " and header[at - 2 : at] == "  "]
     spans = list(zip(starts, [*starts[1:], None], strict=True))

@@ -76,7 +76,7 @@ def test_missing_library_path_is_refused(tmp_path: Path) -> None:
 
 
 def stop_detached(pid: int) -> None:
-    """Stop a detached router, if it still runs, and wait for its end."""
+    """Stop a detached router if it is still running, and wait until it has exited."""
     try:
         process = psutil.Process(pid)
         process.terminate()
@@ -90,7 +90,10 @@ def stop_detached(pid: int) -> None:
 
 @pytest.fixture
 def start_detached(tmp_path: Path) -> Iterator[Callable[..., int]]:
-    """detached(*options): run qdrouterd with -d and -P, insist on 0, give the pid; ended after the test."""
+    """Factory start_detached(*options): runs qdrouterd with -d and -P and returns the process id.
+
+    The exit code has to be 0. The routers are stopped after the test.
+    """
     found: list[int] = []
 
     def begin(*options: str, cwd: Path | None = None) -> int:
@@ -107,7 +110,7 @@ def start_detached(tmp_path: Path) -> Iterator[Callable[..., int]]:
 
 
 def config_file(directory: Path, port: int, log: str) -> Path:
-    """A file for a detached router."""
+    """Write a configuration file for a detached router."""
     path = directory / "detached.conf"
     path.write_text(
         f"listener {{\n    host: 127.0.0.1\n    port: {port}\n}}\n"
@@ -117,7 +120,10 @@ def config_file(directory: Path, port: int, log: str) -> Path:
 
 
 def test_detached_router_writes_pid_file(tmp_path: Path, start_detached: Callable[..., int]) -> None:
-    """Exit 0 when the configuration stands; own session, cwd /, null devices; pid file of mode 0666 that stays."""
+    """The program exits with 0 when the configuration is valid.
+
+    The router has its own session, cwd / and null devices; its pid file has mode 0666 and is never removed.
+    """
     port = free_port()
     path = config_file(tmp_path, port, str(tmp_path / "router.log"))
     pid = start_detached("-c", path.name, cwd=tmp_path)
@@ -138,7 +144,7 @@ def test_detached_router_writes_pid_file(tmp_path: Path, start_detached: Callabl
 
 
 def test_detached_router_with_bad_file_fails(tmp_path: Path) -> None:
-    """One line on stderr, exit 1, and the pid file is there nevertheless."""
+    """The program prints one line on stderr and exits with 1; the pid file exists nevertheless."""
     path = tmp_path / "bad.conf"
     path.write_text("nosuch {\n}\n")
     pidfile = tmp_path / "bad.pid"
@@ -158,7 +164,7 @@ def test_detached_router_without_pid_file_or_user_fails(tmp_path: Path) -> None:
 
 # --- output and signals -------------------------------------------------------------------------------------------
 
-#: Lines at start, in order.
+#: Log lines of a start, in order.
 FIRST_LINES = [
     r"SERVER \(info\) Container Name: QDR",
     r"ROUTER \(info\) Router started in Standalone mode",
@@ -189,7 +195,7 @@ def test_startup_log_lines_keep_order(start: Start) -> None:
     ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGQUIT, 0), (signal.SIGINT, -signal.SIGINT)], ids=str
 )
 def test_stop_signal_closes_connections(start: Start, number: int, code: int) -> None:
-    """Says so, closes connections, leaves nothing behind; SIGINT shows as such to the shell."""
+    """The router logs the shutdown, closes connections and leaves nothing behind; SIGINT is visible to the shell."""
     router = start(workers=2)
     node = ManagementNode.connect(router.port)
     os.kill(router.pid, number)
@@ -212,7 +218,7 @@ def test_hangup_keeps_router_running(start: Start) -> None:
 
 
 def test_required_listener_on_taken_port_stops_router(start: Start, tmp_path: Path) -> None:
-    """A port that is taken: error, critical, exit 1."""
+    """The log has an error and a critical line, and the exit code is 1."""
     holder = start()
     path = tmp_path / "second.conf"
     path.write_text(f"listener {{\n    host: 127.0.0.1\n    port: {holder.port}\n}}\n")
@@ -224,7 +230,7 @@ def test_required_listener_on_taken_port_stops_router(start: Start, tmp_path: Pa
 
 
 def test_later_listener_on_taken_port_is_logged(start: Start) -> None:
-    """Only the first listener is required (docs/decisions/0009); the rest of the router works."""
+    """Only the first listener is required (docs/decisions/0009); without a later one the router works."""
     holder = start()
     sections = [listener(), ("listener", {"host": "127.0.0.1", "port": holder.port, "name": "taken"})]
     directory = holder.directory.parent / "second"

@@ -1,4 +1,4 @@
-"""Configuration files of Dispatch 1.19 with qdrouterd: what runs, what is refused, and how it says so."""
+"""Configuration files of Dispatch 1.19 with qdrouterd: valid files, invalid files, and the texts of refusals."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOADING = "Python: Exception: Cannot load configuration file {path}: "
 IN_ADDRESS = LOADING + LONG + "router.config.address: "
 LEVELS = "Should be one of {none, trace, debug, info, notice, warning, error, critical}."
 
-#: name -> (file, what the last line says after "qdrouterd: "; {path} is the file; a full stop at the end: no more).
-#: After the texts of 1.19 something helpful may follow.
+#: Bad file and beginning of the last line on stderr after "qdrouterd: ", by name. {path} stands for the file's path.
+#: A text of 1.19 may be followed by an explanation.
 BAD: dict[str, tuple[str, str]] = {
     "unknown-section": ("fixed-address {\n}\n", LOADING + f"No such entity type '{LONG}fixedAddress'"),
     "capital-section": ("Router {\n}\n", LOADING + f"No such entity type '{LONG}Router'"),
@@ -146,7 +146,7 @@ BAD: dict[str, tuple[str, str]] = {
     "empty": ("", "Configuration: Configuration file was empty"),
 }
 
-#: The same for files in JSON.
+#: Bad files in JSON and their messages, by name.
 BAD_JSON: dict[str, tuple[str, str]] = {
     "json-object": ('{"router": {"id": "A"}}', LOADING),
     "json-cut": ('[ ["router", {"id": "A"}', LOADING),
@@ -160,13 +160,13 @@ BAD_JSON: dict[str, tuple[str, str]] = {
 
 CASES = {name: (".conf", *case) for name, case in BAD.items()}
 CASES |= {name: (".json", *case) for name, case in BAD_JSON.items()}
-#: Routers that refuse to start at one time; more would only wait for each other.
+#: Routers started in parallel; more would only compete for the cores.
 AT_ONCE = 4
 
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ProgramResult]]:
-    """Every bad file tried: name -> (path, what qdrouterd did)."""
+    """Path and result of qdrouterd for each bad file, by name."""
     directory = tmp_path_factory.mktemp("bad")
     paths = {}
     for name, (ending, text, _) in CASES.items():
@@ -179,7 +179,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, 
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_file_is_refused_with_reason(name: str, refusals: dict[str, tuple[Path, ProgramResult]]) -> None:
-    """Exit code 1; the reason in the log as error and as critical, and in the last line after the program's name."""
+    """The exit code is 1; the reason is logged as error and as critical, and is on the last line of stderr."""
     path, ran = refusals[name]
     assert ran.code == 1
     assert ran.out == ""
@@ -213,7 +213,7 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 
 Start = Callable[..., RouterProcess]
 
-#: Examples in the words of Dispatch's documentation, ports and paths changed to what a test can have.
+#: Examples of Dispatch's documentation, with ports and paths that a test can use.
 EXAMPLES: dict[str, str] = {
     "default file": """
 # See the qdrouterd.conf (5) manual page for information about this
@@ -434,7 +434,7 @@ def test_old_names_are_replaced_with_warning(start: Start) -> None:
 
 
 def test_json_file_keeps_value_types(tmp_path: Path) -> None:
-    """A file in JSON with comment lines: values have types."""
+    """Values of a JSON file with comment lines keep their types."""
     directory = tmp_path / "json"
     directory.mkdir()
     router = RouterProcess(directory, [], text="placeholder")
@@ -445,7 +445,7 @@ def test_json_file_keeps_value_types(tmp_path: Path) -> None:
         ["address", {"prefix": "a", "distribution": "multicast", "waypoint": 1}],
     ]
     lines = json.dumps(sections, indent=1).splitlines()
-    # start() counts the listeners of the line syntax; the comment serves that and shows that comments are left out.
+    # start() counts listeners in the line syntax: the comment provides one, and shows that comments are skipped.
     router.config.write_text("\n".join(["# listener {", *lines]) + "\n")
     router.start()
     try:
@@ -459,14 +459,14 @@ def test_json_file_keeps_value_types(tmp_path: Path) -> None:
 
 
 def test_router_without_section_generates_id(start: Start) -> None:
-    """A file with only a listener: a standalone router with a generated id."""
+    """A file with only a listener starts a standalone router with a generated id."""
     router = start(text="listener {\n    host: 127.0.0.1\n    port: 0\n}\n")
     match = router.wait_log(r"Container Name: (\S+)")
     assert re.fullmatch(r"Standalone_[a-zA-Z0-9+_]{15}", match[1])
 
 
 def test_values_parse_as_in_1_19(start: Start) -> None:
-    """Comments, `#` in patterns, repeated attributes, enum by position, booleans in every spelling."""
+    """Comments, `#` in patterns, repeated attributes, enum values by position, booleans in each spelling."""
     router = start(
         text=r"""
 router {
@@ -509,7 +509,7 @@ address {
     node.close()
 
 
-#: Address sections that are left out with a warning; the router starts.
+#: Warning for each address section that the router skips.
 LEFT_OUT = {
     "prefix: both\n    pattern: both/#": (
         "Cannot set both 'prefix' and 'pattern': ignoring configured address both, both/#"
@@ -530,7 +530,7 @@ def test_invalid_address_sections_are_skipped(start: Start) -> None:
 
 
 def test_duplicate_prefix_is_dropped(start: Start) -> None:
-    """Prefix `p` and pattern `p/#` are the same; the second is refused, the router runs."""
+    """Prefix `p` and pattern `p/#` are equal: the router drops the second and starts."""
     router = start(
         text="listener {\n    host: 127.0.0.1\n    port: 0\n}\n"
         "address {\n    prefix: p\n    name: one\n}\naddress {\n    pattern: p.#\n    name: two\n}\n"

@@ -1,4 +1,4 @@
-"""CREATE and DELETE of addresses, exchanges and bindings; closing connections; requests that the core refuses."""
+"""CREATE and DELETE of addresses, exchanges and bindings; closing of connections; requests that the core refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BINDING = "router.config.binding"
 def client(
     shared_router: Router, container_id: str = "a-client", sasl: bool = False, **options: Any
 ) -> BlockingConnection:
-    """A connection of some client."""
+    """Connect a client."""
     container = Container()
     container.container_id = container_id
     url = f"127.0.0.1:{shared_router.port}"
@@ -35,7 +35,7 @@ def client(
 
 
 def test_address_created_by_management_takes_effect(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
-    """Created with all columns in the answer; in force for new addresses; deleted by name or identity."""
+    """The answer has all columns, new addresses get the setting, and it is deleted by name or identity."""
     name = fresh("address")
     made = node.create(ADDRESS, name, prefix=f"/{name}.", distribution="multicast")
     assert made.attributes == {
@@ -78,7 +78,7 @@ def test_address_with_fallback_is_created(attribute: str, node: ManagementNode, 
 
 
 def test_address_without_name_is_created(node: ManagementNode, fresh: Fresh) -> None:
-    """Nulls are null; a name in the body is ignored."""
+    """The name is null; a name in the body is ignored."""
     body = {"prefix": fresh("nameless"), "name": "ignored", "distribution": "nonsense"}
     made = node.call(node.request(body, operation="CREATE", type=PREFIX + ADDRESS), 201).body
     assert made["name"] is None
@@ -87,7 +87,7 @@ def test_address_without_name_is_created(node: ManagementNode, fresh: Fresh) -> 
 
 
 def test_address_with_unknown_attribute_is_refused(node: ManagementNode, fresh: Fresh) -> None:
-    """1.19 ignores it."""
+    """1.19 ignores an unknown attribute."""
     text = f"Unknown attribute 'bogus' for '{PREFIX}{ADDRESS}'"
     assert refused(node.create, ADDRESS, prefix=fresh("odd"), bogus=1) == (400, text)
 
@@ -148,7 +148,7 @@ def test_body_other_than_map_is_refused(kind: str, node: ManagementNode) -> None
 
 @pytest.fixture
 def exchange(node: ManagementNode, fresh: Fresh) -> Iterator[Any]:
-    """An exchange with an alternate address; deleted after the test."""
+    """Exchange with an alternate address; deleted after the test."""
     name = fresh("exchange")
     yield node.create(EXCHANGE, name, address=f"{name}/in", alternateAddress=f"{name}/other", matchMethod="mqtt")
     if node.rows(EXCHANGE, name=name):
@@ -222,7 +222,7 @@ def test_invalid_binding_is_refused(attributes: dict[str, Any], said: str, node:
 
 @pytest.mark.timeout(60)
 def test_exchange_counters_match_traffic(node: ManagementNode, exchange: Any, shared_router: Router) -> None:
-    """Counters of an exchange made at run time: received, forwarded, diverted, dropped, matched."""
+    """An exchange created at run time counts received, forwarded, diverted, dropped and matched messages."""
     node.create(BINDING, f"{exchange.name}-b", exchangeName=exchange.name, bindingKey="a/+", nextHopAddress="ex/hop")
     connection = client(shared_router)
     hop = connection.create_receiver("ex/hop", credit=10)
@@ -277,7 +277,7 @@ def test_binding_delete_without_name_is_refused(node: ManagementNode) -> None:
 
 
 def test_lower_case_query_reads_store(node: ManagementNode) -> None:
-    """Only the five names in capitals select the live state."""
+    """Only the five operation names in capitals select live state; others select the store."""
     request = node.node_request({}, operation="query", entityType=PREFIX + "router.link")
     answer = node.call(request).body
     assert answer["results"] == []
@@ -287,7 +287,7 @@ def test_lower_case_query_reads_store(node: ManagementNode) -> None:
 
 
 def test_link_update_changes_nothing(node: ManagementNode) -> None:
-    """Any adminStatus is taken and changes nothing."""
+    """Any adminStatus is accepted and changes nothing."""
     link = node.rows("router.link")[0]
     answer = node.update({"adminStatus": "disabled"}, "router.link", identity=link["identity"])
     assert set(answer.attributes) == set(link)
@@ -301,12 +301,12 @@ def test_link_update_changes_nothing(node: ManagementNode) -> None:
 
 
 def identity_of(node: ManagementNode, container: str) -> str:
-    """Identity of the connection of a container."""
+    """Return the identity of the connection of a container."""
     return str(node.one("connection", container=container)["identity"])
 
 
 def test_deleted_connection_is_force_closed(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
-    """adminStatus deleted: closed with amqp:connection:forced; the row goes; the log says who did it."""
+    """adminStatus deleted closes with amqp:connection:forced and removes the row; the log names the requester."""
     container = fresh("victim")
     connection = client(shared_router, container_id=container)
     receiver = connection.create_receiver("balanced/victim")
@@ -342,7 +342,7 @@ def test_invalid_connection_update_is_refused(node: ManagementNode, shared_route
 
 
 def test_protocol_trace_of_connection_takes_effect(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
-    """enableProtocolTrace takes effect at once, whatever the level of PROTOCOL."""
+    """enableProtocolTrace takes effect at once, whatever the log level of PROTOCOL is."""
     node.update({"enable": "none"}, "log", identity="log/PROTOCOL")
     container = fresh("traced")
     connection = client(shared_router, container_id=container)
@@ -353,7 +353,7 @@ def test_protocol_trace_of_connection_takes_effect(node: ManagementNode, shared_
     frame = re.compile(rf"PROTOCOL .*\[C{identity}\]:FRAME: \d+ <- @attach\(18\)")
 
     def traced() -> bool:
-        # The first may come before the worker has heard of it.
+        # The first attach may arrive before the worker has received the change.
         connection.create_receiver("balanced/traced", name=fresh("traced"))
         return frame.search(shared_router.log) is not None
 
@@ -364,7 +364,7 @@ def test_protocol_trace_of_connection_takes_effect(node: ManagementNode, shared_
 
 
 def test_connection_row_shows_client_properties(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
-    """What a client said of itself, with and without SASL."""
+    """The row shows the client's open frame, with and without SASL."""
     container = fresh("plain")
     connection = client(
         shared_router,

@@ -1,4 +1,4 @@
-"""/healthz and /metrics of a listener with `http: yes`, as Dispatch's users scrape them."""
+"""Pages /healthz and /metrics of a listener with `http: yes`, as Dispatch's users scrape them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECTIONS: list[Section] = [
     listener("bare", http=True, healthz=False, metrics=False, websockets=False),
 ]
 
-#: Series of 1.19 in their order: name without `qdr_` and `_total`, kind.
+#: Series of 1.19 in order: name without `qdr_` and `_total`, type.
 SERIES = [
     *((name, "gauge") for name in ("connections", "links", "addresses", "routers", "link_routes", "auto_links")),
     *(
@@ -39,7 +39,7 @@ SERIES = [
 
 
 def get(port: int, path: str, method: str = "GET") -> tuple[HTTPResponse, str]:
-    """One request on its own connection."""
+    """Send a request on a connection of its own; return response and body."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request(method, path)
     response = connection.getresponse()
@@ -49,7 +49,7 @@ def get(port: int, path: str, method: str = "GET") -> tuple[HTTPResponse, str]:
 
 
 def metric_samples(port: int) -> dict[str, float]:
-    """Samples without labels."""
+    """Return the samples without labels, by series."""
     found = re.findall(r"^(\w+) (\S+)$", get(port, "/metrics")[1], re.MULTILINE)
     return {name: float(value) for name, value in found}
 
@@ -62,7 +62,7 @@ def test_healthz_request_returns_ok(shared_router: Router) -> None:
 
 
 def test_metrics_page_lists_series_in_order(shared_router: Router) -> None:
-    """The series of 1.19, each behind its type, in its order."""
+    """The page has the series of 1.19 in order, each after the line with its type."""
     response, text = get(shared_router.ports["web"], "/metrics")
     assert response.status == 200
     assert response.headers["content-type"].startswith("text/plain")
@@ -119,7 +119,7 @@ def test_concurrent_scrapes_are_answered(shared_router: Router) -> None:
 
 
 def test_http_listener_created_by_management_answers(shared_router: Router, node: ManagementNode) -> None:
-    """Created, used, deleted (1.19 may refuse to delete it; then it says so)."""
+    """The listener is created, answers, and is deleted. A router may refuse to delete it, as 1.19 may."""
     port = free_port()
     made = node.create("listener", "web2", host="127.0.0.1", port=str(port), http=True)
     assert made.http is True
@@ -134,7 +134,7 @@ def test_http_listener_created_by_management_answers(shared_router: Router, node
 
 
 def is_listening(port: int) -> bool:
-    """Whether somebody listens."""
+    """True if a server answers on the port."""
     try:
         get(port, "/healthz")
     except OSError:

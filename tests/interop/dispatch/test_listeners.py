@@ -1,4 +1,4 @@
-"""What attributes of listeners do for clients and show in management; the scan for stuck and blocked links (-T)."""
+"""Effects of listener attributes on clients and in management; the scan for stuck and blocked links (-T)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SECTIONS: list[Section] = [
 
 
 def client(shared_router: Router, name: str, **options: Any) -> BlockingConnection:
-    """A connection to a listener."""
+    """Connect to a listener."""
     return BlockingConnection(f"127.0.0.1:{shared_router.ports[name]}", sasl_enabled=False, timeout=10, **options)
 
 
 def test_tenant_addresses_carry_prefix(shared_router: Router, node: ManagementNode) -> None:
-    """Addresses of a tenant show with its name; `$management` is one of its own, `_local/$management` the router's."""
+    """A tenant's addresses show its name. `$management` is one of them; `_local/$management` is the router's."""
     connection = client(shared_router, "tenants", virtual_host="acme")
     connection.create_receiver("news")
     row = node.one("connection", container=connection.container.container_id)
@@ -57,7 +57,7 @@ def test_listener_role_appears_on_connection(shared_router: Router, node: Manage
 
 
 def test_open_frame_carries_listener_attributes(shared_router: Router, node: ManagementNode) -> None:
-    """What the router says of itself, and the credit of a sender."""
+    """Open frame, link capacity and credit follow the attributes of the listener."""
     connection = client(shared_router, "open")
     peer: Any = connection.conn
     assert peer.remote_container == "QDR"
@@ -78,8 +78,11 @@ def test_open_frame_carries_listener_attributes(shared_router: Router, node: Man
 
 
 def test_stuck_deliveries_and_blocked_links_are_counted(tmp_path: Path) -> None:
-    """With -T the scan runs every 5 s and counts what waits for more than 3; both links of the delivery, once."""
-    router = RouterProcess(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
+    """With -T the scan runs every 5 s and counts waits of more than 3 s.
+
+    A stuck delivery counts once on each of its two links.
+    """
+    router = Router(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
     router.start()
     node = ManagementNode.connect(router.port)
     connection = BlockingConnection(f"127.0.0.1:{router.port}", sasl_enabled=False, timeout=15)
@@ -109,7 +112,7 @@ def test_stuck_deliveries_and_blocked_links_are_counted(tmp_path: Path) -> None:
 
 
 def test_sender_without_receiver_gets_no_credit(shared_router: Router, node: ManagementNode) -> None:
-    """A sender waits; its link shows no credit and since when."""
+    """A sender has no credit until a receiver attaches; its row shows none."""
     connection = client(shared_router, "open")
     sender = connection.create_sender("nobody", name="waits")
     row = node.one("router.link", linkName="waits")

@@ -1,4 +1,4 @@
-"""The log as it is configured and changed while the router runs: levels, formats, frames, messages."""
+"""Log of a running router, as configured and after changes: levels, formats, frames, messages."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from tests.system.router import Router, Section, listener, poll
 Start = Callable[..., RouterProcess]
 
 
-def connection(router: RouterProcess, port: int | None = None) -> BlockingConnection:
-    """A client's connection."""
+def connection(router: Router, port: int | None = None) -> BlockingConnection:
+    """Connect a client."""
     return BlockingConnection(f"127.0.0.1:{port or router.port}", sasl_enabled=False, timeout=10)
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
 def traced_router(request: pytest.FixtureRequest, start: Start) -> Router:
-    """A router that logs everything."""
+    """Router that logs everything."""
     return start([listener(), ("log", {"module": "DEFAULT", "enable": "trace+"})], request.param)
 
 
 def frame_lines(router: Router, after: int, number: str, performative: str) -> list[str]:
-    """Lines of frames of a connection."""
+    """Return the log lines of a connection's frames with a performative, from line `after` on."""
     wanted = re.compile(rf"PROTOCOL \(trace\) \[C{number}\]:FRAME: .*@{performative}\(")
     return [line for line in router.lines[after:] if wanted.search(line)]
 
 
 def connection_number(node: ManagementNode, container: str) -> str:
-    """The n of [Cn] of a connection."""
+    """Return the n of [Cn] for the connection of a container."""
     return str(node.one("connection", container=container)["identity"])
 
 
 def test_frame_lines_follow_log_levels(traced_router: Router) -> None:
-    """A receiver and a sender are four attach frames; with DEFAULT at info there are none; then some again."""
+    """Attaching a receiver and a sender logs four attach frames at level trace, and none at other levels."""
     node = ManagementNode.connect(traced_router.port)
 
     def seen() -> tuple[int, int]:
@@ -70,7 +70,7 @@ def test_frame_lines_follow_log_levels(traced_router: Router) -> None:
 
 
 def test_module_settings_inherit_from_default(start: Start) -> None:
-    """Only what a module does not say itself comes from DEFAULT."""
+    """A module inherits from DEFAULT only the attributes that it does not set itself."""
     router = start(
         [
             listener(),
@@ -108,7 +108,7 @@ def test_utc_timestamps_have_zero_offset(start: Start) -> None:
 
 
 def test_log_modules_write_to_own_files(start: Start, tmp_path: Path) -> None:
-    """Modules with a file of their own, relative to where the router was started; the rest elsewhere."""
+    """A file name is relative to the router's working directory; other modules log to the output of DEFAULT."""
     router = start(
         [
             listener(),
@@ -129,7 +129,7 @@ def test_log_modules_write_to_own_files(start: Start, tmp_path: Path) -> None:
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
 def message_logging_router(request: pytest.FixtureRequest, start: Start) -> Router:
-    """A router whose listeners show messages: all parts, some, none."""
+    """Router whose listeners log all components of messages, some, and none."""
     sections: list[Section] = [
         listener("all", messageLoggingComponents="all"),
         listener("some", messageLoggingComponents="to,subject"),
@@ -140,7 +140,7 @@ def message_logging_router(request: pytest.FixtureRequest, start: Start) -> Rout
 
 
 def test_message_lines_show_configured_components(message_logging_router: Router) -> None:
-    """`Received` where a message comes in, `Sent` where it goes out; the parts that the listener wants."""
+    """The log has `Received` and `Sent` lines with the components that the listener of the connection selects."""
     receiver = connection(message_logging_router, message_logging_router.ports["some"]).create_receiver(
         "shown/a", name="out-link"
     )
@@ -149,7 +149,7 @@ def test_message_lines_show_configured_components(message_logging_router: Router
         sender = client.create_sender("shown/a", name=f"in-{name}", options=AtMostOnce())
         properties = {"key": "value"}
         sender.send(Message(body="x", address="shown/a", subject=f"from-{name}", reply_to="r", properties=properties))
-        client.create_sender(None)  # a round trip, so that proton has written the message
+        client.create_sender(None)  # round trip: afterwards proton has written the message
         assert receiver.receive(timeout=10).subject == f"from-{name}"
         client.close()
     head = r"MESSAGE \(trace\) \[C\d+\]: "
@@ -167,8 +167,8 @@ def test_message_lines_show_configured_components(message_logging_router: Router
     receiver.connection.close()
 
 
-def test_connection_lines_keep_order(traced_router: Router) -> None:
-    """What the log says of a connection's life, in its order."""
+def test_connection_life_cycle_is_logged(traced_router: Router) -> None:
+    """The log has lines for accept, open, attach, detach and close of a connection."""
     client = connection(traced_router)
     client.create_receiver("lines/a")
     number = traced_router.wait_log(

@@ -1,4 +1,4 @@
-"""qdmanage: operations, values, standard input, output and exit codes."""
+"""Program qdmanage: operations, values, standard input, output and exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_operation_case_and_option_order_do_not_matter(qdmanage: QdmanageProgram
 
 
 def test_standard_input_accepts_map_or_list(qdmanage: QdmanageProgram) -> None:
-    """One map, or a list of maps, for create and update."""
+    """Create and update read a map, or a list of maps."""
     given: dict[str, Any] = {"type": DUMMY, "name": "stdin0", "arg1": "a"}
     made = qdmanage.json("create --stdin", stdin=json.dumps(given))
     assert made == {**given, "identity": made["identity"]}
@@ -95,7 +95,7 @@ def test_types_without_entities_print_empty_list(written: str, qdmanage: Qdmanag
 
 
 def test_router_row_omits_null_columns(qdmanage: QdmanageProgram) -> None:
-    """Numbers are numbers, columns that are null are left out."""
+    """Numbers are printed as numbers; null columns are omitted."""
     [row] = qdmanage.json("query --type=org.apache.qpid.dispatch.router")
     assert (row["id"], row["mode"], row["workerThreads"]) == ("QDR", "standalone", 3)
     assert "metadata" not in row
@@ -138,7 +138,7 @@ def test_entity_operation_is_called_by_name(qdmanage: QdmanageProgram) -> None:
 
 
 def test_log_level_update_takes_effect(qdmanage: QdmanageProgram) -> None:
-    """As operators change them, by name and by type."""
+    """Levels are changed by name and type, as operators do."""
     changed = qdmanage.json("update --type=log --name=log/HTTP enable=trace+ includeSource=yes")
     assert (changed["enable"], changed["includeSource"]) == ("trace+", True)
     command = ["update", f"--type={PREFIX}log", "--name", "log/HTTP", "enable=default"]
@@ -187,7 +187,7 @@ def test_connection_trace_update_is_answered(qdmanage: QdmanageProgram) -> None:
     row = qdmanage.json("query --type=connection")[0]
     command = f"update --type=connection --id={row['identity']} enableProtocolTrace=true"
     out = qdmanage.run(*command.split()).out
-    assert out.startswith(("{", "BadRequestStatus"))  # the connection of the query is gone by now
+    assert out.startswith(("{", "BadRequestStatus"))  # the connection of the query is already closed
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_connection_trace_update_is_answered(qdmanage: QdmanageProgram) -> None:
     ],
 )
 def test_error_is_printed_with_exit_code_1(command: str, out: str | None, qdmanage: QdmanageProgram) -> None:
-    """Class and text on stdout, exit code 1."""
+    """The program prints exception class and text on stdout and exits with 1."""
     said = qdmanage(command, expect=1)
     if out is None:
         assert re.match(r"(BadRequestStatus|NotImplementedStatus|ValueError): ", said)

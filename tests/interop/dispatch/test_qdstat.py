@@ -1,4 +1,4 @@
-"""qdstat: every display as people and scripts read it; exit codes and errors."""
+"""Program qdstat: each display, as people and scripts read it; exit codes and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBER = r"\d+"
 
 @pytest.fixture(scope="module", autouse=True)
 def traffic(shared_router: Router) -> Iterator[None]:
-    """Clients that stay: three messages to two consumers, a priority address, a SASL connection."""
+    """Connected clients for the displays: three messages to two consumers, a priority address, a SASL connection."""
     clients = [
         BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=sasl, timeout=10) for sasl in (True, False)
     ]
@@ -41,7 +41,7 @@ def traffic(shared_router: Router) -> Iterator[None]:
 
 
 def body(out: str) -> list[str]:
-    """Lines below the heading, which is checked."""
+    """Check the heading and return the lines below it."""
     lines = out.splitlines()
     assert HEADING.fullmatch(lines[0])
     assert lines[1] == "QDR"
@@ -50,7 +50,7 @@ def body(out: str) -> list[str]:
 
 
 def columns(line: str) -> list[str]:
-    """Names of a header line."""
+    """Return the column names of a header line."""
     assert line.startswith("  ")
     return re.split(r"  +", line.strip())
 
@@ -127,7 +127,7 @@ TABLES: dict[str, tuple[str, list[str]]] = {
 
 @pytest.mark.parametrize("options", TABLES)
 def test_table_has_exact_columns(options: str, qdstat: QdstatProgram) -> None:
-    """Title, exact columns, a line of `=` as wide as all; in CSV the same cells."""
+    """A table has a title, the exact columns and an underline of `=`; its CSV form has the same columns."""
     title, names = TABLES[options]
     lines = body(qdstat(*options.split()))
     assert lines[0] == title
@@ -185,7 +185,7 @@ def test_addresses_table_shows_counters(qdstat: QdstatProgram) -> None:
 
 
 def test_priority_column_aligns_with_header(qdstat: QdstatProgram) -> None:
-    """The column `pri` starts where its header does; a hyphen or a number up to 9."""
+    """The values of column `pri` begin below its header, as Dispatch's own tests expect: a hyphen, or 0 to 9."""
     for option in ("--address", "--links"):
         lines = qdstat(option).split("\n")
         start = re.search("pri", lines[4])
@@ -198,7 +198,7 @@ def test_priority_column_aligns_with_header(qdstat: QdstatProgram) -> None:
 
 
 def test_thousands_separators_appear_for_addresses_only(shared_router: Router, qdstat: QdstatProgram) -> None:
-    """Commas in the counts of addresses, none in those of links."""
+    """Counts of addresses have commas, counts of links do not."""
     client = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     receiver = client.create_receiver("balanced/thousands", credit=2000)
     sender = client.create_sender("balanced/thousands", options=AtMostOnce())
@@ -230,7 +230,7 @@ def test_policy_display_lists_attributes(qdstat: QdstatProgram) -> None:
 
 
 def test_memory_display_lists_pools(qdstat: QdstatProgram) -> None:
-    """Pools of the router's own, or the words that there are none."""
+    """The display has the router's memory pools, or says that there are none."""
     lines = body(qdstat("-m"))
     if lines[0] == "No memory statistics available":
         return
@@ -284,7 +284,7 @@ def test_combined_display_keeps_order(qdstat: QdstatProgram) -> None:
 
 
 def test_log_display_includes_own_request(qdstat: QdstatProgram) -> None:
-    """The request for the log is among its last lines (AGENT at debug)."""
+    """The request for the log is in its last lines (module AGENT, level debug)."""
     out = qdstat("--log", "--limit=5")
     assert re.search(r"^\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4} AGENT \(debug\) .*GET-LOG", out, re.MULTILINE)
     heads = re.findall(r"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4} [A-Z_]+ \(\w+\) ", out, re.MULTILINE)
@@ -307,12 +307,12 @@ def test_router_option_accepts_own_name(qdstat: QdstatProgram) -> None:
 
 
 def test_standalone_router_ignores_all_routers_option(qdstat: QdstatProgram) -> None:
-    """Fewer than two routers: the option is ignored."""
+    """With fewer than two routers, the option is ignored."""
     assert body(qdstat("--all-routers", "-a"))[0] == "Router Addresses"
 
 
 def test_unknown_router_is_reported(qdstat: QdstatProgram) -> None:
-    """The tool of 1.19 waits for the time-out, and prints the name of a link."""
+    """The program of 1.19 waits for the time-out and prints the name of a link."""
     done = qdstat.run("-r", "NOPE")
     assert (done.code, done.out) == (1, "UnknownRouter: router 'NOPE' is not in the network\n")
 

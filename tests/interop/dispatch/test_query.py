@@ -1,4 +1,4 @@
-"""QUERY: columns and their AMQP types, chosen columns, pages, errors, and the untyped query of the tools."""
+"""Management operation QUERY: columns and AMQP types, chosen columns, pages, errors, queries without a type."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SECTIONS: list[Section] = [
     ("binding", {"exchangeName": "ex", "bindingKey": "a.b", "nextHopAddress": "ex/out", "name": "bound"}),
 ]
 
-#: Core types that have rows here, and the least number of them.
+#: Minimum number of rows, by core type that has rows here.
 WITH_ROWS = {"router": 1, "router.address": 4, "router.link": 2, "connection": 1, "router.config.address": 5,
              "router.config.exchange": 1, "router.config.binding": 1}  # fmt: skip
-#: Types of the store that always have entities.
+#: Store types that always have entities.
 STORED = ["listener", "log", "logStats", "management", "policy", "router"]
 #: Log modules that have an entity.
 MODULES = [
@@ -34,7 +34,7 @@ MODULES = [
 
 @pytest.fixture
 def clients(shared_router: Router) -> Iterator[list[BlockingConnection]]:
-    """A connection with a sender and a receiver, so that there is something to see."""
+    """Connection with a sender and a receiver, which appear in queries."""
     made = [BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)]
     made[0].create_receiver("balanced/seen", name="seen")
     made[0].create_sender("balanced/seen")
@@ -47,7 +47,7 @@ def clients(shared_router: Router) -> Iterator[list[BlockingConnection]]:
 def test_core_columns_have_order_and_types(
     kind: EntityKind, node: ManagementNode, clients: list[BlockingConnection]
 ) -> None:
-    """All columns in their fixed order, each value of its type."""
+    """A query has all columns in a fixed order, and each value has the column's type."""
     rows = node.query(kind.name)
     assert rows.names == kind.column_names
     assert len(rows.results) >= WITH_ROWS.get(kind.name, 0)
@@ -61,7 +61,7 @@ def test_core_columns_have_order_and_types(
 def test_chosen_core_columns_keep_requested_order(
     kind: EntityKind, node: ManagementNode, clients: list[BlockingConnection]
 ) -> None:
-    """Exactly those asked for, in that order, repetitions included."""
+    """A query has exactly the requested columns, in that order, including repetitions."""
     names = [*reversed(kind.column_names), "identity", "identity"]
     rows = node.query(kind.name, names)
     assert rows.names == names
@@ -70,14 +70,14 @@ def test_chosen_core_columns_keep_requested_order(
 
 @pytest.mark.parametrize("kind", CORE, ids=lambda kind: kind.name)
 def test_unknown_column_is_refused(kind: EntityKind, node: ManagementNode) -> None:
-    """1.19 answers `name` in its place."""
+    """1.19 answers with `name` in place of the unknown column."""
     text = f"Unknown attributes ['bogus'] for type {PREFIX}{kind.name}."
     assert refused(node.query, kind.name, ["identity", "bogus", "name"]) == (404, text)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_entity_types_can_be_queried(kind: EntityKind, node: ManagementNode) -> None:
-    """Every type answers; entities have the type asked for or one derived from it."""
+    """Each type answers; entities have the requested type or a type derived from it."""
     if kind.name == "console":
         assert refused(node.query, "console") == (403, "Forbidden")
         return
@@ -94,7 +94,7 @@ def test_entity_types_can_be_queried(kind: EntityKind, node: ManagementNode) -> 
 
 @pytest.mark.parametrize("kind", STORED)
 def test_stored_entities_have_name_and_identity(kind: str, node: ManagementNode) -> None:
-    """Name, identity and type are always there; identities begin with the short type."""
+    """Stored entities always have name, identity and type; identities begin with the short type."""
     query = node.query(kind) if kind != "router" else node.query()
     rows = [row for row in query.dicts() if row["type"] == qualified_name(kind)]
     assert rows
@@ -104,7 +104,7 @@ def test_stored_entities_have_name_and_identity(kind: str, node: ManagementNode)
 
 
 def test_untyped_query_returns_stored_entities(node: ManagementNode) -> None:
-    """What `qdmanage query` shows: store entities, no links, addresses or connections."""
+    """The query of `qdmanage query` has store entities, but no links, addresses or connections."""
     rows = node.query().dicts()
     types = {row["type"].removeprefix(PREFIX) for row in rows}
     assert {"listener", "log", "logStats", "router", "policy", "management"} <= types
@@ -122,7 +122,7 @@ def test_untyped_query_columns_cover_attributes(node: ManagementNode) -> None:
 
 
 def test_stored_router_shows_configuration(node: ManagementNode) -> None:
-    """The configuration of the router is in its store form."""
+    """The stored router entity shows the configuration."""
     entity = node.read(identity="router/QDR")
     assert (entity.name, entity.type) == ("router/QDR", PREFIX + "router")
     assert (entity.id, entity.mode, entity.area) == ("QDR", "standalone", "0")
@@ -146,7 +146,7 @@ def test_core_router_row_shows_state(node: ManagementNode, shared_router: Router
 
 
 def test_log_entities_cover_modules(node: ManagementNode) -> None:
-    """One for each module; logStats for each source."""
+    """Each module has a log entity, and each log source a logStats entity."""
     logs = node.rows("log")
     assert sorted(row["identity"] for row in logs) == sorted(f"log/{module}" for module in MODULES)
     assert all(row["name"] == row["identity"] for row in logs)
@@ -166,7 +166,7 @@ def test_log_entities_cover_modules(node: ManagementNode) -> None:
 
 @pytest.mark.parametrize("kind", ["router.address", "router.config.address", "log", "logStats", None])
 def test_query_pages_form_whole_result(kind: str | None, node: ManagementNode) -> None:
-    """`offset` and `count` of every type; the pages together are the whole."""
+    """Each type supports `offset` and `count`; all pages together are the whole result."""
     whole = node.query(kind, ["identity"]).results
     assert len(whole) > 4
     pages: list[Any] = []
@@ -239,7 +239,7 @@ def test_configured_entities_appear_in_core(node: ManagementNode) -> None:
 
 
 def test_core_identities_are_unique_across_types(node: ManagementNode, clients: list[BlockingConnection]) -> None:
-    """Links, configured addresses, exchanges and bindings share their numbers."""
+    """Links, configured addresses, exchanges and bindings take their identities from one counter."""
     kinds = ["router.link", "router.config.address", "router.config.exchange", "router.config.binding"]
     identities = [row["identity"] for kind in kinds for row in node.rows(kind)]
     assert all(identity.isdecimal() and int(identity) > 0 for identity in identities)
@@ -249,7 +249,7 @@ def test_core_identities_are_unique_across_types(node: ManagementNode, clients: 
 def test_read_returns_query_columns(
     node: ManagementNode, clients: list[BlockingConnection], fresh: Callable[[str], str]
 ) -> None:
-    """READ of a core entity by identity, and by name where that is allowed: all columns, nulls too."""
+    """READ of a core entity by identity, or by name where supported, returns all columns, including nulls."""
     for kind in ("router.config.address", "router.config.exchange", "router.config.binding", "router.address"):
         for row in node.rows(kind)[:3]:
             for key in ("identity", "name"):
@@ -262,7 +262,7 @@ def test_read_returns_query_columns(
 
 
 def test_invalid_read_is_refused(node: ManagementNode) -> None:
-    """One by one as 5.4 and 5.5 of the management specification have them."""
+    """Refusals of sections 5.4 and 5.5 of docs/spec/management.md, one by one."""
     assert refused(node.read, "router", identity="1") == (403, "Forbidden")
     assert refused(node.read, "console", identity="1") == (403, "Forbidden")
     assert refused(node.read, "router.address") == (404, "Not Found")

@@ -1,4 +1,4 @@
-"""Changes of a running router: files by SIGHUP and `sluice reload`, all or nothing, undo, under traffic."""
+"""Reload of a running router by SIGHUP and `sluice reload`: all or nothing, with undo, under traffic."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tests.system.router import Router, Section, free_port, listener, poll
 
 Start = Callable[..., RouterProcess]
 
-#: Sizes of the test under load: pairs of clients, addresses whose treatment changes, reloads.
+#: Sizes of the test under load: pairs of clients, addresses whose distribution changes, reloads.
 SIZES = [pytest.param((5, 100, 4), id="few"), pytest.param((15, 100, 10), id="many", marks=pytest.mark.long)]
 
 
 def reload(router: Router, *options: str) -> ProgramResult:
-    """`sluice reload`."""
+    """Run `sluice reload`."""
     return run("sluice", "reload", "-b", f"127.0.0.1:{next(iter(router.ports.values()))}", *options)
 
 
 def prefixes(node: ManagementNode) -> set[str]:
-    """Prefixes of all configured addresses."""
+    """Return the prefixes of all configured addresses."""
     return {row["prefix"] for row in node.rows("router.config.address")}
 
 
 def base(*more: Section) -> list[Section]:
-    """A configuration with one address and what else is given."""
+    """Return a configuration with one address and the given sections."""
     return [listener(idleTimeoutSeconds=120), ("address", {"prefix": "kept", "name": "kept"}), *more]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_hangup_applies_changed_file(workers: int, start: Start) -> None:
-    """SIGHUP applies what has changed: addresses, listeners, log levels; connections stay."""
+    """SIGHUP applies changes of addresses, listeners and log levels; connections stay open."""
     router = start(base(), workers)
     node = ManagementNode.connect(router.port)
     port = free_port()
@@ -76,7 +76,7 @@ BAD_FILES: dict[str, tuple[Section, str]] = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_bad_file_changes_nothing(name: str, start: Start) -> None:
-    """Says file and line and what is wrong; all stays as it was, also what was right in the file."""
+    """The message has file, line and reason; no change of the file is applied, not even the valid ones."""
     section, said = BAD_FILES[name]
     router = start(base())
     node = ManagementNode.connect(router.port)
@@ -98,7 +98,7 @@ def test_bad_file_changes_nothing(name: str, start: Start) -> None:
 
 
 def test_plan_changes_nothing_and_undo_restores(start: Start) -> None:
-    """The plan shows and does nothing; undo goes back to what was."""
+    """The plan shows the changes and applies none; undo restores the configuration before the reload."""
     router = start(base())
     node = ManagementNode.connect(router.port)
     router.configure(base(("address", {"prefix": "planned"})))
@@ -120,7 +120,7 @@ def test_reload_without_changes_succeeds(start: Start) -> None:
 
 
 def test_change_that_needs_restart_is_refused(start: Start) -> None:
-    """An attribute that cannot change is named, and nothing of the file is applied."""
+    """A change that needs a restart is reported, and the router keeps its id."""
     router = start(base())
     node = ManagementNode.connect(router.port)
     router.configure([("router", {"id": "OTHER"}), *base(("address", {"prefix": "more"}))])
@@ -134,7 +134,7 @@ def test_change_that_needs_restart_is_refused(start: Start) -> None:
 
 
 def test_reload_with_managed_entity_follows_plan(start: Start) -> None:
-    """What management has created is not in the file; a reload says what it does with it and keeps the router whole."""
+    """A reload treats an entity created by management as its plan has announced."""
     router = start(base())
     node = ManagementNode.connect(router.port)
     node.create("router.config.address", "made", prefix="made")
@@ -150,19 +150,19 @@ def test_reload_with_managed_entity_follows_plan(start: Start) -> None:
 
 
 def wait_for_treatment(node: ManagementNode, kind: str) -> None:
-    """Wait until the addresses under load have a distribution."""
+    """Wait until the address under load has a distribution."""
     poll(lambda: node.one("router.config.address", prefix="load")["distribution"] == kind, "the file is in force")
 
 
 def wait_for_messages(load: ProtonLoad, count: int) -> None:
-    """Wait until more than so many messages have arrived."""
+    """Wait until more than `count` messages have arrived."""
     poll(lambda: load.delivered > count, "messages go on")
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("workers", [1, 3])
 def test_reload_under_load_loses_no_messages(workers: int, size: tuple[int, int, int], start: Start) -> None:
-    """No connection closes, nothing is lost, doubled, refused or out of order."""
+    """No connection is closed, and no message is lost, duplicated, refused or out of order."""
     pairs, addresses, times = size
     extra = free_port()
 

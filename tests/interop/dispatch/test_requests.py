@@ -1,4 +1,4 @@
-"""The shape of answers, and requests that a well-behaved client would not send."""
+"""Format of management answers, and answers to malformed requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GET_TYPES = {"operation": "GET-TYPES", "name": "self", "type": "org.amqp.managem
 
 
 class RawRequester:
-    """A bare requester: full control over the message."""
+    """Requester with full control over the message."""
 
     def __init__(self, shared_router: Router) -> None:
         self.connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
@@ -28,13 +28,13 @@ class RawRequester:
         self.address = self.replies.link.remote_source.address
 
     def ask(self, **fields: Any) -> Any:
-        """Send a request with these fields of the message, return the answer."""
+        """Send a request with these message fields and return the answer."""
         fields.setdefault("reply_to", self.address)
         self.sender.send(Message(**fields))
         return self.answer()
 
     def answer(self) -> Any:
-        """The next answer; it has to be pre-settled."""
+        """Return the next answer, which has to be presettled."""
         message = self.replies.receive(timeout=10)
         fetcher: Any = self.replies.fetcher
         assert not fetcher.unsettled
@@ -43,7 +43,7 @@ class RawRequester:
 
 @pytest.fixture
 def requester(shared_router: Router) -> Iterator[RawRequester]:
-    """A bare requester."""
+    """Requester connected to the shared router."""
     requester = RawRequester(shared_router)
     yield requester
     requester.connection.close()
@@ -54,7 +54,7 @@ def requester(shared_router: Router) -> Iterator[RawRequester]:
 )
 @pytest.mark.parametrize("kind", ["listener", "router"])
 def test_answer_has_expected_properties(identifier: Any, kind: str, requester: RawRequester) -> None:
-    """correlation-id as it came, `to` the reply-to, not durable, nothing else in the properties."""
+    """The answer has the request's correlation-id and its reply-to as `to`, is not durable, and has no other property."""
     answer = requester.ask(
         correlation_id=identifier,
         id="message-id",
@@ -73,7 +73,7 @@ def test_answer_has_expected_properties(identifier: Any, kind: str, requester: R
 
 @pytest.mark.parametrize("operation", ["GET-TYPES", "QUERY", "READ", "CREATE", "UPDATE", "DELETE", "FROB"])
 def test_request_without_usable_reply_to_is_harmless(operation: str, requester: RawRequester) -> None:
-    """Is accepted, answered by nobody, and harms nobody."""
+    """The request is accepted and gets no answer; the next request works."""
     requester.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}))
     requester.sender.send(Message(properties={**GET_TYPES, "operation": operation}, body={}, reply_to="nobody/there"))
     requester.sender.send(
@@ -121,7 +121,7 @@ NASTY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", NASTY)
 def test_malformed_request_is_answered_with_status(name: str, requester: RawRequester, shared_router: Router) -> None:
-    """Gets an answer with a status of its kind; the next one is answered as ever."""
+    """The answer has a status code and a description; the next request works."""
     answer = requester.ask(correlation_id=name, **NASTY[name])
     assert answer.correlation_id == name
     assert answer.properties["statusCode"] in (200, 201, 400, 404, 500, 501)
@@ -140,7 +140,7 @@ def test_request_without_application_properties_is_refused(requester: RawRequest
 
 
 def test_concurrent_requests_get_matching_answers(requester: RawRequester, shared_router: Router) -> None:
-    """Answers to a hundred requests of three clients, each to the right one."""
+    """Each of three clients gets the answers to its own requests, a hundred in all."""
     others = [requester, RawRequester(shared_router), RawRequester(shared_router)]
     for number in range(34):
         for index, each in enumerate(others):
@@ -165,9 +165,9 @@ def test_concurrent_requests_get_matching_answers(requester: RawRequester, share
 
 
 def test_large_answer_arrives_whole(shared_router: Router, node: ManagementNode) -> None:
-    """More rows than fit one frame, in one answer and in pages.
+    """An answer larger than a frame arrives in one message and in pages.
 
-    Senders and receivers in turn: proton cannot read more than 65,535 values in one message (PROTON-1846), and the
+    Receivers alternate with senders: proton cannot read more than 65,535 values in one message (PROTON-1846), and the
     row of an outgoing link has 156.
     """
     connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
@@ -200,7 +200,7 @@ def test_sender_to_unknown_router_gets_no_credit(shared_router: Router) -> None:
 def test_traffic_continues_during_queries(
     shared_router: Router, node: ManagementNode, fresh: Callable[[str], str]
 ) -> None:
-    """Messages pass in order while the management node answers."""
+    """Messages arrive in order while the management node answers queries."""
     address = fresh("balanced/traffic")
     connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     receiver = connection.create_receiver(address, credit=100)

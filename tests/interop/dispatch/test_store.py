@@ -1,4 +1,4 @@
-"""CREATE, READ, UPDATE, DELETE of the entities that the store keeps: listener, log, dummy; and what is refused."""
+"""CREATE, READ, UPDATE and DELETE of stored entities (listener, log, dummy), and refused requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DUMMY = PREFIX + "dummy"
 
 
 def reachable(port: int) -> bool:
-    """Whether a client can connect."""
+    """True if a client can connect to the port."""
     try:
         BlockingConnection(f"127.0.0.1:{port}", sasl_enabled=False, timeout=5, reconnect=False).close()
     except (ConnectionException, OSError):
@@ -33,7 +33,7 @@ def reachable(port: int) -> bool:
 
 
 def test_listener_create_and_delete_take_effect(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
-    """Created: works at once, is read by name and identity. Deleted: nobody connects, who is connected stays."""
+    """A created listener works at once; a deleted one accepts no connections but keeps the existing ones."""
     port, name = free_port(), fresh("listener")
     made = node.create(
         "listener", name, host="127.0.0.1", port=str(port), authenticatePeer=False, saslMechanisms="ANONYMOUS"
@@ -76,7 +76,7 @@ def test_listener_without_name_uses_identity(node: ManagementNode) -> None:
 
 
 def test_listener_on_taken_port_is_harmless(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
-    """Is created, says so in the log, and harms nothing; also when repeated."""
+    """The listener is created and logs an error; the other listeners work, also after a second try."""
     before = len(shared_router.lines)
     made = [node.create("listener", fresh("taken"), host="127.0.0.1", port=shared_router.port) for _ in range(2)]
     shared_router.wait_log(rf"SERVER \(error\) Listener error on 127.0.0.1:{shared_router.port}: ", after=before)
@@ -99,7 +99,7 @@ def test_listener_on_taken_port_is_harmless(node: ManagementNode, fresh: Fresh, 
     ],
 )
 def test_invalid_listener_is_refused(attributes: dict[str, Any], said: str, node: ManagementNode, fresh: Fresh) -> None:
-    """400 with the words of the configuration; nothing is left."""
+    """The status is 400 with the text of the configuration; no entity is left."""
     name = fresh("bad")
     code, text = refused(node.create, "listener", name, host="127.0.0.1", port=str(free_port()), **attributes)
     assert code == 400
@@ -159,7 +159,7 @@ def test_type_without_create_is_refused(kind: str, node: ManagementNode, fresh: 
 def test_types_are_created_or_refused(
     kind: str, attributes: dict[str, Any], node: ManagementNode, fresh: Fresh
 ) -> None:
-    """What is not built yet is refused clearly, and nothing of it remains; the rest is there until it is deleted."""
+    """A refusal says "not supported yet" and leaves no entity; a created entity exists until it is deleted."""
     name = fresh("some")
     made = attempt(node.create, kind, name, **attributes)
     if isinstance(made, tuple):
@@ -179,7 +179,7 @@ def test_types_are_created_or_refused(
 
 @pytest.fixture
 def agent_log(node: ManagementNode) -> Any:
-    """The log entity of module AGENT, put back after the test."""
+    """Log entity of module AGENT, restored after the test."""
     yield node.read(identity="log/AGENT")
     node.update({"enable": "default", "outputFile": "stderr"}, identity="log/AGENT")
 
@@ -187,7 +187,7 @@ def agent_log(node: ManagementNode) -> Any:
 def test_log_update_takes_effect_at_once(
     node: ManagementNode, agent_log: EntityProxy, shared_router: Router, tmp_path: Path
 ) -> None:
-    """Levels, source, time stamp and file change at once, in proxies and by single attributes."""
+    """Level, source, time stamp and file change at once, with all attributes of a proxy or a single one."""
     path = tmp_path / "agent.log"
     agent_log.enable = "debug+"
     agent_log.outputFile = str(path)
@@ -238,7 +238,7 @@ def test_refused_log_update_changes_nothing(node: ManagementNode, agent_log: Ent
 
 
 def test_get_log_returns_recent_entries(node: ManagementNode) -> None:
-    """Six members an entry, oldest first; a request sees itself."""
+    """An entry has six members; entries are ordered from oldest to newest and include the request itself."""
     node.ask("GET-TYPES")
     entries = node.log(limit=20)
     assert len(entries) == 20
@@ -255,7 +255,7 @@ def test_get_log_returns_recent_entries(node: ManagementNode) -> None:
 
 
 def test_get_log_includes_worker_lines(node: ManagementNode, shared_router: Router) -> None:
-    """Protocol frames and what the core says of links are among the recent entries."""
+    """Recent entries include protocol frames and link lines of the core."""
     name = "seen-in-the-log"
     connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     connection.create_receiver("balanced/log", name=name)
@@ -379,7 +379,7 @@ def test_short_type_names_are_accepted(node: ManagementNode, fresh: Fresh) -> No
 
 
 def test_operations_of_types_are_always_answered(node: ManagementNode) -> None:
-    """No request goes without an answer, whatever its type and operation; nothing is created by it."""
+    """Each combination of type and operation gets an answer, and creates no entity."""
     before = len(node.query(names=["identity"]).results)
     for kind in KINDS.values():
         for operation in ("CREATE", "READ", "UPDATE", "DELETE", "NOSUCH"):

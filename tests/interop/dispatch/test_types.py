@@ -1,4 +1,4 @@
-"""What the management node says about types, attributes, operations and the schema."""
+"""Answers of the management node about types, attributes, operations and the schema."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.interop.dispatch.expected import COMMON, KINDS, EntityKind
 from tests.interop.dispatch.node import PREFIX, ManagementNode, qualified_name, refused
 from tests.system.router import Router
 
-#: Keys of the schema dump: short names without `router.config.`
+#: Keys of the schema dump: short names without `router.config.`.
 DUMP_KEYS = [name.removeprefix("router.config.") for name in KINDS]
 
 
 def in_order(wanted: list[str], given: list[str]) -> bool:
-    """Whether `wanted` is within `given`, in its order; we may have more than 1.19 had."""
+    """True if `given` contains `wanted` in order. Sluice may have more names than 1.19."""
     rest = iter(given)
     return all(name in rest for name in wanted)
 
@@ -29,7 +29,7 @@ def test_get_types_lists_types_and_bases(node: ManagementNode) -> None:
 
 @pytest.mark.parametrize("base", ["listener", "configurationEntity", "org.amqp.management", "entity"])
 def test_get_types_of_base_lists_derived_types(base: str, node: ManagementNode) -> None:
-    """That type and all derived from it."""
+    """The answer has the type and all types derived from it."""
     types = node.ask("GET-TYPES", entityType=qualified_name(base))
     assert set(types) == {qualified_name(base)} | {kind.long_name for kind in KINDS.values() if base in kind.bases}
 
@@ -50,7 +50,7 @@ def test_get_operations_lists_operations(node: ManagementNode) -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_get_attributes_lists_own_attributes_first(kind: EntityKind, node: ManagementNode) -> None:
-    """Own ones first, in order, then name, identity, type."""
+    """The type's own attributes come first, in order, then name, identity and type."""
     attributes = node.ask("GET-ATTRIBUTES", entityType=kind.long_name)
     assert list(attributes) == [kind.long_name]
     names = attributes[kind.long_name]
@@ -69,7 +69,7 @@ def test_get_annotations_returns_empty_map(node: ManagementNode) -> None:
 
 
 def test_get_mgmt_nodes_of_standalone_router_is_empty(node: ManagementNode) -> None:
-    """A standalone router is in no network."""
+    """A standalone router is in no network, so it knows no node."""
     assert node.ask("GET-MGMT-NODES") == []
 
 
@@ -97,7 +97,7 @@ def test_unknown_operation_is_refused(operation: str, node: ManagementNode) -> N
 
 @pytest.fixture
 def schema(node: ManagementNode) -> dict[str, Any]:
-    """The body of GET-SCHEMA; found by identity alone."""
+    """Body of GET-SCHEMA, requested by identity alone."""
     body: dict[str, Any] = node.call(node.request(operation="GET-SCHEMA", identity="self")).body
     return body
 
@@ -137,7 +137,7 @@ def test_schema_marks_singletons_and_deprecated_types(schema: dict[str, Any]) ->
 
 
 def test_schema_describes_attributes(schema: dict[str, Any]) -> None:
-    """Type or list of values, default unless empty, required, unique, graph."""
+    """Attributes have a type or list of values, a default unless empty, required, unique and graph."""
     types = schema["entityTypes"]
     router = types["router"]["attributes"]
     assert router["mode"]["type"] == ["standalone", "interior", "edge"]

@@ -1,4 +1,4 @@
-"""Counters of links, addresses and the router after traffic that is known to the message."""
+"""Counters of links, addresses and the router after known traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.system.router import Router, poll
 Fresh = Callable[[str], str]
 Connect = Callable[[], BlockingConnection]
 
-#: What the consumer does with each of the unsettled messages, in turn.
+#: Outcomes that the consumer gives to the unsettled messages, in order.
 OUTCOMES = ["accepted"] * 7 + ["rejected"] * 3 + ["released"] * 2 + ["modified"]
 PRESETTLED = 4
 ALL = len(OUTCOMES) + PRESETTLED
@@ -31,7 +31,7 @@ STATES = {
 
 @pytest.fixture
 def connect(shared_router: Router) -> Iterator[Connect]:
-    """client(): a new connection, so that workers share the traffic; closed after the test."""
+    """Factory connect(): opens a new connection, so that workers share the traffic. Closed after the test."""
     made: list[BlockingConnection] = []
 
     def open_connection() -> BlockingConnection:
@@ -44,13 +44,13 @@ def connect(shared_router: Router) -> Iterator[Connect]:
 
 
 def outcome_of(sender: Any, message: Message) -> str:
-    """Send and wait; gives the word for what became of it (pre-settled messages count as accepted)."""
+    """Send a message, wait, and return the name of its outcome. Presettled messages count as accepted."""
     state = sender.send(message, error_states=[]).remote_state
     return next((word for word, each in STATES.items() if each == state), "accepted")
 
 
 def send_all(connect: Connect, address: str, options: LinkOption, count: int, name: str) -> list[str]:
-    """Send messages one after the other; gives what became of them."""
+    """Send messages one after the other; return their outcomes."""
     connection = connect()
     sender = connection.create_sender(address, name=name, options=options)
     became = []
@@ -61,12 +61,12 @@ def send_all(connect: Connect, address: str, options: LinkOption, count: int, na
 
 
 def consume(connect: Connect, address: str) -> Any:
-    """A consumer with credit for everything."""
+    """Attach a consumer with credit for all messages."""
     return connect().create_receiver(address, credit=100, name=f"out-{address}")
 
 
 def settle_in_turn(receiver: Any, count: int) -> None:
-    """Take messages and give them the outcomes in turn."""
+    """Receive messages and settle them with the outcomes in order."""
     for outcome in OUTCOMES[:count]:
         receiver.receive(timeout=10)
         receiver.settle(STATES[outcome])
@@ -74,17 +74,17 @@ def settle_in_turn(receiver: Any, count: int) -> None:
 
 
 def flush(link: Any) -> None:
-    """Have the connection write what it has to say: an attach makes a round trip."""
+    """Wait until proton has written all frames of the connection: an attach makes a round trip."""
     link.connection.create_sender(None).close()
 
 
 def totals(node: ManagementNode) -> dict[str, int]:
-    """The router's counters."""
+    """Return the router's delivery counters."""
     return {key: value for key, value in node.one("router").items() if key.endswith("Deliveries")}
 
 
 def test_outcomes_are_counted_at_each_level(node: ManagementNode, connect: Connect, fresh: Fresh) -> None:
-    """Every outcome and pre-settled messages, seen on both links, on the address and on the router."""
+    """Outcomes and presettled messages are counted on both links, on the address and on the router."""
     address = fresh("balanced/outcomes")
     before = totals(node)
     receiver = consume(connect, address)
@@ -100,7 +100,7 @@ def test_outcomes_are_counted_at_each_level(node: ManagementNode, connect: Conne
         settled.send(Message(body=number))
     flush(settled)
     assert [receiver.receive(timeout=10).body for _ in range(PRESETTLED)] == list(range(PRESETTLED))
-    flush(receiver)  # proton grants one more for each message that it waits for
+    flush(receiver)  # proton grants one more credit for each message that it waits for
 
     def finished() -> bool:
         rows = {row["linkName"]: row for row in node.rows("router.link")}
@@ -144,7 +144,7 @@ def test_outcomes_are_counted_at_each_level(node: ManagementNode, connect: Conne
 
 
 def test_waiting_deliveries_show_as_unsettled(node: ManagementNode, connect: Connect, fresh: Fresh) -> None:
-    """Deliveries under way show as unsettled; without credit nothing is sent."""
+    """A delivery that the consumer has not settled shows as unsettled on both links."""
     address = fresh("balanced/waiting")
     receiver = consume(connect, address)
     with ThreadPoolExecutor(1) as pool:
@@ -174,7 +174,7 @@ def test_multicast_counts_every_copy(node: ManagementNode, connect: Connect, fre
 
 
 def test_management_addresses_count_requests(node: ManagementNode, shared_router: Router) -> None:
-    """The management node shows as an in-process receiver; its requests are counted there."""
+    """The management node shows as an in-process consumer, and its requests are counted."""
     keys = {row["key"]: row for row in node.rows("router.address")}
     assert {"M0$management", "L$management"} <= set(keys)
     before = keys["M0$management"]
@@ -187,7 +187,7 @@ def test_management_addresses_count_requests(node: ManagementNode, shared_router
 
 
 def test_temporary_address_is_topological(node: ManagementNode, shared_router: Router) -> None:
-    """A dynamic receiver: its address is `temp.` and 15 characters, topological in form."""
+    """The address of a dynamic receiver is topological, and ends with `temp.` and 15 characters."""
     reply_to = node.client.reply_to
     head = "amqp:/_topo/0/QDR/temp."
     assert reply_to.startswith(head)
@@ -197,7 +197,7 @@ def test_temporary_address_is_topological(node: ManagementNode, shared_router: R
 
 
 def test_router_counts_return_after_close(node: ManagementNode, connect: Connect) -> None:
-    """connectionCount, linkCount and addrCount come back to what they were."""
+    """connectionCount, linkCount and addrCount return to their values before the connections."""
     mine = {"connectionCount", "linkCount", "addrCount"}
 
     def counts() -> dict[str, int]:
@@ -219,7 +219,7 @@ def test_router_counts_return_after_close(node: ManagementNode, connect: Connect
 
 
 def test_management_address_forms_reach_router(shared_router: Router, connect: Connect) -> None:
-    """All forms reach this router, on a targeted link and on an anonymous one."""
+    """All forms of the address reach the router, on targeted and on anonymous links."""
     for address in (
         "$management", "_local/$management", "_topo/0/QDR/$management", "_topo/all/QDR/$management",
         "amqp:/$management", "amqp:/_topo/0/QDR/$management", "amqp://somewhere/_local/$management", "/$management",

@@ -63,7 +63,8 @@ public final class Client {
 
     private static String loop(String uri, String address, String count) {
         try (Connection connection = new JmsConnectionFactory(uri).createConnection()) {
-            // send() blocks until the message is accepted, so the consumer needs a session, and thus a thread, of its own.
+            // send() blocks until the message is accepted, so the consumer needs a session, and thereby a thread, of its
+            // own.
             Session taking = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
             CountDownLatch left = new CountDownLatch(Integer.parseInt(count));
             taking.createConsumer(taking.createQueue(address)).setMessageListener(message -> left.countDown());

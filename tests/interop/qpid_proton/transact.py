@@ -14,7 +14,7 @@ from proton.reactor import Container
 
 
 class TransactionClient(MessagingHandler, TransactionHandler):
-    """Client of the transactions. `steps` is its program; a yield waits for the next event of transaction or receiver."""
+    """Client of the transactions. `steps` is its program: a yield waits for the next event of transaction or link."""
 
     def __init__(self, port: str, address: str, count: int) -> None:
         MessagingHandler.__init__(self, auto_accept=False, prefetch=0)
