@@ -54,7 +54,7 @@ def requester(shared_router: Router) -> Iterator[RawRequester]:
 )
 @pytest.mark.parametrize("kind", ["listener", "router"])
 def test_answer_has_expected_properties(identifier: Any, kind: str, requester: RawRequester) -> None:
-    """The answer has the request's correlation-id and its reply-to as `to`, is not durable, and has no other property."""
+    """The answer has the request's correlation-id, and its reply-to as `to`; it is not durable and has nothing else."""
     answer = requester.ask(
         correlation_id=identifier,
         id="message-id",

@@ -1,7 +1,7 @@
-"""Fixtures: networks that many tests share, made once for each number of workers, and networks of a test's own.
+"""Fixtures: networks shared by many tests, one for each number of workers, and networks of a single test.
 
-`chain`: A - M - B, M of 1.19. `middle`: L - S - R, S under test between two of 1.19. `triangle`: S1, S2 under test,
-T of 1.19, each connected to both others. `network` makes routers for one test.
+`chain` is A - M - B, with M of 1.19. `middle` is L - S - R, with S under test between two routers of 1.19. `triangle`
+is S1 and S2 under test and T of 1.19, each connected to both others. `network` starts routers for one test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.system.router import Section
 Fresh = Callable[..., str]
 SHOWN_LINES = 60
 _numbers = itertools.count(1)
-#: What B of the chain has for brokers.
+#: Link routes and auto links of router B of the chain.
 BROKERS: list[Section] = [
     ("linkRoute", {"name": "lr-in", "prefix": "lr", "direction": "in", "containerId": "broker"}),
     ("linkRoute", {"name": "lr-out", "prefix": "lr", "direction": "out", "containerId": "broker"}),
@@ -46,21 +46,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class SharedNetwork:
-    """A network that tests share: routers by name as attributes."""
+    """Network shared by tests. Subclasses have its routers as attributes."""
 
     def __init__(self, network: InteropNetwork) -> None:
         self.network = network
         self.world = network.world
 
     def drop_peers(self) -> None:
-        """Drop the clients of the test that ends."""
+        """Drop the clients of a finished test."""
         for sluice in self.network.sluices:
             assert sluice.router.alive, f"{sluice.name} died; log:\n{sluice.router.tail()}"
             sluice.drop_peers()
 
 
 class ChainNetwork(SharedNetwork):
-    """A connects to M, M connects to B."""
+    """Chain of A, M and B: A connects to M, M connects to B."""
 
     a: Sluice
     m: Router19
@@ -68,7 +68,7 @@ class ChainNetwork(SharedNetwork):
 
 
 class MiddleNetwork(SharedNetwork):
-    """L connects to S, S connects to R."""
+    """Router S between two routers of 1.19: L connects to S, S connects to R."""
 
     left: Router19
     s: Sluice
@@ -76,7 +76,7 @@ class MiddleNetwork(SharedNetwork):
 
 
 class TriangleNetwork(SharedNetwork):
-    """S1 connects to T, S2 to S1, T to S2."""
+    """Triangle: S1 connects to T, S2 to S1, T to S2."""
 
     s1: Sluice
     s2: Sluice
@@ -84,16 +84,16 @@ class TriangleNetwork(SharedNetwork):
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[Router19Loop]:
-    """The thread of the 1.19 routers."""
-    world = Router19Loop()
+def world() -> Iterator[World]:
+    """Thread of the 1.19 routers."""
+    world = World()
     yield world
     world.close()
 
 
 @pytest.fixture(scope="session")
 def workers(request: pytest.FixtureRequest) -> int:
-    """Workers of each router under test."""
+    """Number of workers of each router under test."""
     return int(request.param)
 
 
@@ -146,28 +146,28 @@ def _triangle(world: World, workers: int, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def chain(_chain: ChainNetwork) -> Iterator[ChainNetwork]:
-    """A - M - B."""
+    """Shared network A - M - B, with M of 1.19."""
     yield _chain
     _chain.drop_peers()
 
 
 @pytest.fixture
 def middle(_middle: MiddleNetwork) -> Iterator[MiddleNetwork]:
-    """L - S - R."""
+    """Shared network L - S - R, with S under test."""
     yield _middle
     _middle.drop_peers()
 
 
 @pytest.fixture
 def triangle(_triangle: TriangleNetwork) -> Iterator[TriangleNetwork]:
-    """S1, S2, T."""
+    """Shared triangle S1, S2, T, with T of 1.19."""
     yield _triangle
     _triangle.drop_peers()
 
 
 @pytest.fixture
 def network(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteropNetwork]:
-    """Routers of a test's own; one worker each, where the number makes no difference."""
+    """Network of one test. Routers have one worker; a test for which the number matters sets `workers`."""
     network = InteropNetwork(world, tmp_path_factory.mktemp("network"), 1)
     yield network
     network.stop()
@@ -175,7 +175,7 @@ def network(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def fresh() -> Fresh:
-    """fresh(prefix): an address that no test has used."""
+    """Factory fresh(prefix): returns an address that no other test uses."""
 
     def address(prefix: str = "balanced") -> str:
         return f"{prefix}/n{next(_numbers)}"
@@ -194,7 +194,7 @@ def _solo(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
 
 @pytest.fixture
 def solo(_solo: Sluice) -> Iterator[Sluice]:
-    """A router with three workers for scripted neighbours."""
+    """Shared router S with three workers, for scripted neighbours."""
     yield _solo
     assert _solo.router.alive, f"the router died; log:\n{_solo.router.tail()}"
     _solo.drop_peers()
@@ -202,13 +202,13 @@ def solo(_solo: Sluice) -> Iterator[Sluice]:
 
 @pytest.fixture
 def view(solo: Sluice) -> RouterView:
-    """What the router of `solo` knows."""
+    """Management view of the router of `solo`."""
     return RouterView(solo)
 
 
 @pytest.fixture
 def scripted_router(world: World, solo: Sluice) -> Iterator[Callable[..., ScriptedRouter]]:
-    """script(cost=1, sees=True): a new scripted neighbour of `solo`, with a name of its own."""
+    """Factory scripted_router(cost=1, sees=True): connects a new scripted neighbour to `solo`."""
     made: list[ScriptedRouter] = []
 
     def neighbour(name: str | None = None, **keywords: Any) -> ScriptedRouter:

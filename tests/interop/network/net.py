@@ -1,4 +1,4 @@
-"""Networks for the tests: routers under test in processes of their own, routers of 1.19 in a thread of the test."""
+"""Networks of the tests: routers under test run in processes of their own, routers of 1.19 in a thread of the test."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 #: Seconds for a network to converge: several intervals of HELLO on a busy machine.
 CONVERGE = 20.0
-#: Addresses that tests use besides those of `SETTINGS`.
+#: Address settings of all routers under test.
 ADDRESSES: list[Section] = [
     *SETTINGS,
     ("address", {"prefix": "wp", "waypoint": True}),
     ("address", {"prefix": "fb", "enableFallback": True}),
     ("address", {"prefix": "urgent", "distribution": "balanced", "priority": 8}),
 ]
-#: The same for a router of 1.19.
+#: Distribution by address prefix, for routers of 1.19.
 TREATMENTS = {name: name for name in ("closest", "balanced", "multicast")}
-#: A 1.19 router that says HELLO often, so that the one under test is the slower of the two.
-QUICK = Router19Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
-#: Seconds of silence after which a neighbour is lost, where silence is not what is tested: machines may be busy.
+#: Timers of a 1.19 router that sends HELLO often, so that the router under test is the slower of both.
+QUICK = Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
+#: Seconds of silence until a neighbour is lost, in tests of other things: the machine may be busy.
 PATIENCE = 15
 PATIENT = dataclasses.replace(QUICK, hello_max_age=float(PATIENCE))
 
 
 class Sluice:
-    """A router under test, interior. Listeners: one for clients, `plain` without stripping, `ir` for routers, `rc`."""
+    """Interior router under test.
+
+    Its listeners are an unnamed one for clients, `plain` without stripping, `ir` for routers, and `rc` for route
+    containers.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class Sluice:
         to: Iterable[tuple[int, int]] = (),
         **attributes: Any,
     ) -> None:
-        """`to`: (port, cost) of routers to connect to. `attributes`: of the router section."""
+        """Start the router. `to` has (port, cost) of routers to connect to; `attributes` go into the router section."""
         self.name = name
         given = {"mode": "interior", "id": name, "raIntervalFluxSeconds": 1, **attributes}
         self.router = RouterProcess(
@@ -71,27 +75,27 @@ class Sluice:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Ports by listener."""
+        """Ports by name of the listener."""
         return self.router.ports
 
-    def client(self, listener_name: str = "", **fields: Any) -> AmqpPeer:
-        """A client. Keywords are open fields."""
-        peer = AmqpPeer.opened(self.ports[listener_name], **fields)
+    def client(self, listener_name: str = "", **fields: Any) -> Peer:
+        """Connect a client. Keywords are fields of its open frame."""
+        peer = Peer.opened(self.ports[listener_name], **fields)
         self.peers.append(peer)
         return peer
 
     def container(self, container_id: str = "broker") -> RouteContainer:
-        """A broker that comes to the router."""
+        """Connect a route container to the router."""
         peer = RouteContainer.connected(self.ports["rc"], container_id)
         self.peers.append(peer)
         return peer
 
     def management(self, address: str = "$management") -> Management:
-        """A management client on a connection of its own."""
+        """Connect a management client."""
         return Management(self.client(), address)
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
-        """Rows of an entity type."""
+        """Query the rows of an entity type."""
         management = self.management()
         try:
             return management.query(kind)
@@ -101,7 +105,7 @@ class Sluice:
     def wait_rows(
         self, kind: str, condition: Any, what: str, timeout: float = CONVERGE, attributes: tuple[str, ...] = ()
     ) -> list[dict[str, Any]]:
-        """Wait until the rows of a type are so; `attributes`: only these."""
+        """Wait until the rows of a type satisfy `condition`; return them. `attributes` selects columns."""
         management = self.management()
 
         def fitting() -> list[dict[str, Any]] | None:
@@ -118,11 +122,11 @@ class Sluice:
         return found
 
     def node(self, router_id: str) -> dict[str, Any] | None:
-        """The row of router.node of a router."""
+        """Return the row of router.node for a router, None if it is unknown."""
         return next((row for row in self.rows("router.node") if row["id"] == router_id), None)
 
     def wait_nodes(self, *router_ids: str, timeout: float = CONVERGE) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these others are known, with paths; gives the rows by id."""
+        """Wait until exactly these other routers are known and have paths; return all rows by id."""
 
         def known(rows: list[dict[str, Any]]) -> bool:
             others = {row["id"]: row for row in rows if row["id"] != self.name}
@@ -132,11 +136,11 @@ class Sluice:
         return {row["id"]: row for row in rows}
 
     def address(self, key: str) -> dict[str, Any] | None:
-        """The row of router.address of a key."""
+        """Return the row of router.address with a key, None if there is none."""
         return next((row for row in self.rows("router.address") if row["key"] == key), None)
 
     def wait_remote(self, key: str, *router_ids: str, timeout: float = CONVERGE) -> None:
-        """Wait until exactly these routers are known to have destinations of a key, in every worker."""
+        """Wait until exactly these routers are known, in each worker, to have destinations for an address key."""
 
         def known(rows: list[dict[str, Any]]) -> bool:
             found = next((row for row in rows if row["key"] == key), None)
@@ -144,19 +148,19 @@ class Sluice:
 
         wanted = ("key", "remoteHostRouters")
         self.wait_rows("router.address", known, f"{key} announced by {router_ids}", timeout, wanted)
-        # A consumer's attach is answered when all workers have a table that is later than all changes before.
+        # The attach of a consumer is answered when each worker has a table with all changes made before the attach.
         barrier = self.client()
         barrier.receiver(dynamic=True)
         barrier.drop()
 
     def drop_peers(self) -> None:
-        """Drop all clients."""
+        """Drop the connections of all clients."""
         for peer in self.peers:
             peer.drop()
         self.peers.clear()
 
     def stop(self) -> None:
-        """Stop it, with all checks; one that was killed is gone already."""
+        """Stop the router, with all checks. Does no checks after the test has killed it."""
         self.drop_peers()
         if self.router.alive:
             self.router.stop()
@@ -165,13 +169,13 @@ class Sluice:
 
 
 def connector(port: int, cost: int = 1, **attributes: Any) -> Section:
-    """A connector to another router."""
+    """Return a connector to another router."""
     given = {"name": f"to-{port}", "host": "127.0.0.1", "port": port, "role": "inter-router", "cost": cost}
     return "connector", {**given, **attributes}
 
 
 class InteropNetwork:
-    """Makes routers, and ends them all."""
+    """Network of routers under test and routers of 1.19, which are stopped together."""
 
     def __init__(self, world: Router19Loop, folder: Path, workers: int) -> None:
         self.world = world
@@ -184,7 +188,7 @@ class InteropNetwork:
     def sluice(
         self, name: str, sections: Iterable[Section] = (), to: Iterable[tuple[int, int]] = (), **attributes: Any
     ) -> Sluice:
-        """A router under test."""
+        """Start a router under test."""
         attributes.setdefault("helloMaxAgeSeconds", PATIENCE)
         folder = self.folder / f"{name}-{next(self._numbers)}"
         folder.mkdir()
@@ -193,7 +197,7 @@ class InteropNetwork:
         return made
 
     def router19(self, name: str, timers: Timers = PATIENT, **keywords: Any) -> Router19:
-        """A router of 1.19."""
+        """Start a router of 1.19."""
         keywords.setdefault("addresses", TREATMENTS)
         keywords.setdefault("fallbacks", ("fb",))
         made = Router19(self.world, name, timers, **keywords)
@@ -201,7 +205,7 @@ class InteropNetwork:
         return made
 
     def wait_converged(self) -> None:
-        """Wait until everybody knows everybody, and everybody's link state: only then are valid origins right."""
+        """Wait until each router knows all others and their link states: only then are valid origins right."""
         names = {one.name for one in self.sluices} | {one.id for one in self.routers19}
         for sluice in self.sluices:
             sluice.wait_nodes(*(names - {sluice.name}))
@@ -210,7 +214,7 @@ class InteropNetwork:
             self._known(original, names - {original.id})
 
     def _known(self, original: Router19, others: set[str]) -> None:
-        """Wait until a 1.19 router has the link states of all others, and paths that were computed with them."""
+        """Wait until a 1.19 router has the link states of all others, and has computed paths with them."""
         nodes = original.engine.nodes
 
         def known() -> bool:
@@ -221,7 +225,7 @@ class InteropNetwork:
         self.world.wait(known, f"{original.id} knows {others}", CONVERGE)
 
     def stop(self) -> None:
-        """End all routers; the first error of any is raised when all have been ended."""
+        """Stop all routers. Raises the first error after all have been stopped."""
         errors: list[BaseException] = []
         for sluice in self.sluices:
             try:
@@ -235,9 +239,9 @@ class InteropNetwork:
 
 
 def full_mesh(count: int, rows: list[dict[str, Any]]) -> bool:
-    """Whether rows of router.node are those of so many routers, each connected to each, with paths by that state.
+    """True if rows of router.node show `count` fully connected routers, with paths computed from that state.
 
-    Link states are known before paths are computed with them; until then nobody can tell which copies are redundant.
+    Link states are known before paths are computed with them; until then no router can tell which copies are redundant.
     """
     others = [row for row in rows if row["nextHop"] != "(self)"]
     return (
@@ -248,7 +252,7 @@ def full_mesh(count: int, rows: list[dict[str, Any]]) -> bool:
 
 
 def router_annotations(payload: bytes) -> dict[str, Any]:
-    """Router annotations of a message, by name without the prefix."""
+    """Return the router annotations of a message, by name without the prefix."""
     found = message.annotations_of(payload)
     if found is None:
         return {}

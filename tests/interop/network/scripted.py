@@ -1,6 +1,6 @@
-"""A neighbour that says only what the test says: HELLO comes by itself, all other control messages from the test.
+"""Scripted neighbour: sends HELLO by itself, and all other control messages only when the test says so.
 
-It may also speak for routers behind it (`phantom`), whose control messages pass it.
+A scripted neighbour may also play routers behind it (`phantom`), whose control messages pass through it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _instances = itertools.count(int(time.time()) + 1000)
 
 
 class ControlSender:
-    """Control messages of one router, sent through a neighbour of the router under test."""
+    """Sender of one router's control messages, through a neighbour of the router under test."""
 
     def __init__(self, through: ScriptedRouter, router_id: str, instance: int) -> None:
         self.through = through
@@ -32,22 +32,22 @@ class ControlSender:
 
     @property
     def trace(self) -> list[str]:
-        """Routers that its messages have passed."""
+        """Routers that the messages have passed."""
         return [self.id] if self.through.id == self.id else [self.id, self.through.id]
 
     def ra_now(self, ls_seq: int) -> None:
-        """Send RA, in the thread of the routers."""
+        """Send RA. Call in the thread of the 1.19 routers."""
         octets = control.router_advertisement(self.id, self.instance, ls_seq, 0, trace=self.trace)
         self.through.router.emit(octets, self.through.connection)
 
     def lsu_now(self, ls_seq: int, peers: dict[str, int]) -> None:
-        """Send LSU, in the thread of the routers."""
+        """Send LSU. Call in the thread of the 1.19 routers."""
         to = self.through.sluice.name
         octets = control.link_state_update(self.id, to, self.instance, ls_seq, peers, trace=self.trace)
         self.through.router.emit(octets, self.through.connection)
 
     def send(self, octets: bytes) -> None:
-        """Any octets on the control link."""
+        """Send any octets on the control link."""
         self.through.router.send_control(octets, self.through.connection)
 
     def ra(self, ls_seq: int, mobile_seq: int = 0, instance: int | None = None) -> None:
@@ -79,7 +79,7 @@ class ControlSender:
 
 
 class ScriptedRouter(ControlSender):
-    """The neighbour. It claims to have heard the router under test from the start."""
+    """Neighbour of 1.19. With `sees`, its HELLO lists the router under test from the start."""
 
     def __init__(self, world: Router19Loop, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
         super().__init__(self, name, next(_instances))
@@ -92,17 +92,17 @@ class ScriptedRouter(ControlSender):
         self.phantoms: dict[str, list[Router19Control]] = {}
 
     def phantom(self, name: str) -> ControlSender:
-        """A router behind this one. What S sends to it is kept in `phantoms`."""
+        """Create a router behind this one. `phantoms` collects the control messages that S sends to it."""
         self.phantoms[name] = []
         self.router.phantoms[name] = self.phantoms[name].append
         return ControlSender(self, name, next(_instances))
 
     def received(self, opcode: str, **where: Any) -> list[Control]:
-        """Control messages of S that have come for this one."""
+        """Return the control messages of S received by this neighbour."""
         return self.router.control(opcode, self.sluice.name, **where)
 
-    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Router19Control:
-        """Wait until more than so many messages of an opcode have come; gives the last."""
+    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Control:
+        """Wait for more than `more_than` messages of an opcode; return the last."""
         self.world.wait(
             lambda: len(self.received(opcode, **where)) > more_than,
             f"{opcode} {where} at {self.id}, more than {more_than}",
@@ -110,8 +110,8 @@ class ScriptedRouter(ControlSender):
         )
         return self.received(opcode, **where)[-1]
 
-    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Router19Control:
-        """Wait until S has sent more than so many of these to a router behind this one; gives the last."""
+    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Control:
+        """Wait until S has sent more than `more_than` messages of an opcode to a phantom; return the last."""
 
         def found() -> list[Router19Control]:
             return [one for one in self.phantoms[name] if one.opcode == opcode]
@@ -120,12 +120,12 @@ class ScriptedRouter(ControlSender):
         return found()[-1]
 
     def wait_adjacent(self) -> ScriptedRouter:
-        """Wait until S has asked for our link state, as it does at the tick after it took us for a neighbour."""
+        """Wait for the LSR that S sends at the tick after it has made this router its neighbour."""
         self.wait("LSR")
         return self
 
     def wait_mutual(self) -> ScriptedRouter:
-        """Wait until we take S for a neighbour, too: what comes over more hops is taken from then on."""
+        """Wait until S is also a neighbour of this router, which then accepts messages that passed several hops."""
         self.wait_adjacent()
         self.router.wait_reach(self.sluice.name)
         return self
@@ -136,28 +136,28 @@ class ScriptedRouter(ControlSender):
 
 
 class RouterView:
-    """What the router under test knows, by management on one connection."""
+    """Network knowledge of the router under test, read by management on one connection."""
 
     def __init__(self, sluice: Sluice) -> None:
         self.sluice = sluice
         self.management: Management = sluice.management()
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """Rows of router.node by id."""
+        """Return the rows of router.node by id."""
         return {row["id"]: row for row in self.management.query("router.node")}
 
     def neighbours(self) -> list[str]:
-        """Its neighbours."""
+        """Return the neighbours of the router under test."""
         found: list[str] = self.nodes()[self.sluice.name]["linkState"]
         return found
 
     def peers_of(self, name: str) -> list[str] | None:
-        """Link state of a router; None if it is not known."""
+        """Return the link state of a router, None if the router is unknown."""
         row = self.nodes().get(name)
         return None if row is None else sorted(row["linkState"])
 
     def wait_node(self, name: str, condition: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
-        """Wait until a router is known and its row is so."""
+        """Wait until a router is known and its row satisfies `condition`; return the row."""
 
         def fitting() -> dict[str, Any] | None:
             row = self.nodes().get(name)
@@ -170,7 +170,7 @@ class RouterView:
         return row
 
     def wait_gone(self, name: str, timeout: float = CONVERGE) -> None:
-        """Wait until a router is not known any more."""
+        """Wait until a router is forgotten."""
         poll(lambda: name not in self.nodes(), f"{name} is forgotten", timeout)
 
     def wait_neighbour(self, name: str) -> None:
@@ -178,17 +178,17 @@ class RouterView:
         poll(lambda: name in self.neighbours(), f"{name} is a neighbour", CONVERGE)
 
     def wait_no_neighbour(self, name: str, timeout: float = CONVERGE) -> None:
-        """Wait until a router is no neighbour."""
+        """Wait until a router is not a neighbour."""
         poll(lambda: name not in self.neighbours(), f"{name} is no neighbour", timeout)
 
     def remotes(self, key: str) -> list[str]:
-        """Routers that are known to have destinations of a key."""
+        """Return the routers known to have destinations for an address key."""
         found = self.management.query("router.address", "key", "remoteHostRouters")
         rows = [row for row in found if row["key"] == key]
         return sorted(rows[0]["remoteHostRouters"] or []) if rows else []
 
     def wait_remotes(self, key: str, *names: str) -> None:
-        """Wait until exactly these routers are known to have destinations of a key."""
+        """Wait until exactly these routers are known to have destinations for an address key."""
         try:
             poll(lambda: self.remotes(key) == sorted(names), f"{key} has destinations at {names}", CONVERGE)
         except AssertionError as error:

@@ -1,4 +1,4 @@
-"""Router annotations between routers, and what clients see of them (inter-router.md 10)."""
+"""Router annotations between routers, and their removal for clients (inter-router.md 10)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BODY = message.value("body")
 
 
 def remote_consumer(middle: MiddleNetwork, address: str, phase: int = 0, **keywords: Any) -> Consumer:
-    """A consumer at R that S knows of."""
+    """Attach a consumer at R and wait until S knows it."""
     consumer = middle.right.consumer(address, phase=phase, **keywords)
     middle.s.wait_remote(consumer.key, "R")
     return consumer
 
 
 def client_receiver(middle: MiddleNetwork, address: str, listener: str = "plain", **fields: Any) -> Receiver:
-    """A receiver of a client of S that L knows of."""
+    """Attach a receiver of a client of S and wait until L knows it."""
     receiver = middle.s.client(listener).receiver(address, credit=50, **fields)
     prefix = "M1" if address.startswith("wp") else "M0"
     middle.left.wait_key(prefix + address, "S")
@@ -37,7 +37,7 @@ def client_receiver(middle: MiddleNetwork, address: str, listener: str = "plain"
 
 
 def annotations_section(octets: bytes) -> bytes:
-    """The message-annotations section as it came."""
+    """Return the octets of the message-annotations section."""
     for code, at, end in split_sections(octets):
         if code == message.MESSAGE_ANNOTATIONS:
             return octets[at:end]
@@ -45,7 +45,7 @@ def annotations_section(octets: bytes) -> bytes:
 
 
 def split_sections(octets: bytes) -> list[tuple[int, int, int]]:
-    """(code, begin, end) of the sections."""
+    """Return (code, begin, end) of each section."""
     found, at = [], 0
     while at < len(octets):
         item, end = decode(octets, at)
@@ -55,7 +55,7 @@ def split_sections(octets: bytes) -> list[tuple[int, int, int]]:
 
 
 def equal_messages(found: bytes, expected: bytes) -> bool:
-    """Whether messages are equal: annotations by value, type and order, everything else octet for octet."""
+    """Assert that messages are equal: annotations by value, type and order, other sections octet for octet."""
     shown = []
     for octets in (found, expected):
         parts = split_sections(octets)
@@ -67,7 +67,7 @@ def equal_messages(found: bytes, expected: bytes) -> bool:
 
 
 def last_payload(middle: MiddleNetwork) -> bytes:
-    """The last delivery that R got from S on a data link, as it was on the wire."""
+    """Return the last delivery from S to R on a data link, as it was on the wire."""
     with middle.world.lock:
         connection = middle.right.engine.nodes["S"].connection
         transfers = [frame for frame, _octets in connection.frames if frame.name == "transfer" and frame.channel]
@@ -167,7 +167,7 @@ def test_stripped_section_disappears_when_empty(middle: MiddleNetwork, fresh: Fr
 
 
 def test_message_in_transit_keeps_other_sections(middle: MiddleNetwork, fresh: Fresh) -> None:
-    """Everything but the annotations is passed on octet for octet, and they keep their place."""
+    """The router forwards all sections but the annotations octet for octet, in their places."""
     address = fresh()
     consumer = middle.right.consumer(address)
     middle.left.wait_key(consumer.key, "R")
@@ -190,7 +190,7 @@ def test_message_in_transit_keeps_other_sections(middle: MiddleNetwork, fresh: F
 
 
 def test_phase_travels_with_address(middle: MiddleNetwork, fresh: Fresh) -> None:
-    """The intake of a waypoint at R, its output consumed by a client of S."""
+    """A waypoint at R takes messages of phase 0; its output of phase 1 reaches a client of S."""
     address = fresh("wp")
     intake = remote_consumer(middle, address)
     middle.s.client().sender(address).send(BODY)
@@ -218,7 +218,7 @@ def test_waypoint_sender_sets_later_phase(middle: MiddleNetwork, fresh: Fresh) -
 
 
 def link_to_s(middle: MiddleNetwork) -> Any:
-    """L's data link for priority 4."""
+    """Return L's data link for priority 4."""
     return middle.left.engine.nodes["S"].connection.data_link(4)
 
 
@@ -252,7 +252,7 @@ def test_message_without_address_is_rejected(middle: MiddleNetwork) -> None:
 
 @pytest.mark.parametrize(("entries", "outcome"), [(2, "accepted"), (3, "released"), (40, "released")])
 def test_hop_limit_is_radius_plus_one(middle: MiddleNetwork, fresh: Fresh, entries: int, outcome: str) -> None:
-    """S reaches both others in one hop: its radius is 1."""
+    """Router S reaches both others in one hop, so its radius is 1."""
     address = fresh()
     remote_consumer(middle, address)
     trace = [f"0/far{number}" for number in range(entries)]

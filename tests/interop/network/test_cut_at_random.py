@@ -1,6 +1,6 @@
-"""Links cut at random under load: nothing that was acknowledged is lost, nothing is delivered twice as accepted.
+"""Connections cut at random under load: no acknowledged message is lost, and only a lost outcome causes a duplicate.
 
-Two routers under test, S1 and S2, with two of 1.19 between them, T1 and T2: a diamond.
+The network is a diamond: routers S1 and S2 under test, with T1 and T2 of 1.19 between them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.peer import message
 from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.router19.router import Router19
 
-#: Messages in all, under way at once, and acknowledged between two cuts.
+#: Total number of messages, maximum in flight, and number acknowledged between two cuts.
 COUNT, WINDOW, BETWEEN = 3000, 50, 300
 
 
 class DiamondNetwork:
-    """S1 - (T1, T2) - S2."""
+    """Diamond S1 - (T1, T2) - S2."""
 
     def __init__(self, network: InteropNetwork) -> None:
         self.world = network.world
@@ -35,7 +35,7 @@ class DiamondNetwork:
             self.wait_connected(router19)
 
     def wait_connected(self, router19: Router19) -> None:
-        """Wait until a router in the middle has both neighbours, and both of them have it."""
+        """Wait until a router in the middle and both its neighbours know each other."""
         self.world.wait(
             lambda: all(
                 (node := router19.engine.nodes.get(name)) and node.connection is not None and router19.id in node.peers
@@ -46,14 +46,14 @@ class DiamondNetwork:
         )
 
     def cut_and_reconnect(self, router19: Router19, sluice: Sluice) -> None:
-        """Cut a connection of a router in the middle, and make it anew."""
+        """Drop a connection of a router in the middle, and connect again."""
         connection = router19.wait_neighbour(sluice.name)
         self.world.call(connection.drop)
         router19.connect(sluice.ports["ir"])
 
 
 class RetryingLoad:
-    """Sends numbers until each has been accepted; what was released or modified is sent again."""
+    """Load generator that sends numbers until each is accepted; released and modified messages are sent again."""
 
     def __init__(self, sender: PeerSender, receiver: PeerReceiver) -> None:
         self.sender, self.receiver = sender, receiver
@@ -64,7 +64,7 @@ class RetryingLoad:
         self.retries = 0
 
     def step(self) -> None:
-        """Send what may be sent, settle what has come, look at what was settled."""
+        """Send as credit and window allow, settle received messages, and process outcomes."""
         while self.waiting and len(self.under_way) < WINDOW and self.sender.credit > 0:
             number = self.waiting.pop(0)
             self.under_way[self.sender.send(message.message(number))] = number
@@ -110,7 +110,7 @@ def test_links_cut_at_random_lose_no_acknowledged_message(network: InteropNetwor
             cuts += 1
     assert cuts >= COUNT // BETWEEN - 2
     assert sorted(load.accepted) == list(range(COUNT))
-    # Every accepted message was settled by the consumer; one of which the outcome was lost may have come twice.
+    # The consumer has settled each accepted message. A message whose outcome was lost may have arrived twice.
     missing = set(load.accepted) - set(load.settled_here)
     assert not missing
     assert len(load.settled_here) <= COUNT + load.retries

@@ -1,4 +1,4 @@
-"""Closest and balanced over several routers, no destination, fallback (inter-router.md 11)."""
+"""Forwarding over several routers: closest, balanced, no destination, fallback (inter-router.md 11)."""
 
 from __future__ import annotations
 
@@ -135,15 +135,15 @@ def test_closest_prefers_lower_cost(network: InteropNetwork, fresh: Fresh) -> No
 # --- balanced ---------------------------------------------------------------------------------------------------------
 
 
-def all_arrived(local: PeerReceiver, consumers: list[Router19Consumer], count: int) -> bool:
-    """Whether a receiver of ours and consumers at routers of 1.19 have got so many in all."""
+def all_arrived(local: Receiver, consumers: list[Consumer], count: int) -> bool:
+    """True if a local receiver and consumers at routers of 1.19 have received `count` messages in total."""
     local.peer.read_available()
     return len(local.deliveries) + sum(len(one.arrivals) for one in consumers) == count
 
 
 @pytest.mark.timeout(90)
 def test_balanced_weighs_cost_and_outstanding_deliveries(network: InteropNetwork, workers: int, fresh: Fresh) -> None:
-    """routing-semantics.md F-12: a line A -10- B -20- C, 100 messages that nobody settles."""
+    """Line A -10- B -20- C with 100 messages that no consumer settles (routing-semantics.md F-12)."""
     network.workers = workers
     b, c = network.router19("B"), network.router19("C")
     b.connect(c.listen(), 20)
@@ -178,7 +178,7 @@ def test_balanced_spreads_over_equal_costs(middle: MiddleNetwork, fresh: Fresh) 
 
 
 def test_balanced_does_not_send_back(middle: MiddleNetwork, fresh: Fresh) -> None:
-    """What came from L may go to R only: for L's own consumer S is no way."""
+    """A message from L goes only to R: S is on no path to L's own consumer."""
     address = fresh("balanced")
     there, here = middle.left.consumer(address, credit=0, accept=False), middle.right.consumer(address)
     middle.s.wait_remote(there.key, "L", "R")
@@ -192,7 +192,7 @@ def test_balanced_does_not_send_back(middle: MiddleNetwork, fresh: Fresh) -> Non
 
 
 def message_from_left(address: str) -> bytes:
-    """A message that entered the network at L."""
+    """Return a message that has entered the network at L."""
     given = {"x-opt-qd.to": address, "x-opt-qd.ingress": "0/L", "x-opt-qd.trace": ["0/L"]}
     return message.annotations(given) + message.value("x")
 
@@ -267,7 +267,7 @@ def test_fallback_consumer_serves_remote_sender(chain: ChainNetwork, fresh: Fres
 
 
 def test_waypoint_serves_remote_clients(chain: ChainNetwork) -> None:
-    """A broker at B with auto links; producer and consumer are clients of A."""
+    """The waypoint is a broker at B with auto links; producer and consumer are clients of A."""
     broker = chain.b.container("waypoint")
     broker.session_begun()
     links = [broker.link_attached(), broker.link_attached()]

@@ -46,7 +46,7 @@ def test_hello_listing_router_makes_neighbour(scripted_router: ScriptedRouterFac
 def test_new_neighbour_receives_ra_and_lsr(scripted_router: ScriptedRouterFactory) -> None:
     neighbour = scripted_router()
     neighbour.wait_adjacent()
-    # One that comes before S knows of its neighbour says 0.
+    # An RA sent before S knows its neighbour has sequence 0.
     neighbour.world.wait(
         lambda: any(told.body["ls_seq"] >= 1 for told in neighbour.received("RA")),
         "S tells its new link state",

@@ -1,6 +1,6 @@
-"""Control messages that are wrong, and routers that misbehave: neither the router nor the connection may suffer.
+"""Malformed control messages and misbehaving routers, which must harm neither the router nor the connection.
 
-All go to one router; after each the neighbour that sent it is still one, on the same connection.
+All messages go to one router. After each, their sender is still its neighbour, on the same connection.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ HUGE = (1 << 63) - 1
 
 @pytest.fixture(scope="module")
 def hostile(world: World, _solo: Sluice) -> Iterator[ScriptedRouter]:
-    """The neighbour that sends all of it."""
+    """Scripted neighbour that sends the malformed messages."""
     neighbour = ScriptedRouter(world, _solo, "villain").wait_adjacent()
     yield neighbour
     neighbour.stop()
 
 
 def check_neighbour_kept(neighbour: ScriptedRouter) -> None:
-    """S goes on, on the same connection: it answers a request, and lists the neighbour (or takes it again)."""
+    """Wait until S answers a request on the same connection and lists the neighbour, possibly again."""
 
     def listed() -> bool:
         before = len(neighbour.received("LSU"))
@@ -54,25 +54,25 @@ def check_neighbour_kept(neighbour: ScriptedRouter) -> None:
 
 
 def envelope(opcode: str, to: str, pairs: dict[Any, Any] | list[tuple[Any, Any]]) -> bytes:
-    """A message of the villain with any body."""
+    """Return a control message of the hostile neighbour with any body."""
     items = list(pairs.items()) if isinstance(pairs, dict) else pairs
     return control.envelope("villain", to, opcode, map32(items))
 
 
 def common_body(**more: Any) -> dict[str, Any]:
-    """A body with id, pv, area and instance, and more."""
+    """Return a body with id, pv, area, instance, and the given members."""
     return {"id": "villain", "pv": Int(1), "area": "0", "instance": Int(5), **more}
 
 
 def lsu_body(**inner: Any) -> dict[str, Any]:
-    """The body of an LSU, with these changes of the inner map."""
+    """Return the body of an LSU, with the given changes of the inner map."""
     return common_body(
         ls_seq=Int(9), ls={"id": "villain", "area": "0", "ls_seq": Int(9), "peers": {"S": Int(1)}, **inner}
     )
 
 
 def nested_lists(depth: int) -> Raw:
-    """A list in a list in a list."""
+    """Return lists nested `depth` levels deep."""
     octets = b"\x45"
     for _ in range(depth):
         octets = struct.pack("!BII", 0xD0, len(octets) + 4, 1) + octets
@@ -160,13 +160,13 @@ def test_malformed_body_keeps_neighbour(hostile: ScriptedRouter, solo: Sluice, n
 
 
 def compose_message(to: str | None, properties: bytes = b"", value: bytes = b"", before: bytes = b"") -> bytes:
-    """A message put together from sections."""
+    """Return a message composed of sections."""
     address = section(message.PROPERTIES, list32([None, None, to])) if to is not None else b""
     return before + address + properties + value
 
 
 def opcode_section(value: Any) -> bytes:
-    """Application properties with an opcode."""
+    """Return application properties with an opcode."""
     return section(message.APPLICATION_PROPERTIES, map32([("opcode", value)]))
 
 
@@ -266,8 +266,8 @@ def test_unknown_routers_are_forgotten_after_withdrawal(
 def test_neighbour_without_credit_does_not_block_others(
     scripted_router: ScriptedRouterFactory, view: RouterView, hostile: ScriptedRouter
 ) -> None:
-    """One whose control link takes nothing must not hold up the others."""
-    with AmqpPeer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
+    """A neighbour that grants no credit on its control link does not delay messages to others."""
+    with Peer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
         session = peer.begin()
         capability = frames.source(capabilities="qd.router"), frames.target(capabilities="qd.router")
         session.receiver(source=capability[0], target=capability[1])

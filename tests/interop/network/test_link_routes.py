@@ -1,4 +1,4 @@
-"""Routed links over three routers, the middle one of 1.19 (inter-router.md 12, brokers-and-edge.md 5)."""
+"""Routed links over three routers with 1.19 in the middle (inter-router.md 12, brokers-and-edge.md 5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_ROUTE = ("qd:no-route-to-dest", "No route to the destination node")
 
 @pytest.fixture
 def broker(chain: ChainNetwork) -> Iterator[Container]:
-    """A container at B whose link routes A knows of."""
+    """Route container at B; A knows its link routes."""
     broker = chain.b.container("broker")
     for key in ("Clr", "Dlr", "Elp.*.x.#"):
         chain.a.wait_remote(key, "B")
@@ -34,7 +34,7 @@ def broker(chain: ChainNetwork) -> Iterator[Container]:
 def attach_routed(
     chain: ChainNetwork, broker: Container, receiver: bool, address: str, name: str
 ) -> tuple[Peer, Sender | Receiver]:
-    """A client of A attaches; the session at the broker has been begun."""
+    """Attach a client of A, and wait until the broker has the session for the link."""
     client = chain.a.client(container_id="client")
     link: PeerSender | PeerReceiver
     if receiver:

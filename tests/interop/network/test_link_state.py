@@ -1,4 +1,4 @@
-"""RA, LSR and LSU (inter-router.md 7), with a scripted neighbour of 1.19 that speaks for routers behind it."""
+"""Link state: RA, LSR and LSU (inter-router.md 7), with scripted neighbours that play routers behind them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ScriptedRouterFactory = Callable[..., ScriptedRouter]
 
 
 def announce_link_state(view: RouterView, neighbour: ScriptedRouter, peers: dict[str, int], ls_seq: int = 1) -> None:
-    """Let S know the neighbour's link state."""
+    """Send the neighbour's link state and wait until S has it."""
     neighbour.ra(ls_seq)
     neighbour.lsu(ls_seq, peers)
     view.wait_node(neighbour.id, lambda row: sorted(row["linkState"]) == sorted(peers), f"link state of {neighbour.id}")
@@ -169,8 +169,8 @@ def test_link_state_without_refresh_ages_out(network: InteropNetwork) -> None:
     view.wait_remotes("M0aged", "far")
     neighbour.ra(2)
     neighbour.lsu(2, {"S": 1})
-    # The moment in which it is known without link state may be shorter than a look at it.
+    # The time in which `far` is known without link state may be shorter than a query.
     view.wait_gone("far")
     view.wait_remotes("M0aged")
-    # The neighbour, not refreshed either, stays: it says HELLO.
+    # The neighbour, not refreshed either, stays because it sends HELLO.
     assert "N" in view.neighbours()

@@ -1,4 +1,4 @@
-"""Connections and routers that are lost (inter-router.md 2.5, 2.11, 7.6; issue of the network)."""
+"""Loss of connections and routers (inter-router.md 2.5, 2.11, 7.6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fresh = Callable[..., str]
 
 
 class DroppableNeighbour:
-    """S with a neighbour X of 1.19 that connects to it, and may be dropped."""
+    """Neighbour X of 1.19 that connects to S and may be dropped."""
 
     def __init__(self, network: InteropNetwork, sluice: Sluice, name: str) -> None:
         self.sluice = sluice
@@ -31,12 +31,12 @@ class DroppableNeighbour:
 
 @pytest.fixture
 def neighbour(middle: MiddleNetwork, fresh: Fresh) -> DroppableNeighbour:
-    """A third neighbour for S of the middle."""
+    """Third neighbour of router S of `middle`."""
     return DroppableNeighbour(middle.network, middle.s, fresh("loss").replace("/", "-"))
 
 
 def drop(neighbour: DroppableNeighbour) -> None:
-    """Cut the connection."""
+    """Drop the connection of the neighbour."""
     neighbour.x.world.call(neighbour.connection.drop)
 
 
@@ -64,7 +64,7 @@ def test_delivery_in_transit_to_lost_neighbour_is_modified(
     sent = middle.left.send(address, message.message("x"))
 
     def has_arrived() -> bool:
-        # The router between both may still learn the way: what comes before is released.
+        # S may not know the path yet: it releases earlier messages.
         nonlocal sent
         if sent.settled:
             assert sent.outcome() == "released"
@@ -77,7 +77,7 @@ def test_delivery_in_transit_to_lost_neighbour_is_modified(
 
 
 def test_message_after_loss_is_released(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
-    """The address stays mapped to a router that cannot be reached; nothing hangs."""
+    """The address is still mapped to an unreachable router; messages are released instead of waiting."""
     address = fresh("closest")
     consumer = neighbour.x.consumer(address, accept=False)
     neighbour.sluice.wait_remote(consumer.key, neighbour.x.id)
@@ -87,7 +87,7 @@ def test_message_after_loss_is_released(neighbour: DroppableNeighbour, fresh: Fr
 
 
 def is_released(sender: Sender, address: str) -> bool:
-    """Whether a message is released."""
+    """True if a message to the address is released."""
     return sender.request(message.message("x", to=address)).name == "released"
 
 
@@ -102,7 +102,7 @@ def test_stream_from_lost_neighbour_is_aborted(neighbour: DroppableNeighbour, fr
 
 
 def test_stream_to_lost_neighbour_is_released(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
-    """routing-semantics.md 9.3: queued, or sent in part: released, settled when its last octet has come."""
+    """A queued or partly sent message is released, and settled after its last octet (routing-semantics.md 9.3)."""
     address = fresh("closest")
     consumer = neighbour.x.consumer(address)
     neighbour.sluice.wait_remote(consumer.key, neighbour.x.id)
@@ -166,7 +166,7 @@ def test_connector_follows_failover_list(network: InteropNetwork) -> None:
 
 @pytest.mark.timeout(60)
 def test_lost_path_of_triangle_is_replaced_at_once(network: InteropNetwork, fresh: Fresh) -> None:
-    """S reaches the consumer at Y directly; when that connection is lost, through X."""
+    """S reaches the consumer at Y directly, and through X after that connection is lost."""
     x, y = network.router19("X"), network.router19("Y")
     sluice = network.sluice("S")
     direct = y.connect(sluice.ports["ir"], 1)
@@ -214,7 +214,7 @@ def test_partitioned_network_heals_after_restart(network: InteropNetwork, fresh:
 
 @pytest.mark.timeout(60)
 def test_killed_router_rejoins_network(network: InteropNetwork, fresh: Fresh) -> None:
-    """Ours is killed and started again: 1.19 takes it for a new one, and gets its new addresses."""
+    """1.19 treats a killed and restarted router as a new one, and receives its new addresses."""
     x = network.router19("X")
     port = x.listen()
     sluice = network.sluice("S", to=[(port, 1)])

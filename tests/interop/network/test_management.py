@@ -117,7 +117,7 @@ def test_address_rows_name_remote_routers(chain: ChainNetwork, fresh: Fresh) -> 
 
 
 def test_request_from_1_19_is_answered(chain: ChainNetwork, fresh: Fresh) -> None:
-    """The request of another router's client, and the reply as a message of the router's own."""
+    """The router answers a request that arrives over the network; its reply has the router as ingress."""
     name = "temp." + fresh("t").replace("/", "")
     replies = chain.m.consumer(f"_topo/0/M/{name}")
     request = (
@@ -168,7 +168,7 @@ def test_request_to_1_19_arrives_unchanged(chain: ChainNetwork) -> None:
 
 
 def run_tool(name: str, *arguments: str) -> str:
-    """Output of a command of the package."""
+    """Run a command of the package and return its output."""
     program = ROOT / ".venv" / "bin" / name
     words = [str(program)] if program.exists() else [sys.executable, "-m", f"router.cli.{name[2:]}.main"]
     done = subprocess.run(
@@ -179,7 +179,7 @@ def run_tool(name: str, *arguments: str) -> str:
 
 
 def rows_of(output: str, first: str) -> dict[str, list[str]]:
-    """Rows of a table by their first column; the table whose heading begins with `first`."""
+    """Return the rows of the table whose header begins with `first`, by their first column."""
     lines = output.splitlines()
     start = next(number for number, line in enumerate(lines) if line.split()[:1] == [first])
     found = {}

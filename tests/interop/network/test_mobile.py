@@ -22,7 +22,7 @@ Fresh = Callable[..., str]
 
 @pytest.fixture
 def neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> ScriptedRouter:
-    """A neighbour whose link state is known."""
+    """Scripted neighbour whose link state S knows."""
     found = scripted_router().wait_adjacent()
     found.ra(1)
     found.lsu(1, {"S": 1})
@@ -31,18 +31,18 @@ def neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> Scrip
 
 
 def updates_with(neighbour: ScriptedRouter, key: str, member: str = "add") -> list[control.Control]:
-    """Differential updates of S that add (or delete) a key."""
+    """Return the differential updates of S that add (or delete) a key."""
     return [found for found in neighbour.received("MAU") if key in (found.body.get(member) or [])]
 
 
 def wait_update(neighbour: ScriptedRouter, key: str, member: str = "add") -> control.Control:
-    """Wait for an update that adds or deletes a key."""
+    """Wait for an update that adds (or deletes) a key; return the first."""
     neighbour.world.wait(lambda: updates_with(neighbour, key, member), f"{member} {key}")
     return updates_with(neighbour, key, member)[0]
 
 
 def expected_octets(found: control.Control) -> bytes:
-    """The octets that 1.19 would have sent for an update with this content."""
+    """Return the octets that 1.19 would send for the content of an update."""
     body = found.body
     if "exist" in body:
         keys = list(zip(map(str, body["exist"]), map(int, body["hints"]), strict=True))
@@ -55,7 +55,7 @@ def _addressee(found: control.Control) -> str:
     return found.octets.split(b"_topo/0/")[1].split(b"/")[0].decode()
 
 
-# --- what is announced ------------------------------------------------------------------------------------------------
+# --- announcements of the router --------------------------------------------------------------------------------------
 
 
 def test_consumer_is_announced_and_withdrawn(neighbour: ScriptedRouter, solo: Sluice, fresh: Fresh) -> None:
@@ -94,7 +94,7 @@ def test_keys_carry_phase_and_fallback(neighbour: ScriptedRouter, solo: Sluice, 
 
 
 def attach_receiver_with(peer: Peer, address: str, capability: str) -> None:
-    """A receiver with a capability on its source."""
+    """Attach a receiver with a capability on its source."""
     peer.receiver(source=frames.source(address, capabilities=capability))
 
 
@@ -125,7 +125,7 @@ def test_internal_addresses_are_not_announced(neighbour: ScriptedRouter, solo: S
     assert all(key[0] in "MCDEFH" for key in told)
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- requests of the neighbour ----------------------------------------------------------------------------------------
 
 
 def test_request_with_old_sequence_gets_absolute_update(neighbour: ScriptedRouter, solo: Sluice, fresh: Fresh) -> None:
@@ -145,7 +145,7 @@ def test_request_with_current_sequence_gets_no_answer(neighbour: ScriptedRouter,
     neighbour.world.wait(lambda: neighbour.received("MAU"), "an update")
     sequence = int(neighbour.received("MAU")[-1].body["mobile_seq"])
     neighbour.mar(sequence)
-    # LSU answers are in order behind what MAR would have got.
+    # The LSU arrives after any answer to the MAR.
     neighbour.lsr()
     neighbour.wait("LSU")
     newest = int(neighbour.received("MAU")[-1].body["mobile_seq"])
@@ -154,7 +154,7 @@ def test_request_with_current_sequence_gets_no_answer(neighbour: ScriptedRouter,
 
 
 class Anything:
-    """Equal to whatever is there."""
+    """Value that equals any value but None."""
 
     def __eq__(self, other: object) -> bool:
         return other is not None
@@ -163,7 +163,7 @@ class Anything:
         return 0
 
 
-# --- what others announce ---------------------------------------------------------------------------------------------
+# --- announcements of others ------------------------------------------------------------------------------------------
 
 
 def test_advertised_sequence_is_requested(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:

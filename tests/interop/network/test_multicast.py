@@ -1,6 +1,6 @@
-"""Multicast over redundant paths (inter-router.md 11.3): exactly one copy for each consumer, and its outcomes.
+"""Multicast over redundant paths (inter-router.md 11.3): exactly one copy for each consumer, and combined outcomes.
 
-1.19 does not look at valid origins: what it passes on in a triangle arrives twice. The routers under test do not do so.
+1.19 ignores valid origins: messages that it forwards in a triangle arrive twice. The routers under test avoid this.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ OUTCOMES: dict[str, Described] = {
 }
 
 
-def bodies(receiver: PeerReceiver) -> list[object]:
-    """What a receiver has got so far."""
+def bodies(receiver: Receiver) -> list[object]:
+    """Return the bodies received so far."""
     receiver.peer.read_available()
     return [message.body(one.payload) for one in receiver.deliveries]
 
@@ -65,21 +65,21 @@ def test_router_of_1_19_receives_single_copy(triangle: TriangleNetwork, fresh: F
         sender.send(message.message(str(number)), settled=True)
     sender.send(message.message("last"), settled=True)
     triangle.world.wait(lambda: own.arrivals and own.arrivals[-1].body == "last", "the last")
-    # What the other router might pass on as well would come on another connection: give it a message of its own behind.
+    # A second copy would arrive over the other router's connection: send a message of its own after it.
     other = triangle.s2 if origin == "s1" else triangle.s1
     other.client().sender(address).send(message.message("behind"), settled=True)
     triangle.world.wait(lambda: "behind" in [one.body for one in own.arrivals], "one behind it")
     assert sorted(one.body for one in own.arrivals) == sorted([*map(str, range(10)), "last", "behind"])
 
 
-# --- ours alone -------------------------------------------------------------------------------------------------------
+# --- routers under test only ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def _full_mesh_network(
     world: World, workers: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InteropNetwork]:
-    """Four routers under test, each connected to each: W, X, Y, Z."""
+    """Fully connected network of four routers under test: W, X, Y, Z."""
     network = InteropNetwork(world, tmp_path_factory.mktemp("square"), workers)
     try:
         for name in "WXYZ":
@@ -94,7 +94,7 @@ def _full_mesh_network(
 
 @pytest.fixture
 def full_mesh_network(_full_mesh_network: InteropNetwork) -> Iterator[InteropNetwork]:
-    """The square."""
+    """Full mesh of W, X, Y and Z; drops the clients after the test."""
     yield _full_mesh_network
     for sluice in _full_mesh_network.sluices:
         sluice.drop_peers()
@@ -168,7 +168,7 @@ def test_outcomes_of_remote_copies_are_combined(
     consumers[0].next().settle(OUTCOMES[first])
     last = consumers[1].next()
     sender.peer.barrier()
-    assert delivery not in sender.session.outcomes  # nothing before each copy has an outcome (routing-semantics.md D-5)
+    assert delivery not in sender.session.outcomes  # no outcome before each copy has one (routing-semantics.md D-5)
     last.settle(OUTCOMES[second])
     assert sender.outcome(delivery).name == combined
 
@@ -189,7 +189,7 @@ def test_transit_reaches_other_neighbour_and_clients(middle: MiddleNetwork, fres
 
 
 def test_message_with_unknown_origin_stays_local(middle: MiddleNetwork, fresh: Fresh) -> None:
-    """inter-router.md 11.3: with an ingress that nobody knows, or this router's, only local consumers get it."""
+    """A message with an unknown ingress, or with this router's, goes to local consumers only (inter-router.md 11.3)."""
     address = fresh("multicast")
     there = middle.right.consumer(address)
     receiver = middle.s.client().receiver(address, credit=10)

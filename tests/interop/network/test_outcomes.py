@@ -1,4 +1,4 @@
-"""Settlement, outcomes and credit from end to end over three routers (inter-router.md 2.7, routing-semantics.md 9)."""
+"""Settlement, outcomes and credit end to end over three routers (inter-router.md 2.7, routing-semantics.md 9)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ STATES: dict[str, tuple[Described, Described]] = {
 
 
 def attach_ends(chain: ChainNetwork, address: str, credit: int = 10) -> tuple[Sender, Receiver]:
-    """A sender at A and a receiver at B."""
+    """Attach a sender at A and a receiver at B."""
     receiver = chain.b.client().receiver(address, credit=credit)
     return chain.a.client().sender(address), receiver
 
 
 def normalized_state(state: Described | None) -> tuple[str | None, list[object]]:
-    """A state without trailing nulls and falses, which mean the same."""
+    """Return name and fields of a state, without trailing nulls and falses, which are equivalent to absent fields."""
     values = list(state.value) if state is not None else []
     while values and not values[-1]:
         values.pop()
@@ -56,7 +56,7 @@ def test_outcomes_travel_over_network(chain: ChainNetwork, fresh: Fresh, name: s
 
 @pytest.mark.parametrize("name", STATES)
 def test_outcomes_between_1_19_routers_pass_through(middle: MiddleNetwork, fresh: Fresh, name: str) -> None:
-    """Neighbours of 1.19: one settles, the other sees it through S."""
+    """R settles a message of L; L receives the outcome through S."""
     address = fresh()
     consumer = middle.right.consumer(address, accept=False)
     middle.left.wait_key(consumer.key, "R")
@@ -93,7 +93,7 @@ def test_outcome_before_settlement_reaches_producer(middle: MiddleNetwork, fresh
 
 
 def test_second_settle_mode_with_1_19_neighbour_is_settled(middle: MiddleNetwork, fresh: Fresh) -> None:
-    """rcv-settle-mode second: 1.19 counts on its neighbour to settle, as on any receiver (decision 0061)."""
+    """With rcv-settle-mode second, 1.19 relies on its neighbour to settle, as on any receiver (decision 0061)."""
     address = fresh()
     receiver = middle.s.client().receiver(address, credit=10, rcv_settle_mode=1)
     middle.left.wait_key(f"M0{address}", "S")

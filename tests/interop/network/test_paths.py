@@ -1,7 +1,8 @@
-"""Path computation (inter-router.md 8) as router.node tells it: next hops, costs, valid origins.
+"""Path computation (inter-router.md 8) as shown by router.node: next hops, costs, valid origins.
 
-Each case of the text is played around one router under test: its neighbours are routers of 1.19 that claim the link
-states of the case, those behind them are spoken for. Names keep the order of the text, which decides between equals.
+Each case of the specification is built around one router under test. Its neighbours are routers of 1.19 that advertise
+the link states of the case, also for the routers behind them. Names keep the order of the specification, because it
+decides between equal costs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DIAMOND = "A:B1,C1 B:A1,D1 C:A1,D1 D:B1,C1"
 COSTLY = "A:B1,C10 B:A1,C2 C:A10,B2"
 RING = "A:B1,E1 B:A1,C1 C:B1,D1 D:C1,E1 E:D1,A1"
 LINE = "A:B1 B:A1,C1 C:B1"
-#: link states, self: next hops, costs, valid origins (those that the text gives)
+#: Cases by name: link states, own router, next hops, costs, and the valid origins given in the specification.
 CASES: dict[str, tuple[str, str, str, str, dict[str, str]]] = {
     "line, end": (LINE, "A", "B:B C:B", "B:1 C:2", {"B": "", "C": ""}),
     "line, middle": (LINE, "B", "A:A C:C", "A:1 C:1", {"A": "C", "C": "A"}),
@@ -42,7 +43,7 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, str]]] = {
 
 
 def parse_states(states: str) -> dict[str, dict[str, int]]:
-    """Link states from their short text."""
+    """Parse link states in short notation, as "A:B1,C10"."""
     return {
         one.partition(":")[0]: {peer[0]: int(peer[1:]) for peer in one.partition(":")[2].split(",") if peer}
         for one in states.split()
@@ -50,7 +51,7 @@ def parse_states(states: str) -> dict[str, dict[str, int]]:
 
 
 class PathCase:
-    """One case around the router under test."""
+    """Network of one case around the router under test."""
 
     def __init__(self, world: Router19Loop, sluice: Any, number: int, states: str, me: str) -> None:
         self.names = {
@@ -68,7 +69,7 @@ class PathCase:
             self.advertise(voice, claimed)
 
     def advertise(self, voice: ControlSender, peers: dict[str, int]) -> None:
-        """Advertise, and answer whoever asks."""
+        """Advertise a router with these peers, and answer requests for its link state."""
         through = voice.through
 
         def answer(message: Router19Control) -> None:
@@ -85,13 +86,13 @@ class PathCase:
             self.advertise_repeatedly(voice)
 
     def send_update(self, voice: ControlSender, peers: dict[str, int]) -> None:
-        """An LSU of a router behind a neighbour."""
+        """Send an LSU of a router behind a neighbour."""
         with voice.through.world.entered():
             if not voice.through.connection.lost:
                 voice.lsu_now(3, peers)
 
     def advertise_repeatedly(self, voice: ControlSender) -> None:
-        """Advertise a router behind a neighbour again and again, as it would."""
+        """Advertise a router behind a neighbour periodically, as that router would."""
         through = voice.through
 
         def again() -> None:
@@ -104,7 +105,7 @@ class PathCase:
         through.world.loop.call_soon_threadsafe(again)
 
     def stop(self) -> None:
-        """End the neighbours."""
+        """Stop the neighbours."""
         for one in self.neighbours:
             one.stop()
 
@@ -113,7 +114,7 @@ class PathCase:
 def path_cases(
     world: World, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[RouterView, dict[str, PathCase]]]:
-    """All cases at once around one router: they touch each other nowhere but in it."""
+    """All cases at once around one router. Their networks meet only in this router."""
     network = InteropNetwork(world, tmp_path_factory.mktemp("paths"), 1)
     cases: dict[str, PathCase] = {}
     try:

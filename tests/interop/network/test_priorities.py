@@ -16,7 +16,7 @@ Fresh = Callable[..., str]
 
 
 def arrival_priority(router: Router19) -> int:
-    """Priority of the link on which the last message came to a 1.19 router."""
+    """Return the priority of the link on which a 1.19 router received its last message."""
     with router.world.lock:
         connection, link, _head = router.forward.seen[-1]
         return int(connection.data_in.index(link))
@@ -64,9 +64,9 @@ def test_link_rows_show_priority(middle: MiddleNetwork) -> None:
 
 
 def attach_neighbour(middle: MiddleNetwork, pairs: int, name: str) -> tuple[Peer, list[Receiver]]:
-    """A router that attaches only some pairs of data links, and gives credit on all."""
-    peer = AmqpPeer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
-    receivers: list[PeerReceiver] = []
+    """Connect a router with only `pairs` pairs of data links, all with credit; return it and its receivers."""
+    peer = Peer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
+    receivers: list[Receiver] = []
     for number in range(pairs + 1):
         session = peer.begin()
         capability = "qd.router-data" if number else "qd.router"

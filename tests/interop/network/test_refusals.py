@@ -1,4 +1,4 @@
-"""Links that are refused because of the role of their connection, and roles that do not fit (inter-router.md 2.8)."""
+"""Links refused because of the role of their connection, and mismatched roles (inter-router.md 2.8)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CONTROL, DATA = "qd.router", "qd.router-data"
 
 
 def source(capability: str) -> Described:
-    """A source with one capability as a single symbol."""
+    """Return a source with one capability as a single symbol."""
     return frames.source(capabilities=capability)
 
 
 def target(capability: str) -> Described:
-    """A target with one capability as a single symbol."""
+    """Return a target with one capability as a single symbol."""
     return frames.target(capabilities=capability)
 
 
@@ -54,7 +54,7 @@ def test_ordinary_link_on_inter_router_port_is_refused(solo: Sluice) -> None:
 
 
 def attach_control_links(peer: Peer) -> Session:
-    """Control links on the default session."""
+    """Attach both control links on the default session."""
     session = peer.session
     receiver = session.receiver(source=source(CONTROL), target=target(CONTROL))
     receiver.flow(250)
@@ -89,14 +89,14 @@ def test_capability_in_array_makes_no_router_link(solo: Sluice) -> None:
 
 @pytest.fixture
 def normal_listener() -> Iterator[Broker]:
-    """A container whose listener has the role normal, as far as the connector knows."""
-    broker = ScriptedBroker()
+    """Container that behaves like a listener with role normal."""
+    broker = Broker()
     yield broker
     broker.close()
 
 
 def test_connector_refused_by_peer_makes_no_neighbour(network: InteropNetwork, normal_listener: Broker) -> None:
-    """What a 1.19 listener of role normal does."""
+    """The peer refuses all router links, as a 1.19 listener of role normal does."""
     sluice = network.sluice("S", [connector(normal_listener.port)])
     container = normal_listener.serve(container_id="X", timeout=CONVERGE)
     for _ in range(11):

@@ -1,4 +1,4 @@
-"""Messages that are forwarded before they are complete, on links of their own (inter-router.md 2.9)."""
+"""Streamed messages, which are forwarded before they are complete, on links of their own (inter-router.md 2.9)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tests.peer.router19.connection import InterRouterConnection
 
 WORKER_COUNTS = (1, 3)
 Fresh = Callable[..., str]
-#: More than what is collected before forwarding begins.
+#: Octets of a first part: more than the router collects before it starts to forward.
 PART = 200_000
-#: Numbers of data links that are there from the start.
+#: Data links that exist from the start, one for each priority.
 PRIORITIES = 10
 
 
 def split_message(body: str) -> tuple[bytes, bytes]:
-    """A large message in two parts."""
+    """Return a large message in two parts."""
     whole = message.message(body)
     return whole[:PART], whole[PART:]
 
 
-def stream_links(connection: InterRouterConnection) -> int:
-    """Data links that S has opened besides those of the priorities."""
+def stream_links(connection: InterRouter) -> int:
+    """Return the number of data links that S has attached besides those of the priorities."""
     return len(connection.data_in) - PRIORITIES
 
 
 def connection_from_s(middle: MiddleNetwork) -> InterRouter:
-    """R's connection to S."""
+    """Return R's connection to S."""
     return middle.right.wait_neighbour("S")
 
 

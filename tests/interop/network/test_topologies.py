@@ -1,4 +1,4 @@
-"""Larger networks of both kinds: a line of four, a star, a ring; everybody reaches everybody, each path is short."""
+"""Larger networks of both kinds of routers (line, star, ring): all routers reach each other on shortest paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Fresh = Callable[..., str]
 
 
 class MixedNetwork:
-    """Routers of both kinds by name: small letters are of 1.19. `shape`: pairs, the first connects to the second."""
+    """Network of routers under test and routers of 1.19, by name; small letters are of 1.19.
+
+    `shape` has pairs of names: the first router connects to the second.
+    """
 
     def __init__(self, network: InteropNetwork, shape: str) -> None:
         self.network = network
@@ -41,7 +44,7 @@ class MixedNetwork:
         network.wait_converged()
 
     def hops(self, start: str) -> dict[str, int]:
-        """Links on the shortest path to each other router."""
+        """Return the number of hops on the shortest path to each other router."""
         found, edge = {start: 0}, [start]
         while edge:
             here = edge.pop(0)
@@ -65,7 +68,7 @@ SHAPES = {
 def mixed_network(
     request: pytest.FixtureRequest, world: World, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MixedNetwork]:
-    """A network of a shape; one worker each."""
+    """Network of one shape; routers under test have one worker."""
     network = InteropNetwork(world, tmp_path_factory.mktemp("mixed"), 1)
     try:
         yield MixedNetwork(network, SHAPES[request.param])
@@ -74,7 +77,7 @@ def mixed_network(
 
 
 def wait_costs(mixed_network: MixedNetwork, router: Sluice | Router19, costs: dict[str, int]) -> None:
-    """Wait until a router has these costs."""
+    """Wait until a router has computed these costs."""
     if isinstance(router, Sluice):
 
         def right(rows: list[dict[str, Any]]) -> bool:
@@ -88,7 +91,7 @@ def wait_costs(mixed_network: MixedNetwork, router: Sluice | Router19, costs: di
 
 
 def wait_states(mixed_network: MixedNetwork, router: Sluice | Router19, states: dict[str, list[str]]) -> None:
-    """Wait until a router has these link states of all routers."""
+    """Wait until a router has exactly these link states."""
     if isinstance(router, Sluice):
 
         def right(rows: list[dict[str, Any]]) -> bool:
@@ -142,7 +145,7 @@ def test_routers_reach_each_other(mixed_network: MixedNetwork, fresh: Fresh) -> 
 
 
 def test_routers_know_all_link_states(mixed_network: MixedNetwork) -> None:
-    """Link states of 1.19 at ours are the true ones, and the other way round."""
+    """Routers of both kinds have the actual link states of all others."""
     peers = {
         name: sorted({pair[0] if pair[1] == name else pair[1] for pair in mixed_network.shape if name in pair})
         for name in mixed_network.routers

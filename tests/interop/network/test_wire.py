@@ -1,4 +1,4 @@
-"""What an inter-router connection looks like on the wire, made by a connector and by a listener (inter-router.md 2)."""
+"""Frames of an inter-router connection, made by a connector and by a listener (inter-router.md 2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DATA, CONTROL = "qd.router-data", "qd.router"
 
 
 class ObservedConnections:
-    """S has a connector to R and a listener to which L has come."""
+    """Connections of router S: a connector to R, and a listener to which L has connected."""
 
     def __init__(self, network: InteropNetwork) -> None:
         self.network = network
@@ -45,20 +45,20 @@ class ObservedConnections:
         for connection in (self.outgoing, self.incoming):
             self.world.wait(functools.partial(is_complete, connection), "all links are attached")
 
-    def side(self, name: str) -> InterRouterConnection:
-        """The connection on which S is the connector or the listener."""
+    def side(self, name: str) -> InterRouter:
+        """Return the connection on which S is the connector or the listener."""
         return self.outgoing if name == "connector" else self.incoming
 
 
 def is_complete(connection: InterRouter) -> bool:
-    """Whether all links are there, and have credit."""
+    """True if all links are attached and have credit."""
     out = [*connection.data_out, connection.control_out]
     return len(out) == len(connection.data_in) + 1 == 11 and all(link is not None and link.credit for link in out)
 
 
 @pytest.fixture(scope="module")
 def observed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedConnections]:
-    """The rig; the number of workers makes no difference here."""
+    """Connections of a router with one worker: the number makes no difference here."""
     network = InteropNetwork(world, tmp_path_factory.mktemp("wire"), 1)
     try:
         yield ObservedConnections(network)
@@ -67,7 +67,7 @@ def observed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def sent_frames(connection: InterRouter, name: str) -> list[Frame]:
-    """Frames of a kind that S has sent, in order."""
+    """Return the frames with a performative that S has sent, in order."""
     with connection.router.world.lock:
         return [frame for frame, _octets in connection.frames if frame.name == name]
 
@@ -143,7 +143,7 @@ def test_connector_attaches_control_then_data_links(observed: ObservedConnection
 
 
 def check_fields(attach: Frame, expiry: str) -> None:
-    """Fields that all attaches of router links have."""
+    """Assert the fields that all attach frames of router links have."""
     assert (attach.snd_settle_mode, attach.rcv_settle_mode) == (UByte(2), UByte(0))
     assert (attach.initial_delivery_count, attach.max_message_size) == (0, 0)
     assert attach.unsettled is attach.incomplete_unsettled is attach.properties is None
@@ -225,5 +225,5 @@ def test_listener_accepts_any_channels_and_handles(observed: ObservedConnections
 
 
 def capability_target(capability: str) -> Any:
-    """A target with a capability as a single symbol."""
+    """Return a target with a capability as a single symbol."""
     return frames.target(capabilities=capability)
