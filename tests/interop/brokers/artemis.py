@@ -76,7 +76,7 @@ class Artemis(Broker):
     password = "guest"
 
     def prepare(self) -> None:
-        """See Broker."""
+        """See the base class."""
         java = shutil.which("java")
         if java is None:
             raise Unavailable("no Java on the path")
@@ -92,7 +92,7 @@ class Artemis(Broker):
         (etc / "log4j2.properties").write_text(LOGGING)
 
     def command(self) -> list[str]:
-        """See Broker."""
+        """See the base class."""
         settings = {
             "artemis.home": self._home,
             "artemis.instance": self.directory,
@@ -108,5 +108,5 @@ class Artemis(Broker):
         return [*words, "org.apache.activemq.artemis.boot.Artemis", "run"]
 
     def environment(self) -> dict[str, str]:
-        """See Broker."""
+        """See the base class."""
         return {"PATH": os.environ["PATH"], "HOME": str(self.directory)}

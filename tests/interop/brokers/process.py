@@ -32,7 +32,7 @@ class Unavailable(Exception):
 
 
 def require(path: Path, name: str) -> Path:
-    """Return `path` if scripts/interop-tools has created it. Raises Unavailable with the reason of that script."""
+    """Return `path` if scripts/interop-tools has created it. Raises `Unavailable` with the reason of that script."""
     if path.exists():
         return path
     reason = TOOLS / f"{name}.missing"
@@ -58,7 +58,7 @@ class Broker(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write the configuration. Raises Unavailable."""
+        """Write the configuration. Raises `Unavailable`."""
 
     @abstractmethod
     def command(self) -> list[str]:

@@ -36,7 +36,7 @@ class RabbitMQ(Broker):
     password = "guest"
 
     def prepare(self) -> None:
-        """See Broker."""
+        """See the base class."""
         root = require(TOOLS / "rabbitmq", "rabbitmq")
         self._erlang = root / "usr" / "lib" / "erlang" / "bin"
         self._scripts = next((root / "usr" / "lib" / "rabbitmq" / "lib").glob("rabbitmq_server-*")) / "sbin"
@@ -46,11 +46,11 @@ class RabbitMQ(Broker):
         (self.directory / "rabbitmq.conf").write_text(CONFIGURATION.format(port=self.port))
 
     def existing(self, queue: str) -> str:
-        """See Broker. A plain name declares the queue again, which fails if the queue is durable but not the link."""
+        """See the base class. A plain name declares the queue again, which fails for a durable one."""
         return f"/amq/queue/{queue}"
 
     def wait_until_kept(self, queue: str) -> None:
-        """See Broker. A killed RabbitMQ forgets a queue created just before, and still accepts messages for it."""
+        """See the base class. A killed RabbitMQ forgets a queue created just before, but accepts messages for it."""
         deadline = time.monotonic() + START_LIMIT
         while not self._has_stored(queue.encode()):
             if time.monotonic() > deadline:
@@ -61,11 +61,11 @@ class RabbitMQ(Broker):
         return any(queue in path.read_bytes() for name in TABLES for path in self.directory.glob(f"mnesia/*/{name}"))
 
     def command(self) -> list[str]:
-        """See Broker."""
+        """See the base class."""
         return [str(self._scripts / "rabbitmq-server")]
 
     def environment(self) -> dict[str, str]:
-        """See Broker. All files are in the broker's folder, and all its listeners are on loopback."""
+        """See the base class. All files are in the broker's folder, and all its listeners are on loopback."""
         here = self.directory
         return {
             "PATH": f"{self._erlang}:{os.environ['PATH']}",
@@ -91,7 +91,7 @@ class RabbitMQ(Broker):
         return self.directory / "pid"
 
     def spawn(self) -> None:
-        """See Broker. Starts epmd, the register of Erlang's nodes, as a child: the broker would leave it behind."""
+        """See the base class. Starts epmd, the node register of Erlang, as a child: the broker would leave it."""
         self._pid_file.unlink(missing_ok=True)
         if self._epmd is None:
             words = [str(self._erlang / "epmd"), "-address", "127.0.0.1", "-port", str(self._epmd_port)]
@@ -99,11 +99,11 @@ class RabbitMQ(Broker):
         super().spawn()
 
     def signal_broker(self, number: int) -> None:
-        """See Broker."""
+        """See the base class."""
         os.kill(int(self._pid_file.read_text()), number)
 
     def stop(self) -> None:
-        """See Broker."""
+        """See the base class."""
         try:
             super().stop()
         finally:
