@@ -156,7 +156,7 @@ def wait_for_treatment(node: ManagementNode, kind: str) -> None:
 
 def wait_for_messages(load: ProtonLoad, count: int) -> None:
     """Wait until more than `count` messages have arrived."""
-    poll(lambda: load.delivered > count, "messages go on")
+    poll(lambda: load.delivered > count, "messages keep arriving")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -223,9 +223,9 @@ def test_credit_is_withdrawn_with_last_remote_consumer(chain: ChainNetwork, fres
     receiver.detach()
     chain.a.wait_remote("M0" + address)
     assert sender.request(message.message("lost")).name == "released"
-    sender.peer.until(lambda: sender.draining, "the credit is asked back")
+    sender.peer.until(lambda: sender.draining, "the credit is withdrawn")
     again = chain.b.client().receiver(address, credit=1)
-    sender.peer.until(lambda: not sender.draining and sender.credit == 250, "the credit is given again")
+    sender.peer.until(lambda: not sender.draining and sender.credit == 250, "the credit is granted again")
     sender.send(message.message("x"))
     assert message.body(again.next().payload) == "x"
 

@@ -26,11 +26,13 @@ def test_hello_lists_router_that_sees_nobody(scripted_router: ScriptedRouterFact
     assert neighbour.id not in neighbour.wait("HELLO").body["seen"]
     neighbour.send(control.hello(neighbour.id, neighbour.instance, []))
     neighbour.world.wait(
-        lambda: neighbour.id in neighbour.received("HELLO")[-1].body["seen"], "S lists who it has heard", CONVERGE
+        lambda: neighbour.id in neighbour.received("HELLO")[-1].body["seen"], "S lists the neighbour", CONVERGE
     )
     assert neighbour.id not in view.nodes()
     neighbour.world.wait(
-        lambda: neighbour.id not in neighbour.received("HELLO")[-1].body["seen"], "S forgets it after its age", CONVERGE
+        lambda: neighbour.id not in neighbour.received("HELLO")[-1].body["seen"],
+        "S forgets the silent neighbour",
+        CONVERGE,
     )
 
 
@@ -49,7 +51,7 @@ def test_new_neighbour_receives_ra_and_lsr(scripted_router: ScriptedRouterFactor
     # An RA sent before S knows its neighbour has sequence 0.
     neighbour.world.wait(
         lambda: any(told.body["ls_seq"] >= 1 for told in neighbour.received("RA")),
-        "S tells its new link state",
+        "S sends its new link state",
         CONVERGE,
     )
     for told in neighbour.received("RA"):
@@ -93,7 +95,9 @@ def test_hello_without_router_does_not_keep_neighbour(scripted_router: ScriptedR
     neighbour.wait("HELLO", before)
     assert neighbour.id in view.neighbours()
     neighbour.world.wait(
-        lambda: neighbour.id not in (neighbour.received("HELLO")[-1].body["seen"]), "not heard any more", CONVERGE
+        lambda: neighbour.id not in (neighbour.received("HELLO")[-1].body["seen"]),
+        "S stops listing the neighbour",
+        CONVERGE,
     )
     view.wait_no_neighbour(neighbour.id)
 
@@ -129,7 +133,9 @@ def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFact
     neighbour = scripted_router().wait_adjacent()
     view.wait_neighbour(neighbour.id)
     second = neighbour.router.connect(neighbour.sluice.ports["ir"])
-    neighbour.world.wait(lambda: second.control_out is not None and second.control_out.credit, "the second is attached")
+    neighbour.world.wait(
+        lambda: second.control_out is not None and second.control_out.credit, "the second connection is attached"
+    )
     before = len(neighbour.received("HELLO"))
     neighbour.wait("HELLO", before + 1)
     assert neighbour.id in view.neighbours()
@@ -143,12 +149,12 @@ def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFact
 def test_restarted_neighbour_becomes_neighbour_again(world: World, solo: Sluice, view: RouterView) -> None:
     first = Router19(world, "again", QUICK, instance=1000)
     first.connect(solo.ports["ir"])
-    view.wait_node("again", lambda row: row["instance"] == 1000 and row["linkState"] == ["S"], "the first life")
+    view.wait_node("again", lambda row: row["instance"] == 1000 and row["linkState"] == ["S"], "the first process")
     first.stop()
     second = Router19(world, "again", QUICK, instance=2000)
     try:
         second.connect(solo.ports["ir"])
-        view.wait_node("again", lambda row: row["instance"] == 2000 and row["linkState"] == ["S"], "the second life")
+        view.wait_node("again", lambda row: row["instance"] == 2000 and row["linkState"] == ["S"], "the second process")
         second.wait_reach("S")
     finally:
         second.stop()

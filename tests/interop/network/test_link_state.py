@@ -97,7 +97,7 @@ def test_advertisement_of_unlisted_router_creates_node(
     announce_link_state(view, neighbour, {"S": 1})
     far = neighbour.phantom(neighbour.id + "-heard")
     far.ra(1)
-    row = view.wait_node(far.id, lambda _row: True, "it is known")
+    row = view.wait_node(far.id, lambda _row: True, "the router is known")
     assert row["instance"] == far.instance
 
 
@@ -137,7 +137,9 @@ def test_new_instance_in_advertisement_is_restart(scripted_router: ScriptedRoute
     view.wait_remotes("M0restart/x")
     neighbour.wait("LSR", before)
     neighbour.lsu(1, {"S": 1, neighbour.id + "-new": 1})
-    view.wait_node(neighbour.id, lambda row: neighbour.id + "-new" in row["linkState"], "the state of its second life")
+    view.wait_node(
+        neighbour.id, lambda row: neighbour.id + "-new" in row["linkState"], "link state of the new instance"
+    )
     requests = len(neighbour.received("MAR"))
     neighbour.ra(1, 4)
     assert neighbour.wait("MAR", requests).body["have_seq"] == 0

@@ -83,7 +83,7 @@ def test_message_after_loss_is_released(neighbour: DroppableNeighbour, fresh: Fr
     neighbour.sluice.wait_remote(consumer.key, neighbour.x.id)
     sender = neighbour.sluice.client().sender()
     drop(neighbour)
-    poll(functools.partial(is_released, sender, address), "what has no way is released")
+    poll(functools.partial(is_released, sender, address), "messages without a path are released")
 
 
 def is_released(sender: Sender, address: str) -> bool:
@@ -98,7 +98,7 @@ def test_stream_from_lost_neighbour_is_aborted(neighbour: DroppableNeighbour, fr
     neighbour.x.send(address, message.message("x" * 400_000)[:200_000], complete=False)
     got = receiver.next(complete=False)
     drop(neighbour)
-    receiver.peer.until(lambda: got.aborted, "the abortion")
+    receiver.peer.until(lambda: got.aborted, "the aborted transfer")
 
 
 def test_stream_to_lost_neighbour_is_released(neighbour: DroppableNeighbour, fresh: Fresh) -> None:
@@ -142,11 +142,11 @@ def test_connector_reconnects_after_loss(network: InteropNetwork, fresh: Fresh) 
     network.world.call(first.drop)
     network.world.wait(
         lambda: (node := x.engine.nodes["S"]).connection is not None and node.connection is not first,
-        "it has connected again",
+        "S has connected again",
         CONVERGE,
     )
     sender = sluice.client().sender(address)
-    poll(lambda: sender.request(message.message("x")).name == "accepted", "traffic goes again", CONVERGE)
+    poll(lambda: sender.request(message.message("x")).name == "accepted", "messages are accepted again", CONVERGE)
 
 
 @pytest.mark.timeout(60)
@@ -208,7 +208,7 @@ def test_partitioned_network_heals_after_restart(network: InteropNetwork, fresh:
     again = network.router19("X", instance=x.instance + 100)
     again.listen(port)
     far.connect(port)
-    poll(lambda: sender.request(message.message("after")).name == "accepted", "the network is whole again", CONVERGE)
+    poll(lambda: sender.request(message.message("after")).name == "accepted", "the partition has healed", CONVERGE)
     assert consumer.arrivals[-1].body == "after"
 
 
@@ -225,7 +225,7 @@ def test_killed_router_rejoins_network(network: InteropNetwork, fresh: Fresh) ->
     instance = x.engine.nodes["S"].instance
     sluice.drop_peers()
     sluice.router.kill()
-    network.world.wait(lambda: x.engine.nodes["S"].connection is None, "it is lost", CONVERGE)
+    network.world.wait(lambda: x.engine.nodes["S"].connection is None, "X has lost S", CONVERGE)
     again = network.sluice("S", to=[(port, 1)])
     receiver = again.client().receiver(after, credit=10)
     x.wait_key("M0" + after, "S", timeout=CONVERGE)

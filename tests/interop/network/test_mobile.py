@@ -344,6 +344,6 @@ def test_sender_credit_follows_remote_consumers(
     neighbour.mau(2, [], ["M0" + address])
     poll(lambda: view.remotes("M0" + address) == [], "withdrawn")
     assert sender.request(message.message("nowhere")).name == "released"
-    sender.peer.until(lambda: sender.draining, "the credit is asked back")
+    sender.peer.until(lambda: sender.draining, "the credit is withdrawn")
     neighbour.mau(3, [("M0" + address, 3)])
-    sender.peer.until(lambda: not sender.draining and sender.credit == 250, "the credit is given again")
+    sender.peer.until(lambda: not sender.draining and sender.credit == 250, "the credit is granted again")

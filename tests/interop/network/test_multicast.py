@@ -64,11 +64,11 @@ def test_router_of_1_19_receives_single_copy(triangle: TriangleNetwork, fresh: F
     for number in range(10):
         sender.send(message.message(str(number)), settled=True)
     sender.send(message.message("last"), settled=True)
-    triangle.world.wait(lambda: own.arrivals and own.arrivals[-1].body == "last", "the last")
+    triangle.world.wait(lambda: own.arrivals and own.arrivals[-1].body == "last", "the last message")
     # A second copy would arrive over the other router's connection: send a message of its own after it.
     other = triangle.s2 if origin == "s1" else triangle.s1
     other.client().sender(address).send(message.message("behind"), settled=True)
-    triangle.world.wait(lambda: "behind" in [one.body for one in own.arrivals], "one behind it")
+    triangle.world.wait(lambda: "behind" in [one.body for one in own.arrivals], "the message after it")
     assert sorted(one.body for one in own.arrivals) == sorted([*map(str, range(10)), "last", "behind"])
 
 

@@ -154,7 +154,7 @@ def test_paths_match_specification_text(path_cases: tuple[RouterView, dict[str, 
         return found() == (expected, wanted_origins)
 
     try:
-        poll(right, "the paths of the text", CONVERGE)
+        poll(right, "the paths of the specification", CONVERGE)
     except AssertionError:
         assert found() == (expected, wanted_origins)
         raise

@@ -39,7 +39,9 @@ def test_large_message_takes_own_link(middle: MiddleNetwork, fresh: Fresh) -> No
     sender = middle.s.client().sender(address)
     first, rest = split_message("x" * 400_000)
     number = sender.send(first, more=True)
-    middle.world.wait(lambda: consumer.arrivals and consumer.arrivals[0].payload, "it arrives while it is sent")
+    middle.world.wait(
+        lambda: consumer.arrivals and consumer.arrivals[0].payload, "the message arrives while it is sent"
+    )
     assert not consumer.arrivals[0].complete
     connection = connection_from_s(middle)
     _connection, link, _head = middle.right.forward.seen[-1]
@@ -59,7 +61,7 @@ def test_small_messages_overtake_stream(middle: MiddleNetwork, fresh: Fresh) -> 
     slow, quick = middle.s.client().sender(address), middle.s.client().sender(address)
     first, rest = split_message("x" * 400_000)
     number = slow.send(first, more=True)
-    middle.world.wait(lambda: consumer.arrivals, "the large one has begun")
+    middle.world.wait(lambda: consumer.arrivals, "the stream has begun")
     assert quick.request(message.message("small")).name == "accepted"
     assert [one.body for one in consumer.arrivals if one.complete] == ["small"]
     slow.send(rest)
@@ -92,7 +94,7 @@ def test_concurrent_streams_arrive_whole(middle: MiddleNetwork, fresh: Fresh) ->
     senders = [middle.s.client().sender(address) for _ in range(4)]
     parts = [split_message(str(index) * 400_000) for index in range(4)]
     numbers = [sender.send(first, more=True) for sender, (first, _rest) in zip(senders, parts, strict=True)]
-    middle.world.wait(lambda: len(consumer.arrivals) == 4, "all four have begun")
+    middle.world.wait(lambda: len(consumer.arrivals) == 4, "all four streams have begun")
     for sender, (_first, rest) in zip(senders, parts, strict=True):
         sender.send(rest)
     for sender, number in zip(senders, numbers, strict=True):
@@ -121,7 +123,7 @@ def test_stream_from_1_19_reaches_client(middle: MiddleNetwork, fresh: Fresh) ->
     got = receiver.next(complete=False)
     assert not got.complete
     sent.extend(rest)
-    receiver.peer.until(lambda: got.complete, "the rest")
+    receiver.peer.until(lambda: got.complete, "the rest of the message")
     assert message.body(got.payload) == "z" * 400_000
     got.settle()
     assert sent.outcome() == "accepted"
@@ -134,7 +136,7 @@ def test_stream_in_transit_is_forwarded(middle: MiddleNetwork, fresh: Fresh) -> 
     middle.s.wait_remote(consumer.key, "R")
     first, rest = split_message("w" * 500_000)
     sent = middle.left.send(address, first, complete=False)
-    middle.world.wait(lambda: consumer.arrivals, "it arrives while it is sent")
+    middle.world.wait(lambda: consumer.arrivals, "the message arrives while it is sent")
     sent.extend(rest)
     assert consumer.next().body == "w" * 500_000
     assert sent.outcome() == "accepted"
@@ -148,7 +150,7 @@ def test_aborted_stream_is_aborted_at_remote_consumer(chain: ChainNetwork, fresh
     sender.send(first, more=True)
     got = receiver.next(complete=False)
     sender.abort()
-    receiver.peer.until(lambda: got.aborted, "the abortion")
+    receiver.peer.until(lambda: got.aborted, "the aborted transfer")
     number = sender.send(message.message("next"))
     receiver.next().settle()
     assert sender.outcome(number).name == "accepted"
@@ -161,7 +163,7 @@ def test_stream_of_lost_producer_is_aborted(chain: ChainNetwork, fresh: Fresh) -
     sender.send(split_message("u" * 400_000)[0], more=True)
     got = receiver.next(complete=False)
     sender.peer.drop()
-    receiver.peer.until(lambda: got.aborted, "the abortion")
+    receiver.peer.until(lambda: got.aborted, "the aborted transfer")
 
 
 def test_streams_both_ways_pass_1_19_router(chain: ChainNetwork, fresh: Fresh) -> None:

@@ -106,7 +106,9 @@ def test_failover_list_is_offered(observed: ObservedConnections) -> None:
 
 def test_connection_cost_is_higher_of_both(observed: ObservedConnections) -> None:
     observed.world.wait(
-        lambda: (node := observed.left.engine.nodes.get("S")) and {"L", "R"} <= set(node.peers), "S has told", CONVERGE
+        lambda: (node := observed.left.engine.nodes.get("S")) and {"L", "R"} <= set(node.peers),
+        "S has sent its link state",
+        CONVERGE,
     )
     assert observed.left.engine.nodes["S"].peers == {"L": LISTENER_COST, "R": CONNECTOR_COST}
     assert observed.left.engine.peers == {"S": LISTENER_COST}
