@@ -84,11 +84,11 @@ class TriangleNetwork(SharedNetwork):
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[World]:
+def router19_loop() -> Iterator[World]:
     """Thread of the 1.19 routers."""
-    world = World()
-    yield world
-    world.close()
+    router19_loop = World()
+    yield router19_loop
+    router19_loop.close()
 
 
 @pytest.fixture(scope="session")
@@ -98,8 +98,8 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def _chain(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChainNetwork]:
-    network = InteropNetwork(world, tmp_path_factory.mktemp("chain"), workers)
+def _chain(router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChainNetwork]:
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("chain"), workers)
     chain = ChainNetwork(network)
     try:
         chain.m = network.router19("M")
@@ -113,8 +113,8 @@ def _chain(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def _middle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiddleNetwork]:
-    network = InteropNetwork(world, tmp_path_factory.mktemp("middle"), workers)
+def _middle(router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiddleNetwork]:
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("middle"), workers)
     middle = MiddleNetwork(network)
     try:
         middle.left, middle.right = network.router19("L"), network.router19("R")
@@ -127,8 +127,10 @@ def _middle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
-def _triangle(world: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TriangleNetwork]:
-    network = InteropNetwork(world, tmp_path_factory.mktemp("triangle"), workers)
+def _triangle(
+    router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TriangleNetwork]:
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("triangle"), workers)
     triangle = TriangleNetwork(network)
     try:
         triangle.t = network.router19("T")
@@ -166,9 +168,9 @@ def triangle(_triangle: TriangleNetwork) -> Iterator[TriangleNetwork]:
 
 
 @pytest.fixture
-def network(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteropNetwork]:
+def network(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteropNetwork]:
     """Network of one test. Routers have one worker; a test for which the number matters sets `workers`."""
-    network = InteropNetwork(world, tmp_path_factory.mktemp("network"), 1)
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("network"), 1)
     yield network
     network.stop()
 
@@ -184,8 +186,8 @@ def fresh() -> Fresh:
 
 
 @pytest.fixture(scope="session")
-def _solo(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
-    network = InteropNetwork(world, tmp_path_factory.mktemp("solo"), 3)
+def _solo(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("solo"), 3)
     try:
         yield network.sluice("S", helloMaxAgeSeconds=3)
     finally:
@@ -207,12 +209,12 @@ def view(solo: Sluice) -> RouterView:
 
 
 @pytest.fixture
-def scripted_router(world: World, solo: Sluice) -> Iterator[Callable[..., ScriptedRouter]]:
+def scripted_router(router19_loop: World, solo: Sluice) -> Iterator[Callable[..., ScriptedRouter]]:
     """Factory scripted_router(cost=1, sees=True): connects a new scripted neighbour to `solo`."""
     made: list[ScriptedRouter] = []
 
     def neighbour(name: str | None = None, **keywords: Any) -> ScriptedRouter:
-        made.append(ScriptedRouter(world, solo, name or f"X{next(_numbers)}", **keywords))
+        made.append(ScriptedRouter(router19_loop, solo, name or f"X{next(_numbers)}", **keywords))
         return made[-1]
 
     yield neighbour

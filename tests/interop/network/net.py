@@ -177,8 +177,8 @@ def connector(port: int, cost: int = 1, **attributes: Any) -> Section:
 class InteropNetwork:
     """Network of routers under test and routers of 1.19, which are stopped together."""
 
-    def __init__(self, world: Router19Loop, folder: Path, workers: int) -> None:
-        self.world = world
+    def __init__(self, router19_loop: World, folder: Path, workers: int) -> None:
+        self.world = router19_loop
         self.folder = folder
         self.workers = workers
         self.sluices: list[Sluice] = []

@@ -81,11 +81,11 @@ class ControlSender:
 class ScriptedRouter(ControlSender):
     """Neighbour of 1.19. With `sees`, its HELLO lists the router under test from the start."""
 
-    def __init__(self, world: Router19Loop, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
+    def __init__(self, router19_loop: World, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
         super().__init__(self, name, next(_instances))
-        self.world = world
+        self.world = router19_loop
         self.sluice = sluice
-        self.router = Router19(world, name, QUICK, instance=self.instance, mute=SILENT)
+        self.router = Router19(router19_loop, name, QUICK, instance=self.instance, mute=SILENT)
         if sees:
             self.router.engine.heard[sluice.name] = float("inf")
         self.connection = self.router.connect(sluice.ports["ir"], cost)

@@ -30,9 +30,9 @@ HUGE = (1 << 63) - 1
 
 
 @pytest.fixture(scope="module")
-def hostile(world: World, _solo: Sluice) -> Iterator[ScriptedRouter]:
+def hostile(router19_loop: World, _solo: Sluice) -> Iterator[ScriptedRouter]:
     """Scripted neighbour that sends the malformed messages."""
-    neighbour = ScriptedRouter(world, _solo, "villain").wait_adjacent()
+    neighbour = ScriptedRouter(router19_loop, _solo, "villain").wait_adjacent()
     yield neighbour
     neighbour.stop()
 
@@ -280,13 +280,13 @@ def test_neighbour_without_credit_does_not_block_others(
         check_neighbour_kept(hostile)
 
 
-def test_routers_sharing_id_do_no_harm(world: World, solo: Sluice, view: RouterView, fresh: Fresh) -> None:
-    twins = [Router19(world, "twin", QUICK, instance=number) for number in (1, 2)]
+def test_routers_sharing_id_do_no_harm(router19_loop: World, solo: Sluice, view: RouterView, fresh: Fresh) -> None:
+    twins = [Router19(router19_loop, "twin", QUICK, instance=number) for number in (1, 2)]
     try:
         for twin in twins:
             twin.connect(solo.ports["ir"])
         view.wait_neighbour("twin")
-        witness = ScriptedRouter(world, solo, "witness").wait_adjacent()
+        witness = ScriptedRouter(router19_loop, solo, "witness").wait_adjacent()
         check_neighbour_kept(witness)
         witness.stop()
     finally:

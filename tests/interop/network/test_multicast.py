@@ -77,10 +77,10 @@ def test_router_of_1_19_receives_single_copy(triangle: TriangleNetwork, fresh: F
 
 @pytest.fixture(scope="module")
 def _full_mesh_network(
-    world: World, workers: int, tmp_path_factory: pytest.TempPathFactory
+    router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InteropNetwork]:
     """Fully connected network of four routers under test: W, X, Y, Z."""
-    network = InteropNetwork(world, tmp_path_factory.mktemp("square"), workers)
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("square"), workers)
     try:
         for name in "WXYZ":
             network.sluice(name, to=[(one.ports["ir"], 1) for one in network.sluices])

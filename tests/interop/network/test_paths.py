@@ -53,12 +53,14 @@ def parse_states(states: str) -> dict[str, dict[str, int]]:
 class PathCase:
     """Network of one case around the router under test."""
 
-    def __init__(self, world: Router19Loop, sluice: Any, number: int, states: str, me: str) -> None:
+    def __init__(self, router19_loop: World, sluice: Any, number: int, states: str, me: str) -> None:
         self.names = {
             one: ME if one == me else f"{'A' if one < me else 'Z'}{number}{one}" for one in "ABCDE" if one in states
         }
         collection = parse_states(states)
-        self.neighbours = [ScriptedRouter(world, sluice, self.names[one], cost) for one, cost in collection[me].items()]
+        self.neighbours = [
+            ScriptedRouter(router19_loop, sluice, self.names[one], cost) for one, cost in collection[me].items()
+        ]
         by_name = {one.id: one for one in self.neighbours}
         for one, peers in collection.items():
             if one == me:
@@ -112,15 +114,15 @@ class PathCase:
 
 @pytest.fixture(scope="module")
 def path_cases(
-    world: World, tmp_path_factory: pytest.TempPathFactory
+    router19_loop: World, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[RouterView, dict[str, PathCase]]]:
     """All cases at once around one router. Their networks meet only in this router."""
-    network = InteropNetwork(world, tmp_path_factory.mktemp("paths"), 1)
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("paths"), 1)
     cases: dict[str, PathCase] = {}
     try:
         sluice = network.sluice(ME)
         for number, (name, (states, me, *_expected)) in enumerate(CASES.items()):
-            cases[name] = PathCase(world, sluice, number, states, me)
+            cases[name] = PathCase(router19_loop, sluice, number, states, me)
         yield RouterView(sluice), cases
     finally:
         for case in cases.values():

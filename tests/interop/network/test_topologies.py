@@ -66,10 +66,10 @@ SHAPES = {
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda name: name.replace(" ", "-"))
 def mixed_network(
-    request: pytest.FixtureRequest, world: World, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, router19_loop: World, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MixedNetwork]:
     """Network of one shape; routers under test have one worker."""
-    network = InteropNetwork(world, tmp_path_factory.mktemp("mixed"), 1)
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("mixed"), 1)
     try:
         yield MixedNetwork(network, SHAPES[request.param])
     finally:

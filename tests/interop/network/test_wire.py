@@ -57,9 +57,9 @@ def is_complete(connection: InterRouter) -> bool:
 
 
 @pytest.fixture(scope="module")
-def observed(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedConnections]:
+def observed(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedConnections]:
     """Connections of a router with one worker: the number makes no difference here."""
-    network = InteropNetwork(world, tmp_path_factory.mktemp("wire"), 1)
+    network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("wire"), 1)
     try:
         yield ObservedConnections(network)
     finally:
