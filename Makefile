@@ -134,7 +134,7 @@ $(STAMPS)/node: $(NODE_PACKAGES) $(NODE_PACKAGES:.json=-lock.json) .venv/test-de
 	@touch $@
 
 # Third-party brokers and clients. A failed installation is retried each time; tests report what is missing.
-INTEROP_FILES := $(wildcard scripts/interop-tools tests/interop/java/* tests/interop/go/* tests/interop/scanner/*)
+INTEROP_FILES := $(wildcard scripts/interop-tools $(addprefix tests/interop/,java/* go/* rust/Cargo.* rust/src/* scanner/*))
 $(STAMPS)/interop: $(INTEROP_FILES)
 	@scripts/interop-tools && touch $@ || true
 

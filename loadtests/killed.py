@@ -25,7 +25,7 @@ from pathlib import Path
 from loadtests.load import AUTO_LINK, CONNECTOR, MAKE_QUEUE
 from loadtests.processes import BenchRouter, MeasureError
 from loadtests.steady import Clients
-from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavailable
+from tests.interop.brokers import Artemis, BrokerError, BrokerProcess, BrokerUnavailable, RabbitMQ
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 
@@ -85,7 +85,7 @@ class KillResult:
         return "\n".join(lines)
 
 
-def configuration(brokers: Sequence[Broker], workers: int) -> str:
+def configuration(brokers: Sequence[BrokerProcess], workers: int) -> str:
     """Return the configuration of a router for these brokers: q.NAME by auto links, NAME.routed by link routes."""
     text = ROUTER.format(workers=workers)
     for broker in brokers:
@@ -107,7 +107,7 @@ def configuration(brokers: Sequence[Broker], workers: int) -> str:
     return text
 
 
-def make_queues(broker: Broker) -> None:
+def make_queues(broker: BrokerProcess) -> None:
     """Create durable queues on a running broker."""
     for queue in (f"q.{broker.name}", f"{broker.name}.routed"):
         subprocess.run([sys.executable, str(MAKE_QUEUE), str(broker.port), queue], check=True, capture_output=True)
@@ -120,7 +120,7 @@ class BrokerIncidents:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def strike(self, broker: Broker) -> str:
+    def strike(self, broker: BrokerProcess) -> str:
         """End a broker and restart it, or freeze it for a while. Return the kind of incident."""
         how = self._random.choice(("killed", "killed", "stopped", "frozen"))
         pause = self._random.uniform(0.0, 4.0)
@@ -137,7 +137,7 @@ class BrokerIncidents:
         broker.start()
         return how
 
-    def victims(self, brokers: Sequence[Broker], until: float) -> Iterator[Broker]:
+    def victims(self, brokers: Sequence[BrokerProcess], until: float) -> Iterator[BrokerProcess]:
         """Yield the next broker after a random pause until the time is up; each broker at least once."""
         for broker in self._random.sample(list(brokers), len(brokers)):
             self._wait()
@@ -150,7 +150,7 @@ class BrokerIncidents:
         time.sleep(self._random.uniform(0.5, 4.0))
 
 
-def run(brokers: Sequence[Broker], workers: int, seconds: float, seed: int, each: int) -> KillResult:
+def run(brokers: Sequence[BrokerProcess], workers: int, seconds: float, seed: int, each: int) -> KillResult:
     """Put load on running brokers, end them, and check the state afterwards. Raises MeasureError, BrokerError."""
     outcome = KillResult()
     with ExitStack() as stack:
@@ -244,12 +244,12 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="killed-")))
-            brokers: list[Broker] = []
+            brokers: list[BrokerProcess] = []
             for name in options.brokers.split(","):
                 brokers.append(stack.enter_context(KINDS[name](folder / name)))
                 make_queues(brokers[-1])
             outcome = run(brokers, options.workers, options.seconds, seed, options.clients)
-    except (MeasureError, Unavailable, BrokerError, KeyError) as error:
+    except (MeasureError, BrokerUnavailable, BrokerError, KeyError) as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 2
     print(outcome)

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from loadtests.processes import ROOT, BenchRouter, MeasureError, raise_file_limit
-from tests.interop.brokers import Artemis, Broker, BrokerError, RabbitMQ, Unavailable
+from tests.interop.brokers import Artemis, BrokerError, BrokerProcess, BrokerUnavailable, RabbitMQ
 
 SCENARIOS = ROOT / "loadtests" / "scenarios"
 REPORTS = ROOT / "build" / "loadtest"
@@ -132,10 +132,10 @@ def run(options: argparse.Namespace, more: Sequence[str]) -> int:
         return status
 
 
-def start_brokers(started: ExitStack) -> list[Broker]:
+def start_brokers(started: ExitStack) -> list[BrokerProcess]:
     """Start RabbitMQ and Artemis with their queues; they stop with `started`. Raises Unavailable or BrokerError."""
     folder = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="load-")))
-    brokers: list[Broker] = [kind(folder / kind.name) for kind in (RabbitMQ, Artemis)]
+    brokers: list[BrokerProcess] = [kind(folder / kind.name) for kind in (RabbitMQ, Artemis)]
     for broker in brokers:
         started.enter_context(broker)
         for queue in queues(broker):
@@ -144,12 +144,12 @@ def start_brokers(started: ExitStack) -> list[Broker]:
     return brokers
 
 
-def queues(broker: Broker) -> list[str]:
+def queues(broker: BrokerProcess) -> list[str]:
     """Return the names of a broker's queues, which are also the router's addresses."""
     return [f"q.{broker.name}", "q.sharded"]
 
 
-def behind(broker: Broker) -> str:
+def behind(broker: BrokerProcess) -> str:
     """Return the router's configuration for a broker and its queues."""
     text = CONNECTOR.format(name=broker.name, port=broker.port, user=broker.user, password=broker.password)
     for queue in queues(broker):
@@ -172,7 +172,7 @@ def main(words: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = run(options, more)
-    except (MeasureError, Unavailable, BrokerError) as error:
+    except (MeasureError, BrokerUnavailable, BrokerError) as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.brokers import Artemis, Broker, RabbitMQ, Unavailable
+from tests.interop.brokers import Artemis, BrokerProcess, BrokerUnavailable, RabbitMQ
 from tests.interop.brokers.process import TOOLS, require
 from tests.system.router import SETTINGS, RouterProcess, listener
 from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_tests
@@ -35,7 +35,7 @@ def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def router(_shared: Router) -> Router:
+def router(_shared: RouterProcess) -> RouterProcess:
     """Router with the usual address settings, shared by a test module."""
     return _shared
 
@@ -162,7 +162,7 @@ def require_tool(path: Path, name: str) -> Path:
     """Return `path`, which scripts/interop-tools creates. Skips the test, with the reason, if it does not exist."""
     try:
         return require(path, name)
-    except Unavailable as error:
+    except BrokerUnavailable as error:
         pytest.skip(f"{name}: {error}")
 
 
@@ -187,23 +187,32 @@ def go() -> Iterator[ClientLauncher]:
     clients.stop()
 
 
-def run_broker(kind: type[Broker], factory: pytest.TempPathFactory) -> Iterator[Broker]:
+@pytest.fixture
+def rust() -> Iterator[ClientLauncher]:
+    """Launcher of the commands of rust/src/main.rs, with fe2o3-amqp."""
+    program = require_tool(TOOLS / "rust" / "debug" / "client", "rust")
+    clients = ClientLauncher(lambda name: [str(program), name])
+    yield clients
+    clients.stop()
+
+
+def run_broker(kind: type[BrokerProcess], factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Run a broker of a kind until the end of the session. Skips the test if the broker is unavailable."""
     try:
         broker = kind(factory.mktemp(kind.name.lower()))
-    except Unavailable as error:
+    except BrokerUnavailable as error:
         pytest.skip(f"{kind.name}: {error}")
     with broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """RabbitMQ for all tests. A test that kills it has to start it again."""
     yield from run_broker(RabbitMQ, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """ActiveMQ Artemis for all tests. A test that kills it has to start it again."""
     yield from run_broker(Artemis, tmp_path_factory)

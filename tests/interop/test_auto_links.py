@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import BrokerProcess
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
@@ -20,13 +20,13 @@ ADDRESS = "queue.orders"
 
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
-def broker(request: pytest.FixtureRequest) -> Broker:
+def broker(request: pytest.FixtureRequest) -> BrokerProcess:
     """Broker under test: each of both in turn."""
-    found: Broker = request.getfixturevalue(request.param)
+    found: BrokerProcess = request.getfixturevalue(request.param)
     return found
 
 
-def gateway_sections(broker: Broker, queue: str, directory: Path) -> list[Section]:
+def gateway_sections(broker: BrokerProcess, queue: str, directory: Path) -> list[Section]:
     """Return the configuration of a router in front of a broker. The password of the broker's user is in a file."""
     password = directory / "password"
     password.write_text(f"{broker.password or ''}\n")
@@ -61,9 +61,9 @@ class GatewayRouter:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def gateway_router(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GatewayRouter]:
+def gateway_router(broker: BrokerProcess, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GatewayRouter]:
     """Router in front of the broker; its auto links are active."""
-    router = Router(tmp_path, gateway_sections(broker, f"store{request.param}", tmp_path), request.param)
+    router = RouterProcess(tmp_path, gateway_sections(broker, f"store{request.param}", tmp_path), request.param)
     router.start()
     gateway_router = GatewayRouter(router)
     gateway_router.wait_active()
@@ -89,7 +89,7 @@ def test_queue_stores_and_forwards(gateway_router: GatewayRouter) -> None:
     pass_through(gateway_router)
 
 
-def test_auto_links_recover_after_broker_kill(gateway_router: GatewayRouter, broker: Broker) -> None:
+def test_auto_links_recover_after_broker_kill(gateway_router: GatewayRouter, broker: BrokerProcess) -> None:
     receiver = gateway_router.client().receiver(ADDRESS)
     broker.kill()
     poll(lambda: gateway_router.states() == ["inactive", "inactive"], "the broker is lost")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import BrokerProcess
 from tests.interop.conftest import ClientLauncher
 from tests.interop.gateway import connector
 from tests.peer.management import Management
@@ -22,10 +22,10 @@ COUNT = 40
 ACTIVE_LIMIT = 30.0  # seconds until a restarted broker is connected again
 AUTO_LINK = "router.config.autoLink"
 
-StartRouter = Callable[..., Router]
+StartRouter = Callable[..., RouterProcess]
 
 
-def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: Any) -> Section:
+def auto_link(broker: BrokerProcess, address: str, direction: str, queue: str, **more: Any) -> Section:
     """Return an auto link to an existing queue."""
     name = f"{address}-{direction}-{broker.name}-{more.get('phase', '')}"
     there = {"connection": broker.name, "externalAddress": broker.existing(queue)}
@@ -34,13 +34,13 @@ def auto_link(broker: Broker, address: str, direction: str, queue: str, **more: 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
 def start_router(
-    request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: Broker, artemis: Broker
+    request: pytest.FixtureRequest, tmp_path: Path, rabbitmq: BrokerProcess, artemis: BrokerProcess
 ) -> Iterator[StartRouter]:
     """Factory start_router(queues, sections): creates the queues at both brokers and starts a router in front of them.
 
     The router has connectors to both brokers; its auto links and link routes are active.
     """
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
     clients = ClientLauncher.for_proton()
 
     def start(queues: list[str], sections: list[Section]) -> RouterProcess:
@@ -61,7 +61,7 @@ def start_router(
         router.stop()
 
 
-def wait_active(router: Router, names: list[str]) -> None:
+def wait_active(router: RouterProcess, names: list[str]) -> None:
     """Wait until the named auto links and all link routes are active."""
 
     def done() -> bool:
@@ -76,7 +76,7 @@ def wait_active(router: Router, names: list[str]) -> None:
 
 
 def test_chain_of_two_brokers_delivers(
-    start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
+    start_router: StartRouter, rabbitmq: BrokerProcess, artemis: BrokerProcess, proton: ClientLauncher
 ) -> None:
     """A message passes a queue on the first broker, then a queue on the second, then reaches the receiver."""
     router = start_router(
@@ -105,7 +105,7 @@ def test_chain_of_two_brokers_delivers(
 
 
 def test_fallback_broker_stores_without_receiver(
-    start_router: StartRouter, artemis: Broker, proton: ClientLauncher
+    start_router: StartRouter, artemis: BrokerProcess, proton: ClientLauncher
 ) -> None:
     """Without a receiver, messages go to the broker and from there to the next receiver; with one, they bypass it."""
     router = start_router(
@@ -128,9 +128,9 @@ def test_fallback_broker_stores_without_receiver(
     assert fallback_count(router) == to_broker, "with a receiver there the broker gets none"
 
 
-def fallback_count(router: Router) -> int:
+def fallback_count(router: RouterProcess) -> int:
     """Return the number of messages that went to the broker."""
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     (row,) = [
         row
         for row in Management(peer).query("router.link")
@@ -141,7 +141,7 @@ def fallback_count(router: Router) -> int:
 
 
 def test_link_route_alternates_between_brokers(
-    start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
+    start_router: StartRouter, rabbitmq: BrokerProcess, artemis: BrokerProcess, proton: ClientLauncher
 ) -> None:
     """Attached links alternate between both brokers; the messages of a link are on its broker."""
     sections = [
@@ -167,7 +167,7 @@ def test_link_route_alternates_between_brokers(
 
 @pytest.mark.timeout(120)
 def test_sharded_queue_survives_added_and_lost_shards(
-    start_router: StartRouter, rabbitmq: Broker, artemis: Broker, proton: ClientLauncher
+    start_router: StartRouter, rabbitmq: BrokerProcess, artemis: BrokerProcess, proton: ClientLauncher
 ) -> None:
     """A sharded queue starts on one broker, gets a second shard by management, loses the first and recovers it."""
     name = "shards.q"
@@ -196,9 +196,9 @@ def test_sharded_queue_survives_added_and_lost_shards(
     assert proton("collect", router.port, address, COUNT).result() >= COUNT
 
 
-def shard_delivery_counts(router: Router) -> list[int]:
+def shard_delivery_counts(router: RouterProcess) -> list[int]:
     """Return the number of messages sent to each shard since its connection was opened."""
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     rows = Management(peer).query("router.link")
     peer.drop()
     return [row["deliveryCount"] for row in rows if row["owningAddr"] == "M0shards.q" and "qdlink." in row["linkName"]]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import BrokerProcess
 from tests.interop.conftest import ClientLauncher
 from tests.interop.gateway import auto_links, connector
 from tests.peer.management import Management
@@ -23,35 +23,35 @@ UNDER_LOAD = 2000
 
 
 @contextmanager
-def management(router: Router) -> Iterator[Management]:
+def management(router: RouterProcess) -> Iterator[Management]:
     """Management client on a connection of its own."""
-    peer = Peer.opened(router.port)
+    peer = AmqpPeer.opened(router.port)
     yield Management(peer)
     peer.drop()
 
 
 @pytest.fixture(scope="module")
-def brokers(rabbitmq: Broker, artemis: Broker) -> list[Broker]:
+def brokers(rabbitmq: BrokerProcess, artemis: BrokerProcess) -> list[BrokerProcess]:
     """Both brokers."""
     return [rabbitmq, artemis]
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-worker", "3-workers"])
 def gateway(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, brokers: list[Broker]
-) -> Iterator[Router]:
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, brokers: list[BrokerProcess]
+) -> Iterator[RouterProcess]:
     """Router with a queue on each broker, q.RabbitMQ and q.Artemis, and a queue on both, q.sharded."""
     sections = [listener(), *SETTINGS, ("address", {"prefix": "q", "waypoint": True})]
     for broker in brokers:
         sections += [connector(broker), *auto_links(f"q.{broker.name}", broker), *auto_links("q.sharded", broker)]
-    router = Router(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
+    router = RouterProcess(tmp_path_factory.mktemp(f"gateway{request.param}-"), sections, request.param)
     router.start()
     yield router
     router.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _queues(brokers: list[Broker]) -> None:
+def _queues(brokers: list[BrokerProcess]) -> None:
     """Create the durable queues at the brokers."""
     clients = ClientLauncher.for_proton()
     for broker in brokers:
@@ -60,20 +60,24 @@ def _queues(brokers: list[Broker]) -> None:
 
 
 @pytest.fixture(params=[0, 1], ids=["rabbitmq", "artemis"])
-def broker(request: pytest.FixtureRequest, brokers: list[Broker]) -> Broker:
+def broker(request: pytest.FixtureRequest, brokers: list[BrokerProcess]) -> BrokerProcess:
     """Broker under test: each of both in turn."""
-    found: Broker = brokers[request.param]
+    found: BrokerProcess = brokers[request.param]
     return found
 
 
-def test_queue_without_receiver_stores_messages(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
+def test_queue_without_receiver_stores_messages(
+    gateway: RouterProcess, broker: BrokerProcess, proton: ClientLauncher
+) -> None:
     """Without a receiver the queue stores the messages; a later receiver gets them."""
     address = f"q.{broker.name}"
     assert proton("steady", gateway.port, address, COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, address, COUNT).result() == COUNT
 
 
-def test_sharded_queue_spreads_messages(gateway: Router, brokers: list[Broker], proton: ClientLauncher) -> None:
+def test_sharded_queue_spreads_messages(
+    gateway: RouterProcess, brokers: list[BrokerProcess], proton: ClientLauncher
+) -> None:
     """Messages spread over both brokers; a single receiver gets the messages of both."""
     assert proton("steady", gateway.port, "q.sharded", COUNT).result() == {"accepted": COUNT}
     assert proton("collect", gateway.port, "q.sharded", COUNT).result() == COUNT
@@ -86,7 +90,9 @@ def test_sharded_queue_spreads_messages(gateway: Router, brokers: list[Broker], 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("gateway", [3], indirect=True, ids=["3-workers"])
-def test_broker_kill_under_load_loses_no_message(gateway: Router, broker: Broker, proton: ClientLauncher) -> None:
+def test_broker_kill_under_load_loses_no_message(
+    gateway: RouterProcess, broker: BrokerProcess, proton: ClientLauncher
+) -> None:
     """Accepted messages arrive, some twice; senders and receivers recover without help."""
     address = f"q.{broker.name}"
     collect = proton("collect", gateway.port, address, UNDER_LOAD)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import BrokerProcess
 from tests.interop.conftest import ClientLauncher
-from tests.system.router import ROOT, Router, command
+from tests.system.router import ROOT, RouterProcess, command
 
 #: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
@@ -23,7 +23,7 @@ CLIENTS_PORT = "5772"  # the router's port for clients in conf/gateway.conf and 
 
 
 @pytest.fixture
-def gateway(rabbitmq: Broker, proton: ClientLauncher, tmp_path: Path) -> Iterator[Router]:
+def gateway(rabbitmq: BrokerProcess, proton: ClientLauncher, tmp_path: Path) -> Iterator[RouterProcess]:
     """Router with conf/gateway.conf, in which only the ports of router and broker are replaced."""
     assert proton("durable_queue", rabbitmq.port, "orders").result() is True
     text = (ROOT / "conf" / "gateway.conf").read_text()
@@ -48,7 +48,7 @@ def run_command(words: list[str], code: str | None = None) -> str:
     return done.stdout
 
 
-def test_gateway_page_commands_work(gateway: Router) -> None:
+def test_gateway_page_commands_work(gateway: RouterProcess) -> None:
     port = str(gateway.ports["clients"])
     gateway.wait(lambda: gateway.log.count("Auto Link Activated 'autoLink/") == 2, "both auto links are active")
     gateway.wait(lambda: gateway.log.count("Link Route Activated 'linkRoute/") == 2, "both link routes are active")

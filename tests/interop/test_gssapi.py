@@ -45,7 +45,7 @@ def router(realm: Kerberos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_client_with_ticket_is_authenticated(
-    realm: Kerberos, router: Router, proton: ClientLauncher, monkeypatch: pytest.MonkeyPatch
+    realm: Kerberos, router: RouterProcess, proton: ClientLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in realm.client.items():
         monkeypatch.setenv(name, value)
@@ -57,7 +57,7 @@ def test_client_with_ticket_is_authenticated(
 
 
 def test_client_without_ticket_is_refused(
-    realm: Kerberos, router: Router, proton: ClientLauncher, monkeypatch: pytest.MonkeyPatch
+    realm: Kerberos, router: RouterProcess, proton: ClientLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**realm.client, "KRB5CCNAME": "FILE:/nonexistent"}.items():
         monkeypatch.setenv(name, value)

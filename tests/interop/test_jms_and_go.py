@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.conftest import ClientLauncher
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 COUNT = 50
 
@@ -17,7 +17,9 @@ def client(request: pytest.FixtureRequest) -> ClientLauncher:
     return found
 
 
-def test_messages_arrive_in_order(router: Router, client: ClientLauncher, request: pytest.FixtureRequest) -> None:
+def test_messages_arrive_in_order(
+    router: RouterProcess, client: ClientLauncher, request: pytest.FixtureRequest
+) -> None:
     address = f"others/{request.node.name}"
     receiver = client("receive", router.port, address, COUNT)
     receiver.wait_for("attached")
@@ -26,7 +28,7 @@ def test_messages_arrive_in_order(router: Router, client: ClientLauncher, reques
 
 
 def test_requests_to_proton_are_answered(
-    router: Router, client: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
+    router: RouterProcess, client: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     address = f"others/{request.node.name}"
     proton("server", router.port, address).wait_for("attached")
@@ -34,14 +36,14 @@ def test_requests_to_proton_are_answered(
 
 
 def test_requests_from_proton_are_answered(
-    router: Router, client: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
+    router: RouterProcess, client: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     address = f"others/{request.node.name}"
     client("server", router.port, address).wait_for("attached")
     assert proton("client", router.port, address, "one", "two").result() == ["ONE", "TWO"]
 
 
-def test_messages_between_jms_and_go_arrive(router: Router, jms: ClientLauncher, go: ClientLauncher) -> None:
+def test_messages_between_jms_and_go_arrive(router: RouterProcess, jms: ClientLauncher, go: ClientLauncher) -> None:
     for sender, receiver, address in ((jms, go, "others/to-go"), (go, jms, "others/to-jms")):
         taking = receiver("receive", router.port, address, COUNT)
         taking.wait_for("attached")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadtests.killed import make_queues, run
-from tests.interop.brokers import Broker
+from tests.interop.brokers import BrokerProcess
 
 #: Starting the brokers takes half a minute of processor time.
 pytestmark = pytest.mark.long
@@ -16,7 +16,9 @@ SEED = 20
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("workers", [1, 3], ids=["1-worker", "3-workers"])
-def test_brokers_killed_at_random_lose_no_message(rabbitmq: Broker, artemis: Broker, workers: int) -> None:
+def test_brokers_killed_at_random_lose_no_message(
+    rabbitmq: BrokerProcess, artemis: BrokerProcess, workers: int
+) -> None:
     brokers = [rabbitmq, artemis]
     for broker in brokers:
         make_queues(broker)

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import BrokerProcess
 from tests.interop.conftest import ClientLauncher
 from tests.interop.gateway import auto_links, connector, coordinator, link_routes
 from tests.system.edges import EdgeView, edge, with_edges
@@ -37,8 +37,11 @@ KNOWN: list[Section] = [
 
 @pytest.fixture(scope="module", params=[(1, "A"), (3, "A"), (3, "E")], ids=["1-worker", "3-workers", "edge"])
 def entry(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, rabbitmq: Broker, artemis: Broker
-) -> Iterator[Router]:
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    rabbitmq: BrokerProcess,
+    artemis: BrokerProcess,
+) -> Iterator[RouterProcess]:
     """Router for the clients: A, or edge router E. Router A knows all addresses and link routes of C."""
     workers, place = request.param
     brokers: list[Section] = [coordinator(artemis), *auto_links(f"store.{artemis.name}", artemis)]
@@ -48,7 +51,7 @@ def entry(
         brokers += link_routes(
             f"{broker.name}.durable", broker, **({"addExternalPrefix": existing} if existing else {})
         )
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
     for name in "ABC":
         to = [to_router(routers[-1].ports["net"])] if routers else []
         sections = [*with_edges(name), *SETTINGS, WAYPOINT, *to, *(brokers if name == "C" else KNOWN)]
@@ -71,19 +74,19 @@ def entry(
 
 
 @pytest.fixture(params=["rabbitmq", "artemis"])
-def broker(request: pytest.FixtureRequest) -> Broker:
+def broker(request: pytest.FixtureRequest) -> BrokerProcess:
     """Broker under test: each of both in turn."""
-    found: Broker = request.getfixturevalue(request.param)
+    found: BrokerProcess = request.getfixturevalue(request.param)
     return found
 
 
-def fresh(broker: Broker, request: pytest.FixtureRequest) -> str:
+def fresh(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
     """Return the name of a queue that no other test uses."""
     return f"{broker.name}.network.{request.node.name}"
 
 
 def test_remote_queue_delivers_messages(
-    entry: Router, broker: Broker, proton: ClientLauncher, request: pytest.FixtureRequest
+    entry: RouterProcess, broker: BrokerProcess, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(broker, request)
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
@@ -91,7 +94,11 @@ def test_remote_queue_delivers_messages(
 
 
 def test_transactions_pass_network(
-    entry: Router, artemis: Broker, proton: ClientLauncher, jms: ClientLauncher, request: pytest.FixtureRequest
+    entry: RouterProcess,
+    artemis: BrokerProcess,
+    proton: ClientLauncher,
+    jms: ClientLauncher,
+    request: pytest.FixtureRequest,
 ) -> None:
     committed = [f"committed {n}" for n in range(3)]
     name = fresh(artemis, request)
@@ -100,7 +107,11 @@ def test_transactions_pass_network(
 
 
 def test_selectors_pass_network(
-    entry: Router, artemis: Broker, jms: ClientLauncher, proton: ClientLauncher, request: pytest.FixtureRequest
+    entry: RouterProcess,
+    artemis: BrokerProcess,
+    jms: ClientLauncher,
+    proton: ClientLauncher,
+    request: pytest.FixtureRequest,
 ) -> None:
     name = fresh(artemis, request)
     assert jms("send", entry.port, name, 6).result() == 6
@@ -109,7 +120,7 @@ def test_selectors_pass_network(
 
 
 def test_durable_subscription_outlives_connection(
-    entry: Router, artemis: Broker, proton: ClientLauncher, request: pytest.FixtureRequest
+    entry: RouterProcess, artemis: BrokerProcess, proton: ClientLauncher, request: pytest.FixtureRequest
 ) -> None:
     name = fresh(artemis, request)
     subscribe = partial(proton, "subscribe", "me", entry.port, name, "sub")
@@ -120,7 +131,9 @@ def test_durable_subscription_outlives_connection(
     assert subscribe(3, "close").result() == [{"sequence": n} for n in range(3)]
 
 
-def test_waypoint_queue_stores_and_forwards(entry: Router, artemis: Broker, proton: ClientLauncher) -> None:
+def test_waypoint_queue_stores_and_forwards(
+    entry: RouterProcess, artemis: BrokerProcess, proton: ClientLauncher
+) -> None:
     """A queue of the broker stores messages between senders and receivers at the first router."""
     name = f"store.{artemis.name}"
     assert proton("simple_send", entry.port, name, COUNT).result() == COUNT
@@ -129,7 +142,9 @@ def test_waypoint_queue_stores_and_forwards(entry: Router, artemis: Broker, prot
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("entry", [(3, "A")], indirect=True, ids=["3-workers"])
-def test_broker_kill_under_load_loses_no_message(entry: Router, broker: Broker, proton: ClientLauncher) -> None:
+def test_broker_kill_under_load_loses_no_message(
+    entry: RouterProcess, broker: BrokerProcess, proton: ClientLauncher
+) -> None:
     """Clients lose their links with the broker, attach again, and find all accepted messages."""
     name = f"{broker.name}.durable.far"
     assert proton("durable_queue", broker.port, name).result() is True

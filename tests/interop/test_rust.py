@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.conftest import Clients
+from tests.interop.conftest import ClientLauncher
 from tests.system.edges import EdgeNetwork, edge, with_edges
 from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
@@ -90,7 +90,7 @@ one_router = pytest.mark.parametrize("_path", [kind("3-workers")], indirect=True
 
 @one_router
 @pytest.mark.parametrize("mechanism", ["none", "ANONYMOUS"])
-def test_connect_without_user(path: RouterPath, rust: Clients, address: str, mechanism: str) -> None:
+def test_connect_without_user(path: RouterPath, rust: ClientLauncher, address: str, mechanism: str) -> None:
     where = f"amqp://127.0.0.1:{path.into.port}?mechanism={mechanism}"
     receiver = rust("receive", where, address, COUNT)
     receiver.wait_for("attached")
@@ -99,7 +99,7 @@ def test_connect_without_user(path: RouterPath, rust: Clients, address: str, mec
 
 
 @pytest.mark.parametrize("how", ["send", "send-settled"])
-def test_send_arrives_in_order(path: RouterPath, rust: Clients, address: str, how: str) -> None:
+def test_send_arrives_in_order(path: RouterPath, rust: ClientLauncher, address: str, how: str) -> None:
     receiver = rust("receive", path.out.port, address, COUNT)
     receiver.wait_for("attached")
     assert rust(how, path.into.port, address, COUNT).result() == COUNT
@@ -107,7 +107,7 @@ def test_send_arrives_in_order(path: RouterPath, rust: Clients, address: str, ho
 
 
 @pytest.mark.parametrize("credit", [100, 1000])
-def test_pipelined_sends_arrive_in_order(path: RouterPath, rust: Clients, address: str, credit: int) -> None:
+def test_pipelined_sends_arrive_in_order(path: RouterPath, rust: ClientLauncher, address: str, credit: int) -> None:
     """With less credit than messages the client gives it again by itself."""
     receiver = rust("receive", path.out.port, address, MANY, credit)
     receiver.wait_for("attached")
@@ -115,7 +115,7 @@ def test_pipelined_sends_arrive_in_order(path: RouterPath, rust: Clients, addres
     assert receiver.result() == [str(n) for n in range(MANY)]
 
 
-def test_manual_credit_limits_deliveries(path: RouterPath, rust: Clients, address: str) -> None:
+def test_manual_credit_limits_deliveries(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     """Batches are accepted with one disposition each."""
     receiver = rust("batches", path.out.port, address, 3, 4)
     receiver.wait_for("attached")
@@ -123,14 +123,14 @@ def test_manual_credit_limits_deliveries(path: RouterPath, rust: Clients, addres
     assert receiver.result() == [[str(4 * batch + n) for n in range(4)] for batch in range(3)]
 
 
-def test_drain_takes_credit_back(path: RouterPath, rust: Clients, address: str) -> None:
+def test_drain_takes_credit_back(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     assert rust("drain", path.into.port, address, 3).result() == ["0", "1", "2", "late"]
 
 
 @pytest.mark.parametrize("of_receiver", ["first", "second"])
 @pytest.mark.parametrize("of_sender", ["first", "second"])
 def test_sender_learns_each_outcome(
-    path: RouterPath, rust: Clients, address: str, of_sender: str, of_receiver: str
+    path: RouterPath, rust: ClientLauncher, address: str, of_sender: str, of_receiver: str
 ) -> None:
     """Settle modes of either link: with second, the receiver settles after the sender."""
     receiver = rust("dispose", path.out.port, address, of_receiver, *OUTCOMES)
@@ -140,14 +140,14 @@ def test_sender_learns_each_outcome(
     assert receiver.result() == list(OUTCOMES)
 
 
-def test_large_messages_arrive_unchanged(path: RouterPath, rust: Clients, address: str) -> None:
+def test_large_messages_arrive_unchanged(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive-large", path.out.port, address, len(SIZES))
     receiver.wait_for("attached")
     assert rust("send-large", path.into.port, address, *SIZES).result() == [ACCEPTED] * len(SIZES)
     assert receiver.result() == SIZES
 
 
-def test_large_messages_cross_small_frames_and_windows(path: RouterPath, rust: Clients, address: str) -> None:
+def test_large_messages_cross_small_frames_and_windows(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     where = f"amqp://127.0.0.1:{path.out.port}?frame=512&window=7"
     receiver = rust("receive-large", where, address, 2)
     receiver.wait_for("attached")
@@ -155,14 +155,14 @@ def test_large_messages_cross_small_frames_and_windows(path: RouterPath, rust: C
     assert receiver.result() == SIZES[:2]
 
 
-def test_sections_arrive_unchanged(path: RouterPath, rust: Clients, address: str) -> None:
+def test_sections_arrive_unchanged(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive-sections", path.out.port, address)
     receiver.wait_for("attached")
     assert rust("send-sections", path.into.port, address).result() == ACCEPTED
     assert receiver.result() == []
 
 
-def test_receiver_gets_no_message_above_its_limit(path: RouterPath, rust: Clients, address: str) -> None:
+def test_receiver_gets_no_message_above_its_limit(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive-limited", path.out.port, address, 1, 300)
     receiver.wait_for("attached")
     too_long, short = rust("outcomes", path.into.port, address, "first", "x" * 500, "short").result()
@@ -171,7 +171,7 @@ def test_receiver_gets_no_message_above_its_limit(path: RouterPath, rust: Client
     assert receiver.result() == ["short"]
 
 
-def test_anonymous_sender(path: RouterPath, rust: Clients, address: str) -> None:
+def test_anonymous_sender(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive", path.out.port, address, 3)
     receiver.wait_for("attached")
     # A sender with an address waits until its router has a way to the receiver; one without does not.
@@ -181,7 +181,7 @@ def test_anonymous_sender(path: RouterPath, rust: Clients, address: str) -> None
     assert rust("anonymous", path.into.port, f"{address}-nobody", "three").result() == [["released"]]
 
 
-def test_requests_are_answered(path: RouterPath, rust: Clients, address: str) -> None:
+def test_requests_are_answered(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     """Answers go to a dynamic address, from a sender without an address."""
     rust("server", path.out.port, address).wait_for("attached")
     clients = [rust("request", path.into.port, address, "one", "two", "three") for _ in range(2)]
@@ -189,7 +189,7 @@ def test_requests_are_answered(path: RouterPath, rust: Clients, address: str) ->
         assert client.result() == ["ONE", "TWO", "THREE"]
 
 
-def test_multicast_reaches_each_receiver(path: RouterPath, rust: Clients, address: str) -> None:
+def test_multicast_reaches_each_receiver(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     multicast = address.replace("balanced", "multicast")
     receivers = [rust("receive", path.out.port, multicast, COUNT) for _ in range(3)]
     for receiver in receivers:
@@ -199,12 +199,14 @@ def test_multicast_reaches_each_receiver(path: RouterPath, rust: Clients, addres
         assert receiver.result() == [str(n) for n in range(COUNT)]
 
 
-def test_links_reattach_after_detach(path: RouterPath, rust: Clients, address: str) -> None:
+def test_links_reattach_after_detach(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     """The client detaches its links without closing them, and attaches them again by the same names."""
     assert rust("reattach", path.into.port, address, COUNT).result() == [str(n) for n in range(COUNT)] * 2
 
 
-def test_unsettled_message_is_modified_when_receiver_detaches(path: RouterPath, rust: Clients, address: str) -> None:
+def test_unsettled_message_is_modified_when_receiver_detaches(
+    path: RouterPath, rust: ClientLauncher, address: str
+) -> None:
     """The client attaches again with the message in its map of unsettled deliveries, which the router has forgotten."""
     receiver = rust("resume", path.out.port, address)
     receiver.wait_for("attached")
@@ -215,14 +217,14 @@ def test_unsettled_message_is_modified_when_receiver_detaches(path: RouterPath, 
 
 
 @one_router
-def test_refused_links(path: RouterPath, rust: Clients) -> None:
+def test_refused_links(path: RouterPath, rust: ClientLauncher) -> None:
     for command in ("send", "receive"):
         assert "Node not found" in rust(command, path.into.port, "unavailable/rust", 1).failure()
     assert "coordinator must be configured" in rust("transact", path.into.port, "x", 1).failure()
 
 
 @one_router
-def test_heartbeats_keep_connection_open(path: RouterPath, rust: Clients, address: str) -> None:
+def test_heartbeats_keep_connection_open(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     """Router and client are silent for longer than the idle time-out of either."""
     receiver = rust("receive", path.into.port, address, 2)
     receiver.wait_for("attached")
@@ -232,7 +234,7 @@ def test_heartbeats_keep_connection_open(path: RouterPath, rust: Clients, addres
 
 
 @one_router
-def test_silent_client_is_closed(path: RouterPath, rust: Clients, address: str) -> None:
+def test_silent_client_is_closed(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive", path.into.ports["short"], address, 1)
     receiver.wait_for("attached")
     before = len(path.into.lines)
@@ -243,7 +245,7 @@ def test_silent_client_is_closed(path: RouterPath, rust: Clients, address: str) 
 
 
 @pytest.mark.parametrize("_path", [kind("1-worker")], indirect=True)
-def test_client_leaves_silent_router(path: RouterPath, rust: Clients, address: str) -> None:
+def test_client_leaves_silent_router(path: RouterPath, rust: ClientLauncher, address: str) -> None:
     where = f"amqp://127.0.0.1:{path.into.port}?idle={IDLE_OF_CLIENT}"
     receiver = rust("receive", where, address, 1)
     receiver.wait_for("attached")
@@ -260,9 +262,9 @@ def test_client_leaves_silent_router(path: RouterPath, rust: Clients, address: s
 @one_router
 @pytest.mark.parametrize("other", ["jms", "go"])
 def test_messages_to_other_client_and_back(
-    path: RouterPath, rust: Clients, other: str, address: str, request: pytest.FixtureRequest
+    path: RouterPath, rust: ClientLauncher, other: str, address: str, request: pytest.FixtureRequest
 ) -> None:
-    clients: Clients = request.getfixturevalue(other)
+    clients: ClientLauncher = request.getfixturevalue(other)
     for number, (sender, receiver) in enumerate(((rust, clients), (clients, rust))):
         taking = receiver("receive", path.out.port, f"{address}-{number}", COUNT)
         taking.wait_for("attached")
@@ -270,7 +272,9 @@ def test_messages_to_other_client_and_back(
         assert taking.result() == [str(n) for n in range(COUNT)]
 
 
-def test_requests_to_proton_and_from_it(path: RouterPath, rust: Clients, proton: Clients, address: str) -> None:
+def test_requests_to_proton_and_from_it(
+    path: RouterPath, rust: ClientLauncher, proton: ClientLauncher, address: str
+) -> None:
     proton("server", path.out.port, f"{address}-proton").wait_for("attached")
     rust("server", path.out.port, f"{address}-rust").wait_for("attached")
     assert rust("request", path.into.port, f"{address}-proton", "one", "two").result() == ["ONE", "TWO"]

@@ -139,7 +139,7 @@ def secured_router(_secured_router: SecuredRouter, request: pytest.FixtureReques
     return _secured_router
 
 
-@pytest.fixture(params=["proton", "rhea", "go"])
+@pytest.fixture(params=["proton", "rhea", "go", "rust"])
 def client(request: pytest.FixtureRequest) -> ClientLauncher:
     """Launcher of each library whose programs make one connection each."""
     found: ClientLauncher = request.getfixturevalue(request.param)

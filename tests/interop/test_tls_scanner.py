@@ -74,7 +74,7 @@ def key(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def scanned(authority: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[Router]:
+def scanned(authority: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[RouterProcess]:
     """Router with a key of type `key` and a listener of each kind."""
     own = authority.issue(f"scanned-{key}", "/CN=localhost", names="DNS:localhost", rsa=key == "RSA")
     profile = {"name": "p", "certFile": own.certificate, "privateKeyFile": own.key, "caCertFile": authority.trusted}
@@ -86,7 +86,7 @@ def scanned(authority: Pki, tmp_path_factory: pytest.TempPathFactory, key: str) 
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_default_profile_passes_scan(scanned: Router, key: str, tmp_path: Path, kind: str) -> None:
+def test_default_profile_passes_scan(scanned: RouterProcess, key: str, tmp_path: Path, kind: str) -> None:
     results, rules = scan(scanned.ports[kind], tmp_path / "result.json")
     seen = {}
     for name in OPTIONS.values():

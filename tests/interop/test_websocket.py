@@ -22,7 +22,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 @pytest.fixture(scope="module")
-def router(authority: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def router(authority: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     """Router with WebSocket listeners and a plain one."""
     certificate, key = authority.server
     sections: list[Section] = [
@@ -37,7 +37,7 @@ def router(authority: Pki, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started.stop()
 
 
-def test_rhea_sends_and_receives(router: Router, rhea: ClientLauncher) -> None:
+def test_rhea_sends_and_receives(router: RouterProcess, rhea: ClientLauncher) -> None:
     web = f"ws://127.0.0.1:{router.ports['web']}/any/path"
     for into, out in ((web, web), (str(router.port), web), (web, str(router.port))):
         receiver = rhea("receive", into, "websocket/rhea", COUNT)
@@ -45,19 +45,19 @@ def test_rhea_sends_and_receives(router: Router, rhea: ClientLauncher) -> None:
         assert receiver.result() == [{"sequence": n} for n in range(COUNT)]
 
 
-def test_rhea_over_tls_sends_and_receives(router: Router, rhea: ClientLauncher, authority: Pki) -> None:
+def test_rhea_over_tls_sends_and_receives(router: RouterProcess, rhea: ClientLauncher, authority: Pki) -> None:
     web = f"wss://localhost:{router.ports['secure']}/?ca={authority.trusted}"
     receiver = rhea("receive", web, "websocket/tls", COUNT)
     assert rhea("send", web, "websocket/tls", COUNT).result()["accepted"] == COUNT
     assert receiver.result() == [{"sequence": n} for n in range(COUNT)]
 
 
-def test_jms_sends_and_receives(router: Router, jms: ClientLauncher) -> None:
+def test_jms_sends_and_receives(router: RouterProcess, jms: ClientLauncher) -> None:
     web = f"amqpws://127.0.0.1:{router.ports['web']}/?amqp.saslMechanisms=ANONYMOUS"
     assert jms("each", "websocket/jms", 50, web).result() == ["50"]
 
 
-def test_wsproto_accepts_router_frames(router: Router) -> None:
+def test_wsproto_accepts_router_frames(router: RouterProcess) -> None:
     """wsproto checks the router's frames strictly and offers compression, which the router declines."""
     client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
     extensions = [wsproto.extensions.PerMessageDeflate()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from tests.interop.brokers.process import TOOLS, Broker, Unavailable, require
+from tests.interop.brokers.process import TOOLS, BrokerProcess, BrokerUnavailable, require
 
 BOOTSTRAP = """\
 <broker xmlns="http://activemq.apache.org/schema">
@@ -68,7 +68,7 @@ BROKER = """\
 """
 
 
-class Artemis(Broker):
+class Artemis(BrokerProcess):
     """Artemis process without access control. Addresses are the names of queues."""
 
     name = "Artemis"
@@ -79,7 +79,7 @@ class Artemis(Broker):
         """See the base class."""
         java = shutil.which("java")
         if java is None:
-            raise Unavailable("no Java on the path")
+            raise BrokerUnavailable("no Java on the path")
         self._java = java
         home = require(TOOLS / "java" / "artemis", "java")
         self._home = next(home.glob("apache-artemis-*"))

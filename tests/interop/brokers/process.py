@@ -27,21 +27,21 @@ class BrokerError(Exception):
     """Raised when a broker fails to start or stop. The text has the end of its output."""
 
 
-class Unavailable(Exception):
+class BrokerUnavailable(Exception):
     """Raised when this machine cannot run a broker. The text has the reason."""
 
 
 def require(path: Path, name: str) -> Path:
-    """Return `path` if scripts/interop-tools has created it. Raises `Unavailable` with the reason of that script."""
+    """Return `path` if scripts/interop-tools has created it. Raises `BrokerUnavailable` with the reason of that script."""
     if path.exists():
         return path
     reason = TOOLS / f"{name}.missing"
-    raise Unavailable(
+    raise BrokerUnavailable(
         reason.read_text().strip() if reason.exists() else f"not fetched yet: scripts/interop-tools {name}"
     )
 
 
-class Broker(ABC):
+class BrokerProcess(ABC):
     """Broker with its files in `directory`. An attach creates the queue that it names."""
 
     #: Name of the product.
@@ -58,7 +58,7 @@ class Broker(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write the configuration. Raises `Unavailable`."""
+        """Write the configuration. Raises `BrokerUnavailable`."""
 
     @abstractmethod
     def command(self) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.interop.brokers.process import START_LIMIT, STOP_LIMIT, TOOLS, Broker, BrokerError, require
+from tests.interop.brokers.process import START_LIMIT, STOP_LIMIT, TOOLS, BrokerError, BrokerProcess, require
 from tests.system.router import free_port
 
 #: Milliseconds until Mnesia moves a change of the database from its log into a table. A kill may lose the log's end.
@@ -24,7 +24,7 @@ disk_free_limit.absolute = 10MB
 """
 
 
-class RabbitMQ(Broker):
+class RabbitMQ(BrokerProcess):
     """RabbitMQ process; ANONYMOUS logs in as the user guest.
 
     An attach to NAME or /queue/NAME creates the queue; the queue of /amq/queue/NAME must exist. The broker has no

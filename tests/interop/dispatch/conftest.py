@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop.dispatch.node import ManagementNode
 from tests.interop.dispatch.programs import QdmanageProgram, QdstatProgram
-from tests.system.router import FILES, SETTINGS, Router, Section, listener
+from tests.system.router import FILES, SETTINGS, RouterProcess, Section, listener
 
 #: Log section that Dispatch's tests configure for every router.
 LOG: Section = ("log", {"module": "DEFAULT", "enable": "trace+", "includeSource": True, "outputFile": "stderr"})
@@ -29,7 +29,7 @@ def _no_certificates() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shared_router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
+def shared_router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterProcess]:
     """Router of this module, shared by its tests."""
     sections = [listener(idleTimeoutSeconds=120), *SETTINGS, LOG, FILES, *getattr(request.module, "SECTIONS", [])]
     router = RouterProcess(tmp_path_factory.mktemp("site"), sections, request.param)
@@ -39,7 +39,7 @@ def shared_router(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-def node(shared_router: Router) -> Iterator[ManagementNode]:
+def node(shared_router: RouterProcess) -> Iterator[ManagementNode]:
     """Management client of the shared router."""
     node = ManagementNode.connect(shared_router.port)
     yield node
@@ -47,24 +47,24 @@ def node(shared_router: Router) -> Iterator[ManagementNode]:
 
 
 @pytest.fixture
-def qdmanage(shared_router: Router) -> QdmanageProgram:
+def qdmanage(shared_router: RouterProcess) -> QdmanageProgram:
     """qdmanage for the shared router."""
     return QdmanageProgram(shared_router.port)
 
 
 @pytest.fixture
-def qdstat(shared_router: Router) -> QdstatProgram:
+def qdstat(shared_router: RouterProcess) -> QdstatProgram:
     """qdstat for the shared router."""
     return QdstatProgram(shared_router.port)
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Router]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., RouterProcess]]:
     """Factory start(sections, workers=1, text=None): starts a router for one test.
 
     The routers are stopped after the test, with all checks.
     """
-    routers: list[Router] = []
+    routers: list[RouterProcess] = []
 
     def begin(sections: list[Section] | None = None, workers: int = 1, text: str | None = None) -> RouterProcess:
         directory = tmp_path / f"router{len(routers)}"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.dispatch.node import ManagementNode
 from tests.interop.dispatch.programs import ProgramResult, program, run
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 LONG = "org.apache.qpid.dispatch."
 LOADING = "Python: Exception: Cannot load configuration file {path}: "

@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX, ManagementNode, refused
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 Fresh = Callable[[str], str]
 ADDRESS = "router.config.address"
@@ -22,7 +22,7 @@ BINDING = "router.config.binding"
 
 
 def client(
-    shared_router: Router, container_id: str = "a-client", sasl: bool = False, **options: Any
+    shared_router: RouterProcess, container_id: str = "a-client", sasl: bool = False, **options: Any
 ) -> BlockingConnection:
     """Connect a client."""
     container = Container()
@@ -34,7 +34,9 @@ def client(
 # --- address ------------------------------------------------------------------------------------------------------
 
 
-def test_address_created_by_management_takes_effect(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
+def test_address_created_by_management_takes_effect(
+    node: ManagementNode, fresh: Fresh, shared_router: RouterProcess
+) -> None:
     """The answer has all columns, new addresses get the setting, and it is deleted by name or identity."""
     name = fresh("address")
     made = node.create(ADDRESS, name, prefix=f"/{name}.", distribution="multicast")
@@ -221,7 +223,7 @@ def test_invalid_binding_is_refused(attributes: dict[str, Any], said: str, node:
 
 
 @pytest.mark.timeout(60)
-def test_exchange_counters_match_traffic(node: ManagementNode, exchange: Any, shared_router: Router) -> None:
+def test_exchange_counters_match_traffic(node: ManagementNode, exchange: Any, shared_router: RouterProcess) -> None:
     """An exchange created at run time counts received, forwarded, diverted, dropped and matched messages."""
     node.create(BINDING, f"{exchange.name}-b", exchangeName=exchange.name, bindingKey="a/+", nextHopAddress="ex/hop")
     connection = client(shared_router)
@@ -305,7 +307,7 @@ def identity_of(node: ManagementNode, container: str) -> str:
     return str(node.one("connection", container=container)["identity"])
 
 
-def test_deleted_connection_is_force_closed(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
+def test_deleted_connection_is_force_closed(node: ManagementNode, shared_router: RouterProcess, fresh: Fresh) -> None:
     """adminStatus deleted closes with amqp:connection:forced and removes the row; the log names the requester."""
     container = fresh("victim")
     connection = client(shared_router, container_id=container)
@@ -324,7 +326,7 @@ def test_deleted_connection_is_force_closed(node: ManagementNode, shared_router:
     )
 
 
-def test_invalid_connection_update_is_refused(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
+def test_invalid_connection_update_is_refused(node: ManagementNode, shared_router: RouterProcess, fresh: Fresh) -> None:
     container = fresh("kept")
     connection = client(shared_router, container_id=container)
     identity = identity_of(node, container)
@@ -341,7 +343,9 @@ def test_invalid_connection_update_is_refused(node: ManagementNode, shared_route
     connection.close()
 
 
-def test_protocol_trace_of_connection_takes_effect(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
+def test_protocol_trace_of_connection_takes_effect(
+    node: ManagementNode, shared_router: RouterProcess, fresh: Fresh
+) -> None:
     """enableProtocolTrace takes effect at once, whatever the log level of PROTOCOL is."""
     node.update({"enable": "none"}, "log", identity="log/PROTOCOL")
     container = fresh("traced")
@@ -363,7 +367,9 @@ def test_protocol_trace_of_connection_takes_effect(node: ManagementNode, shared_
     connection.close()
 
 
-def test_connection_row_shows_client_properties(node: ManagementNode, shared_router: Router, fresh: Fresh) -> None:
+def test_connection_row_shows_client_properties(
+    node: ManagementNode, shared_router: RouterProcess, fresh: Fresh
+) -> None:
     """The row shows the client's open frame, with and without SASL."""
     container = fresh("plain")
     connection = client(

@@ -13,7 +13,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import ManagementNode, attempt
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 
 SECTIONS: list[Section] = [
     listener("web", http=True),
@@ -54,14 +54,14 @@ def metric_samples(port: int) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
-def test_healthz_request_returns_ok(shared_router: Router) -> None:
+def test_healthz_request_returns_ok(shared_router: RouterProcess) -> None:
     response, text = get(shared_router.ports["web"], "/healthz")
     assert (response.status, text) == (200, "OK\n")
     assert response.headers["content-type"].startswith("text/plain")
     assert response.headers["server"]
 
 
-def test_metrics_page_lists_series_in_order(shared_router: Router) -> None:
+def test_metrics_page_lists_series_in_order(shared_router: RouterProcess) -> None:
     """The page has the series of 1.19 in order, each after the line with its type."""
     response, text = get(shared_router.ports["web"], "/metrics")
     assert response.status == 200
@@ -74,7 +74,7 @@ def test_metrics_page_lists_series_in_order(shared_router: Router) -> None:
     assert places == sorted(places)
 
 
-def test_metrics_count_matches_management(shared_router: Router, node: ManagementNode) -> None:
+def test_metrics_count_matches_management(shared_router: RouterProcess, node: ManagementNode) -> None:
     links = node.one("router")["linkCount"]
     poll(
         lambda: metric_samples(shared_router.ports["web"])["qdr_links_total"] == links,
@@ -103,22 +103,22 @@ def test_metrics_count_matches_management(shared_router: Router, node: Managemen
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/more", "/%2e%2e/etc/passwd"])
-def test_unknown_path_returns_404(path: str, shared_router: Router) -> None:
+def test_unknown_path_returns_404(path: str, shared_router: RouterProcess) -> None:
     assert get(shared_router.ports["web"], path)[0].status == 404
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz"])
-def test_disabled_page_returns_404(path: str, shared_router: Router) -> None:
+def test_disabled_page_returns_404(path: str, shared_router: RouterProcess) -> None:
     assert get(shared_router.ports["bare"], path)[0].status == 404
 
 
-def test_concurrent_scrapes_are_answered(shared_router: Router) -> None:
+def test_concurrent_scrapes_are_answered(shared_router: RouterProcess) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: get(shared_router.ports["web"], "/metrics"), range(24)))
     assert {response.status for response, _ in answers} == {200}
 
 
-def test_http_listener_created_by_management_answers(shared_router: Router, node: ManagementNode) -> None:
+def test_http_listener_created_by_management_answers(shared_router: RouterProcess, node: ManagementNode) -> None:
     """The listener is created, answers, and is deleted. A router may refuse to delete it, as 1.19 may."""
     port = free_port()
     made = node.create("listener", "web2", host="127.0.0.1", port=str(port), http=True)

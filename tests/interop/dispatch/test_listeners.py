@@ -11,7 +11,7 @@ from proton import Message, Timeout
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import ManagementNode
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 Fresh = Callable[[str], str]
 
@@ -30,12 +30,12 @@ SECTIONS: list[Section] = [
 ]
 
 
-def client(shared_router: Router, name: str, **options: Any) -> BlockingConnection:
+def client(shared_router: RouterProcess, name: str, **options: Any) -> BlockingConnection:
     """Connect to a listener."""
     return BlockingConnection(f"127.0.0.1:{shared_router.ports[name]}", sasl_enabled=False, timeout=10, **options)
 
 
-def test_tenant_addresses_carry_prefix(shared_router: Router, node: ManagementNode) -> None:
+def test_tenant_addresses_carry_prefix(shared_router: RouterProcess, node: ManagementNode) -> None:
     """A tenant's addresses show its name. `$management` is one of them; `_local/$management` is the router's."""
     connection = client(shared_router, "tenants", virtual_host="acme")
     connection.create_receiver("news")
@@ -50,13 +50,13 @@ def test_tenant_addresses_carry_prefix(shared_router: Router, node: ManagementNo
     connection.close()
 
 
-def test_listener_role_appears_on_connection(shared_router: Router, node: ManagementNode) -> None:
+def test_listener_role_appears_on_connection(shared_router: RouterProcess, node: ManagementNode) -> None:
     connection = client(shared_router, "broker")
     assert node.one("connection", container=connection.container.container_id)["role"] == "route-container"
     connection.close()
 
 
-def test_open_frame_carries_listener_attributes(shared_router: Router, node: ManagementNode) -> None:
+def test_open_frame_carries_listener_attributes(shared_router: RouterProcess, node: ManagementNode) -> None:
     """Open frame, link capacity and credit follow the attributes of the listener."""
     connection = client(shared_router, "open")
     peer: Any = connection.conn
@@ -82,7 +82,7 @@ def test_stuck_deliveries_and_blocked_links_are_counted(tmp_path: Path) -> None:
 
     A stuck delivery counts once on each of its two links.
     """
-    router = Router(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
+    router = RouterProcess(tmp_path, [listener(idleTimeoutSeconds=120)], options=["-T"])
     router.start()
     node = ManagementNode.connect(router.port)
     connection = BlockingConnection(f"127.0.0.1:{router.port}", sasl_enabled=False, timeout=15)
@@ -111,7 +111,7 @@ def test_stuck_deliveries_and_blocked_links_are_counted(tmp_path: Path) -> None:
     router.stop()
 
 
-def test_sender_without_receiver_gets_no_credit(shared_router: Router, node: ManagementNode) -> None:
+def test_sender_without_receiver_gets_no_credit(shared_router: RouterProcess, node: ManagementNode) -> None:
     """A sender has no credit until a receiver attaches; its row shows none."""
     connection = client(shared_router, "open")
     sender = connection.create_sender("nobody", name="waits")

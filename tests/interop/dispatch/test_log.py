@@ -14,23 +14,23 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import ManagementNode
-from tests.system.router import Router, Section, listener, poll
+from tests.system.router import RouterProcess, Section, listener, poll
 
 Start = Callable[..., RouterProcess]
 
 
-def connection(router: Router, port: int | None = None) -> BlockingConnection:
+def connection(router: RouterProcess, port: int | None = None) -> BlockingConnection:
     """Connect a client."""
     return BlockingConnection(f"127.0.0.1:{port or router.port}", sasl_enabled=False, timeout=10)
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def traced_router(request: pytest.FixtureRequest, start: Start) -> Router:
+def traced_router(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
     """Router that logs everything."""
     return start([listener(), ("log", {"module": "DEFAULT", "enable": "trace+"})], request.param)
 
 
-def frame_lines(router: Router, after: int, number: str, performative: str) -> list[str]:
+def frame_lines(router: RouterProcess, after: int, number: str, performative: str) -> list[str]:
     """Return the log lines of a connection's frames with a performative, from line `after` on."""
     wanted = re.compile(rf"PROTOCOL \(trace\) \[C{number}\]:FRAME: .*@{performative}\(")
     return [line for line in router.lines[after:] if wanted.search(line)]
@@ -41,7 +41,7 @@ def connection_number(node: ManagementNode, container: str) -> str:
     return str(node.one("connection", container=container)["identity"])
 
 
-def test_frame_lines_follow_log_levels(traced_router: Router) -> None:
+def test_frame_lines_follow_log_levels(traced_router: RouterProcess) -> None:
     """Attaching a receiver and a sender logs four attach frames at level trace, and none at other levels."""
     node = ManagementNode.connect(traced_router.port)
 
@@ -128,7 +128,7 @@ def test_log_modules_write_to_own_files(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=[1, 3], ids=["1-worker", "3-workers"])
-def message_logging_router(request: pytest.FixtureRequest, start: Start) -> Router:
+def message_logging_router(request: pytest.FixtureRequest, start: Start) -> RouterProcess:
     """Router whose listeners log all components of messages, some, and none."""
     sections: list[Section] = [
         listener("all", messageLoggingComponents="all"),
@@ -139,7 +139,7 @@ def message_logging_router(request: pytest.FixtureRequest, start: Start) -> Rout
     return start(sections, request.param)
 
 
-def test_message_lines_show_configured_components(message_logging_router: Router) -> None:
+def test_message_lines_show_configured_components(message_logging_router: RouterProcess) -> None:
     """The log has `Received` and `Sent` lines with the components that the listener of the connection selects."""
     receiver = connection(message_logging_router, message_logging_router.ports["some"]).create_receiver(
         "shown/a", name="out-link"
@@ -167,7 +167,7 @@ def test_message_lines_show_configured_components(message_logging_router: Router
     receiver.connection.close()
 
 
-def test_connection_life_cycle_is_logged(traced_router: Router) -> None:
+def test_connection_life_cycle_is_logged(traced_router: RouterProcess) -> None:
     """The log has lines for accept, open, attach, detach and close of a connection."""
     client = connection(traced_router)
     client.create_receiver("lines/a")

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX
 from tests.interop.dispatch.programs import QdmanageProgram, run
-from tests.system.router import Router, free_port
+from tests.system.router import RouterProcess, free_port
 
 DUMMY = PREFIX + "dummy"
 
@@ -59,7 +59,7 @@ def test_standard_input_accepts_map_or_list(qdmanage: QdmanageProgram) -> None:
         assert out == "ValueError: stdin is not a JSON map or list\n"
 
 
-def test_query_prints_stored_entities(qdmanage: QdmanageProgram, shared_router: Router) -> None:
+def test_query_prints_stored_entities(qdmanage: QdmanageProgram, shared_router: RouterProcess) -> None:
     everything = qdmanage.json("query")
     types = {row["type"] for row in everything}
     assert {PREFIX + kind for kind in ("listener", "log", "router")} <= types
@@ -221,7 +221,7 @@ def test_error_is_printed_with_exit_code_1(command: str, out: str | None, qdmana
         (["query", "--indent", "x"], ""),
     ],
 )
-def test_wrong_usage_exits_with_code_2(arguments: list[str], said: str, shared_router: Router) -> None:
+def test_wrong_usage_exits_with_code_2(arguments: list[str], said: str, shared_router: RouterProcess) -> None:
     done = run("qdmanage", "-b", f"127.0.0.1:{shared_router.port}", *arguments)
     assert done.code == 2
     assert done.out == ""
@@ -236,7 +236,7 @@ def test_help_option_exits_with_code_0(option: str) -> None:
     assert done.out
 
 
-def test_indent_option_formats_output(shared_router: Router) -> None:
+def test_indent_option_formats_output(shared_router: RouterProcess) -> None:
     bus = ("-b", f"127.0.0.1:{shared_router.port}")
     assert run("qdmanage", *bus, "query", "--type=listener", "--indent=-1").out.count("\n") == 1
     assert "\n  {" in run("qdmanage", *bus, "query", "--type=listener").out

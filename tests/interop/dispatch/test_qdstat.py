@@ -12,7 +12,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.programs import QdstatProgram, run
-from tests.system.router import Router, Section, free_port, poll
+from tests.system.router import RouterProcess, Section, free_port, poll
 
 SECTIONS: list[Section] = [("router", {"metadata": "m"}), ("address", {"prefix": "urgent", "priority": 7})]
 
@@ -22,7 +22,7 @@ NUMBER = r"\d+"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def traffic(shared_router: Router) -> Iterator[None]:
+def traffic(shared_router: RouterProcess) -> Iterator[None]:
     """Connected clients for the displays: three messages to two consumers, a priority address, a SASL connection."""
     clients = [
         BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=sasl, timeout=10) for sasl in (True, False)
@@ -197,7 +197,7 @@ def test_priority_column_aligns_with_header(qdstat: QdstatProgram) -> None:
             assert found == "-" or 0 <= int(found) <= 9
 
 
-def test_thousands_separators_appear_for_addresses_only(shared_router: Router, qdstat: QdstatProgram) -> None:
+def test_thousands_separators_appear_for_addresses_only(shared_router: RouterProcess, qdstat: QdstatProgram) -> None:
     """Counts of addresses have commas, counts of links do not."""
     client = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
     receiver = client.create_receiver("balanced/thousands", credit=2000)
@@ -325,7 +325,7 @@ def test_unreachable_router_is_reported() -> None:
     assert "Connection refused" in done.out
 
 
-def test_bus_option_accepts_url_forms(shared_router: Router) -> None:
+def test_bus_option_accepts_url_forms(shared_router: RouterProcess) -> None:
     for bus in (
         f"127.0.0.1:{shared_router.port}",
         f"amqp://127.0.0.1:{shared_router.port}",
@@ -357,7 +357,7 @@ def test_help_option_exits_with_code_0(option: str) -> None:
     assert done.err == ""
 
 
-def test_connection_closes_with_program(shared_router: Router, qdstat: QdstatProgram) -> None:
+def test_connection_closes_with_program(shared_router: RouterProcess, qdstat: QdstatProgram) -> None:
     before = len(qdstat.table("-c"))
     qdstat("-g")
     poll(lambda: len(qdstat.table("-c")) == before, "the connection of the program is gone")

@@ -11,7 +11,7 @@ from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import COMMON, CORE, KINDS, EntityKind
 from tests.interop.dispatch.node import PREFIX, ManagementNode, qualified_name, refused
-from tests.system.router import Router, Section
+from tests.system.router import RouterProcess, Section
 
 SECTIONS: list[Section] = [
     ("router", {"metadata": "about this one", "helloIntervalSeconds": 2}),
@@ -33,7 +33,7 @@ MODULES = [
 
 
 @pytest.fixture
-def clients(shared_router: Router) -> Iterator[list[BlockingConnection]]:
+def clients(shared_router: RouterProcess) -> Iterator[list[BlockingConnection]]:
     """Connection with a sender and a receiver, which appear in queries."""
     made = [BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)]
     made[0].create_receiver("balanced/seen", name="seen")
@@ -133,7 +133,7 @@ def test_stored_router_shows_configuration(node: ManagementNode) -> None:
     assert entity.nodeCount == 0
 
 
-def test_core_router_row_shows_state(node: ManagementNode, shared_router: Router) -> None:
+def test_core_router_row_shows_state(node: ManagementNode, shared_router: RouterProcess) -> None:
     row = node.one("router")
     assert (row["name"], row["id"], row["identity"]) == ("QDR", "QDR", "1")
     assert (row["mode"], row["area"], row["metadata"]) == ("standalone", "0", "about this one")

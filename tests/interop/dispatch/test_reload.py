@@ -12,7 +12,7 @@ import pytest
 from tests.interop.dispatch.load import ProtonLoad
 from tests.interop.dispatch.node import ManagementNode
 from tests.interop.dispatch.programs import ProgramResult, run
-from tests.system.router import Router, Section, free_port, listener, poll
+from tests.system.router import RouterProcess, Section, free_port, listener, poll
 
 Start = Callable[..., RouterProcess]
 
@@ -20,7 +20,7 @@ Start = Callable[..., RouterProcess]
 SIZES = [pytest.param((5, 100, 4), id="few"), pytest.param((15, 100, 10), id="many", marks=pytest.mark.long)]
 
 
-def reload(router: Router, *options: str) -> ProgramResult:
+def reload(router: RouterProcess, *options: str) -> ProgramResult:
     """Run `sluice reload`."""
     return run("sluice", "reload", "-b", f"127.0.0.1:{next(iter(router.ports.values()))}", *options)
 

@@ -13,7 +13,7 @@ from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import PREFIX, ManagementNode
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 GET_TYPES = {"operation": "GET-TYPES", "name": "self", "type": "org.amqp.management"}
 
@@ -21,7 +21,7 @@ GET_TYPES = {"operation": "GET-TYPES", "name": "self", "type": "org.amqp.managem
 class RawRequester:
     """Requester with full control over the message."""
 
-    def __init__(self, shared_router: Router) -> None:
+    def __init__(self, shared_router: RouterProcess) -> None:
         self.connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)
         self.replies = self.connection.create_receiver(None, dynamic=True, credit=20)
         self.sender = self.connection.create_sender("$management")
@@ -42,7 +42,7 @@ class RawRequester:
 
 
 @pytest.fixture
-def requester(shared_router: Router) -> Iterator[RawRequester]:
+def requester(shared_router: RouterProcess) -> Iterator[RawRequester]:
     """Requester connected to the shared router."""
     requester = RawRequester(shared_router)
     yield requester
@@ -120,7 +120,9 @@ NASTY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_malformed_request_is_answered_with_status(name: str, requester: RawRequester, shared_router: Router) -> None:
+def test_malformed_request_is_answered_with_status(
+    name: str, requester: RawRequester, shared_router: RouterProcess
+) -> None:
     """The answer has a status code and a description; the next request works."""
     answer = requester.ask(correlation_id=name, **NASTY[name])
     assert answer.correlation_id == name
@@ -139,7 +141,7 @@ def test_request_without_application_properties_is_refused(requester: RawRequest
     assert answer.properties["statusDescription"].startswith("No 'operation' property")
 
 
-def test_concurrent_requests_get_matching_answers(requester: RawRequester, shared_router: Router) -> None:
+def test_concurrent_requests_get_matching_answers(requester: RawRequester, shared_router: RouterProcess) -> None:
     """Each of three clients gets the answers to its own requests, a hundred in all."""
     others = [requester, RawRequester(shared_router), RawRequester(shared_router)]
     for number in range(34):
@@ -164,7 +166,7 @@ def test_concurrent_requests_get_matching_answers(requester: RawRequester, share
         each.connection.close()
 
 
-def test_large_answer_arrives_whole(shared_router: Router, node: ManagementNode) -> None:
+def test_large_answer_arrives_whole(shared_router: RouterProcess, node: ManagementNode) -> None:
     """An answer larger than a frame arrives in one message and in pages.
 
     Receivers alternate with senders: proton cannot read more than 65,535 values in one message (PROTON-1846), and the
@@ -188,7 +190,7 @@ def test_large_answer_arrives_whole(shared_router: Router, node: ManagementNode)
     connection.close()
 
 
-def test_sender_to_unknown_router_gets_no_credit(shared_router: Router) -> None:
+def test_sender_to_unknown_router_gets_no_credit(shared_router: RouterProcess) -> None:
     connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=1)
     sender = connection.create_sender("_topo/0/NOPE/$management")
     assert sender.link.credit == 0
@@ -198,7 +200,7 @@ def test_sender_to_unknown_router_gets_no_credit(shared_router: Router) -> None:
 
 
 def test_traffic_continues_during_queries(
-    shared_router: Router, node: ManagementNode, fresh: Callable[[str], str]
+    shared_router: RouterProcess, node: ManagementNode, fresh: Callable[[str], str]
 ) -> None:
     """Messages arrive in order while the management node answers queries."""
     address = fresh("balanced/traffic")

@@ -13,7 +13,7 @@ from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.expected import KINDS
 from tests.interop.dispatch.node import PREFIX, EntityProxy, ManagementNode, attempt, qualified_name, refused
-from tests.system.router import Router, free_port, poll
+from tests.system.router import RouterProcess, free_port, poll
 
 Fresh = Callable[[str], str]
 LISTENER = PREFIX + "listener"
@@ -32,7 +32,9 @@ def reachable(port: int) -> bool:
 # --- listener -----------------------------------------------------------------------------------------------------
 
 
-def test_listener_create_and_delete_take_effect(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
+def test_listener_create_and_delete_take_effect(
+    node: ManagementNode, fresh: Fresh, shared_router: RouterProcess
+) -> None:
     """A created listener works at once; a deleted one accepts no connections but keeps the existing ones."""
     port, name = free_port(), fresh("listener")
     made = node.create(
@@ -75,7 +77,7 @@ def test_listener_without_name_uses_identity(node: ManagementNode) -> None:
     made.delete()
 
 
-def test_listener_on_taken_port_is_harmless(node: ManagementNode, fresh: Fresh, shared_router: Router) -> None:
+def test_listener_on_taken_port_is_harmless(node: ManagementNode, fresh: Fresh, shared_router: RouterProcess) -> None:
     """The listener is created and logs an error; the other listeners work, also after a second try."""
     before = len(shared_router.lines)
     made = [node.create("listener", fresh("taken"), host="127.0.0.1", port=shared_router.port) for _ in range(2)]
@@ -185,7 +187,7 @@ def agent_log(node: ManagementNode) -> Any:
 
 
 def test_log_update_takes_effect_at_once(
-    node: ManagementNode, agent_log: EntityProxy, shared_router: Router, tmp_path: Path
+    node: ManagementNode, agent_log: EntityProxy, shared_router: RouterProcess, tmp_path: Path
 ) -> None:
     """Level, source, time stamp and file change at once, with all attributes of a proxy or a single one."""
     path = tmp_path / "agent.log"
@@ -254,7 +256,7 @@ def test_get_log_returns_recent_entries(node: ManagementNode) -> None:
     assert refused(node.log, limit="many")[0] == 500
 
 
-def test_get_log_includes_worker_lines(node: ManagementNode, shared_router: Router) -> None:
+def test_get_log_includes_worker_lines(node: ManagementNode, shared_router: RouterProcess) -> None:
     """Recent entries include protocol frames and link lines of the core."""
     name = "seen-in-the-log"
     connection = BlockingConnection(f"127.0.0.1:{shared_router.port}", sasl_enabled=False, timeout=10)

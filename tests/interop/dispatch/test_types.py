@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.dispatch.expected import COMMON, KINDS, EntityKind
 from tests.interop.dispatch.node import PREFIX, ManagementNode, qualified_name, refused
-from tests.system.router import Router
+from tests.system.router import RouterProcess
 
 #: Keys of the schema dump: short names without `router.config.`.
 DUMP_KEYS = [name.removeprefix("router.config.") for name in KINDS]
@@ -171,7 +171,7 @@ def test_profile_starts_and_stops(node: ManagementNode) -> None:
     assert isinstance(node.ask("PROFILE", stop=True), str)
 
 
-def test_management_entity_can_be_read(node: ManagementNode, shared_router: Router) -> None:
+def test_management_entity_can_be_read(node: ManagementNode, shared_router: RouterProcess) -> None:
     for entity in (node.read(identity="self"), node.read(kind="management", name="self")):
         assert (entity.name, entity.identity, entity.type) == ("self", "self", PREFIX + "management")
     answer = refused(node.read, kind="org.amqp.management", identity="self")

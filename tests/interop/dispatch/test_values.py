@@ -12,7 +12,7 @@ from proton.reactor import AtLeastOnce, AtMostOnce, LinkOption
 from proton.utils import BlockingConnection
 
 from tests.interop.dispatch.node import PREFIX, ManagementNode
-from tests.system.router import Router, poll
+from tests.system.router import RouterProcess, poll
 
 Fresh = Callable[[str], str]
 Connect = Callable[[], BlockingConnection]
@@ -30,7 +30,7 @@ STATES = {
 
 
 @pytest.fixture
-def connect(shared_router: Router) -> Iterator[Connect]:
+def connect(shared_router: RouterProcess) -> Iterator[Connect]:
     """Factory connect(): opens a new connection, so that workers share the traffic. Closed after the test."""
     made: list[BlockingConnection] = []
 
@@ -173,7 +173,7 @@ def test_multicast_counts_every_copy(node: ManagementNode, connect: Connect, fre
     assert (row["deliveriesIngress"], row["deliveriesEgress"]) == (5, 15)
 
 
-def test_management_addresses_count_requests(node: ManagementNode, shared_router: Router) -> None:
+def test_management_addresses_count_requests(node: ManagementNode, shared_router: RouterProcess) -> None:
     """The management node shows as an in-process consumer, and its requests are counted."""
     keys = {row["key"]: row for row in node.rows("router.address")}
     assert {"M0$management", "L$management"} <= set(keys)
@@ -186,7 +186,7 @@ def test_management_addresses_count_requests(node: ManagementNode, shared_router
     assert after["deliveriesToContainer"] - before["deliveriesToContainer"] == 4
 
 
-def test_temporary_address_is_topological(node: ManagementNode, shared_router: Router) -> None:
+def test_temporary_address_is_topological(node: ManagementNode, shared_router: RouterProcess) -> None:
     """The address of a dynamic receiver is topological, and ends with `temp.` and 15 characters."""
     reply_to = node.client.reply_to
     head = "amqp:/_topo/0/QDR/temp."
@@ -218,7 +218,7 @@ def test_router_counts_return_after_close(node: ManagementNode, connect: Connect
     poll(lambda: counts() == before, "counts are as before")
 
 
-def test_management_address_forms_reach_router(shared_router: Router, connect: Connect) -> None:
+def test_management_address_forms_reach_router(shared_router: RouterProcess, connect: Connect) -> None:
     """All forms of the address reach the router, on targeted and on anonymous links."""
     for address in (
         "$management", "_local/$management", "_topo/0/QDR/$management", "_topo/all/QDR/$management",

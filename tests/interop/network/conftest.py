@@ -84,9 +84,9 @@ class TriangleNetwork(SharedNetwork):
 
 
 @pytest.fixture(scope="session")
-def router19_loop() -> Iterator[World]:
+def router19_loop() -> Iterator[Router19Loop]:
     """Thread of the 1.19 routers."""
-    router19_loop = World()
+    router19_loop = Router19Loop()
     yield router19_loop
     router19_loop.close()
 
@@ -98,7 +98,9 @@ def workers(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def _chain(router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChainNetwork]:
+def _chain(
+    router19_loop: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ChainNetwork]:
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("chain"), workers)
     chain = ChainNetwork(network)
     try:
@@ -113,7 +115,9 @@ def _chain(router19_loop: World, workers: int, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
-def _middle(router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiddleNetwork]:
+def _middle(
+    router19_loop: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MiddleNetwork]:
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("middle"), workers)
     middle = MiddleNetwork(network)
     try:
@@ -128,7 +132,7 @@ def _middle(router19_loop: World, workers: int, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="session")
 def _triangle(
-    router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory
+    router19_loop: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TriangleNetwork]:
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("triangle"), workers)
     triangle = TriangleNetwork(network)
@@ -168,7 +172,7 @@ def triangle(_triangle: TriangleNetwork) -> Iterator[TriangleNetwork]:
 
 
 @pytest.fixture
-def network(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteropNetwork]:
+def network(router19_loop: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteropNetwork]:
     """Network of one test. Routers have one worker; a test for which the number matters sets `workers`."""
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("network"), 1)
     yield network
@@ -186,7 +190,7 @@ def fresh() -> Fresh:
 
 
 @pytest.fixture(scope="session")
-def _solo(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
+def _solo(router19_loop: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("solo"), 3)
     try:
         yield network.sluice("S", helloMaxAgeSeconds=3)
@@ -209,7 +213,7 @@ def view(solo: Sluice) -> RouterView:
 
 
 @pytest.fixture
-def scripted_router(router19_loop: World, solo: Sluice) -> Iterator[Callable[..., ScriptedRouter]]:
+def scripted_router(router19_loop: Router19Loop, solo: Sluice) -> Iterator[Callable[..., ScriptedRouter]]:
     """Factory scripted_router(cost=1, sees=True): connects a new scripted neighbour to `solo`."""
     made: list[ScriptedRouter] = []
 

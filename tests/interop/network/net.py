@@ -31,7 +31,7 @@ ADDRESSES: list[Section] = [
 #: Distribution by address prefix, for routers of 1.19.
 TREATMENTS = {name: name for name in ("closest", "balanced", "multicast")}
 #: Timers of a 1.19 router that sends HELLO often, so that the router under test is the slower of both.
-QUICK = Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
+QUICK = Router19Timers(tick=0.1, hello_interval=0.2, ra_interval=2.0, ra_flux=0.5)
 #: Seconds of silence until a neighbour is lost, in tests of other things: the machine may be busy.
 PATIENCE = 15
 PATIENT = dataclasses.replace(QUICK, hello_max_age=float(PATIENCE))
@@ -78,9 +78,9 @@ class Sluice:
         """Ports by name of the listener."""
         return self.router.ports
 
-    def client(self, listener_name: str = "", **fields: Any) -> Peer:
+    def client(self, listener_name: str = "", **fields: Any) -> AmqpPeer:
         """Connect a client. Keywords are fields of its open frame."""
-        peer = Peer.opened(self.ports[listener_name], **fields)
+        peer = AmqpPeer.opened(self.ports[listener_name], **fields)
         self.peers.append(peer)
         return peer
 
@@ -177,7 +177,7 @@ def connector(port: int, cost: int = 1, **attributes: Any) -> Section:
 class InteropNetwork:
     """Network of routers under test and routers of 1.19, which are stopped together."""
 
-    def __init__(self, router19_loop: World, folder: Path, workers: int) -> None:
+    def __init__(self, router19_loop: Router19Loop, folder: Path, workers: int) -> None:
         self.world = router19_loop
         self.folder = folder
         self.workers = workers
@@ -196,7 +196,7 @@ class InteropNetwork:
         self.sluices.append(made)
         return made
 
-    def router19(self, name: str, timers: Timers = PATIENT, **keywords: Any) -> Router19:
+    def router19(self, name: str, timers: Router19Timers = PATIENT, **keywords: Any) -> Router19:
         """Start a router of 1.19."""
         keywords.setdefault("addresses", TREATMENTS)
         keywords.setdefault("fallbacks", ("fb",))

@@ -81,7 +81,9 @@ class ControlSender:
 class ScriptedRouter(ControlSender):
     """Neighbour of 1.19. With `sees`, its HELLO lists the router under test from the start."""
 
-    def __init__(self, router19_loop: World, sluice: Sluice, name: str, cost: int = 1, sees: bool = True) -> None:
+    def __init__(
+        self, router19_loop: Router19Loop, sluice: Sluice, name: str, cost: int = 1, sees: bool = True
+    ) -> None:
         super().__init__(self, name, next(_instances))
         self.world = router19_loop
         self.sluice = sluice
@@ -97,11 +99,11 @@ class ScriptedRouter(ControlSender):
         self.router.phantoms[name] = self.phantoms[name].append
         return ControlSender(self, name, next(_instances))
 
-    def received(self, opcode: str, **where: Any) -> list[Control]:
+    def received(self, opcode: str, **where: Any) -> list[Router19Control]:
         """Return the control messages of S received by this neighbour."""
         return self.router.control(opcode, self.sluice.name, **where)
 
-    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Control:
+    def wait(self, opcode: str, more_than: int = 0, timeout: float = CONVERGE, **where: Any) -> Router19Control:
         """Wait for more than `more_than` messages of an opcode; return the last."""
         self.world.wait(
             lambda: len(self.received(opcode, **where)) > more_than,
@@ -110,7 +112,7 @@ class ScriptedRouter(ControlSender):
         )
         return self.received(opcode, **where)[-1]
 
-    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Control:
+    def wait_phantom(self, name: str, opcode: str, more_than: int = 0, timeout: float = CONVERGE) -> Router19Control:
         """Wait until S has sent more than `more_than` messages of an opcode to a phantom; return the last."""
 
         def found() -> list[Router19Control]:

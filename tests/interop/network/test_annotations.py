@@ -21,14 +21,14 @@ Fresh = Callable[..., str]
 BODY = message.value("body")
 
 
-def remote_consumer(middle: MiddleNetwork, address: str, phase: int = 0, **keywords: Any) -> Consumer:
+def remote_consumer(middle: MiddleNetwork, address: str, phase: int = 0, **keywords: Any) -> Router19Consumer:
     """Attach a consumer at R and wait until S knows it."""
     consumer = middle.right.consumer(address, phase=phase, **keywords)
     middle.s.wait_remote(consumer.key, "R")
     return consumer
 
 
-def client_receiver(middle: MiddleNetwork, address: str, listener: str = "plain", **fields: Any) -> Receiver:
+def client_receiver(middle: MiddleNetwork, address: str, listener: str = "plain", **fields: Any) -> PeerReceiver:
     """Attach a receiver of a client of S and wait until L knows it."""
     receiver = middle.s.client(listener).receiver(address, credit=50, **fields)
     prefix = "M1" if address.startswith("wp") else "M0"

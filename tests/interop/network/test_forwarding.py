@@ -135,7 +135,7 @@ def test_closest_prefers_lower_cost(network: InteropNetwork, fresh: Fresh) -> No
 # --- balanced ---------------------------------------------------------------------------------------------------------
 
 
-def all_arrived(local: Receiver, consumers: list[Consumer], count: int) -> bool:
+def all_arrived(local: PeerReceiver, consumers: list[Router19Consumer], count: int) -> bool:
     """True if a local receiver and consumers at routers of 1.19 have received `count` messages in total."""
     local.peer.read_available()
     return len(local.deliveries) + sum(len(one.arrivals) for one in consumers) == count

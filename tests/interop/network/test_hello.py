@@ -146,7 +146,9 @@ def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFact
     view.wait_neighbour(neighbour.id)
 
 
-def test_restarted_neighbour_becomes_neighbour_again(router19_loop: World, solo: Sluice, view: RouterView) -> None:
+def test_restarted_neighbour_becomes_neighbour_again(
+    router19_loop: Router19Loop, solo: Sluice, view: RouterView
+) -> None:
     first = Router19(router19_loop, "again", QUICK, instance=1000)
     first.connect(solo.ports["ir"])
     view.wait_node("again", lambda row: row["instance"] == 1000 and row["linkState"] == ["S"], "the first process")

@@ -30,7 +30,7 @@ HUGE = (1 << 63) - 1
 
 
 @pytest.fixture(scope="module")
-def hostile(router19_loop: World, _solo: Sluice) -> Iterator[ScriptedRouter]:
+def hostile(router19_loop: Router19Loop, _solo: Sluice) -> Iterator[ScriptedRouter]:
     """Scripted neighbour that sends the malformed messages."""
     neighbour = ScriptedRouter(router19_loop, _solo, "villain").wait_adjacent()
     yield neighbour
@@ -267,7 +267,7 @@ def test_neighbour_without_credit_does_not_block_others(
     scripted_router: ScriptedRouterFactory, view: RouterView, hostile: ScriptedRouter
 ) -> None:
     """A neighbour that grants no credit on its control link does not delay messages to others."""
-    with Peer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
+    with AmqpPeer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
         session = peer.begin()
         capability = frames.source(capabilities="qd.router"), frames.target(capabilities="qd.router")
         session.receiver(source=capability[0], target=capability[1])
@@ -280,7 +280,9 @@ def test_neighbour_without_credit_does_not_block_others(
         check_neighbour_kept(hostile)
 
 
-def test_routers_sharing_id_do_no_harm(router19_loop: World, solo: Sluice, view: RouterView, fresh: Fresh) -> None:
+def test_routers_sharing_id_do_no_harm(
+    router19_loop: Router19Loop, solo: Sluice, view: RouterView, fresh: Fresh
+) -> None:
     twins = [Router19(router19_loop, "twin", QUICK, instance=number) for number in (1, 2)]
     try:
         for twin in twins:

@@ -33,7 +33,7 @@ def broker(chain: ChainNetwork) -> Iterator[Container]:
 
 def attach_routed(
     chain: ChainNetwork, broker: Container, receiver: bool, address: str, name: str
-) -> tuple[Peer, Sender | Receiver]:
+) -> tuple[AmqpPeer, PeerSender | PeerReceiver]:
     """Attach a client of A, and wait until the broker has the session for the link."""
     client = chain.a.client(container_id="client")
     link: PeerSender | PeerReceiver
@@ -53,7 +53,7 @@ def test_link_route_keys_are_announced(chain: ChainNetwork, broker: Container) -
 def test_routed_sender_is_relayed(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
     name = fresh("link")
     _client, link = attach_routed(chain, broker, False, "lr.in", name)
-    assert isinstance(link, Sender)
+    assert isinstance(link, PeerSender)
     there = broker.link_attached(answer=False)
     assert isinstance(there, PeerReceiver)
     assert there.name == f"{name}@client"
@@ -78,7 +78,7 @@ def test_routed_sender_is_relayed(chain: ChainNetwork, broker: Container, fresh:
 
 def test_routed_receiver_is_relayed(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
     client, link = attach_routed(chain, broker, True, "lr/out", fresh("link"))
-    assert isinstance(link, Receiver)
+    assert isinstance(link, PeerReceiver)
     there = broker.link_attached()
     assert isinstance(there, PeerSender)
     link.wait_attached()
@@ -105,7 +105,7 @@ def test_pattern_link_route_matches_address(chain: ChainNetwork, broker: Contain
 
 def test_large_routed_message_stays_unchanged(chain: ChainNetwork, broker: Container, fresh: Fresh) -> None:
     _client, link = attach_routed(chain, broker, False, "lr.large", fresh("link"))
-    assert isinstance(link, Sender)
+    assert isinstance(link, PeerSender)
     there = broker.link_attached()
     assert isinstance(there, PeerReceiver)
     link.wait_attached()

@@ -25,7 +25,7 @@ class DroppableNeighbour:
     def __init__(self, network: InteropNetwork, sluice: Sluice, name: str) -> None:
         self.sluice = sluice
         self.x: Router19 = network.router19(name)
-        self.connection: InterRouter = self.x.connect(sluice.ports["ir"])
+        self.connection: InterRouterConnection = self.x.connect(sluice.ports["ir"])
         self.x.wait_reach(sluice.name)
 
 
@@ -86,7 +86,7 @@ def test_message_after_loss_is_released(neighbour: DroppableNeighbour, fresh: Fr
     poll(functools.partial(is_released, sender, address), "messages without a path are released")
 
 
-def is_released(sender: Sender, address: str) -> bool:
+def is_released(sender: PeerSender, address: str) -> bool:
     """True if a message to the address is released."""
     return sender.request(message.message("x", to=address)).name == "released"
 

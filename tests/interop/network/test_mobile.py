@@ -30,18 +30,18 @@ def neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> Scrip
     return found
 
 
-def updates_with(neighbour: ScriptedRouter, key: str, member: str = "add") -> list[control.Control]:
+def updates_with(neighbour: ScriptedRouter, key: str, member: str = "add") -> list[control.Router19Control]:
     """Return the differential updates of S that add (or delete) a key."""
     return [found for found in neighbour.received("MAU") if key in (found.body.get(member) or [])]
 
 
-def wait_update(neighbour: ScriptedRouter, key: str, member: str = "add") -> control.Control:
+def wait_update(neighbour: ScriptedRouter, key: str, member: str = "add") -> control.Router19Control:
     """Wait for an update that adds (or deletes) a key; return the first."""
     neighbour.world.wait(lambda: updates_with(neighbour, key, member), f"{member} {key}")
     return updates_with(neighbour, key, member)[0]
 
 
-def expected_octets(found: control.Control) -> bytes:
+def expected_octets(found: control.Router19Control) -> bytes:
     """Return the octets that 1.19 would send for the content of an update."""
     body = found.body
     if "exist" in body:
@@ -51,7 +51,7 @@ def expected_octets(found: control.Control) -> bytes:
     return control.mobile_update("S", int(body["mobile_seq"]), added, [str(key) for key in body["del"]])
 
 
-def _addressee(found: control.Control) -> str:
+def _addressee(found: control.Router19Control) -> str:
     return found.octets.split(b"_topo/0/")[1].split(b"/")[0].decode()
 
 
@@ -93,7 +93,7 @@ def test_keys_carry_phase_and_fallback(neighbour: ScriptedRouter, solo: Sluice, 
     wait_update(neighbour, "M0" + waypoint)
 
 
-def attach_receiver_with(peer: Peer, address: str, capability: str) -> None:
+def attach_receiver_with(peer: AmqpPeer, address: str, capability: str) -> None:
     """Attach a receiver with a capability on its source."""
     peer.receiver(source=frames.source(address, capabilities=capability))
 

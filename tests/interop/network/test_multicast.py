@@ -27,7 +27,7 @@ OUTCOMES: dict[str, Described] = {
 }
 
 
-def bodies(receiver: Receiver) -> list[object]:
+def bodies(receiver: PeerReceiver) -> list[object]:
     """Return the bodies received so far."""
     receiver.peer.read_available()
     return [message.body(one.payload) for one in receiver.deliveries]
@@ -77,7 +77,7 @@ def test_router_of_1_19_receives_single_copy(triangle: TriangleNetwork, fresh: F
 
 @pytest.fixture(scope="module")
 def _full_mesh_network(
-    router19_loop: World, workers: int, tmp_path_factory: pytest.TempPathFactory
+    router19_loop: Router19Loop, workers: int, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InteropNetwork]:
     """Fully connected network of four routers under test: W, X, Y, Z."""
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("square"), workers)

@@ -31,7 +31,7 @@ STATES: dict[str, tuple[Described, Described]] = {
 }
 
 
-def attach_ends(chain: ChainNetwork, address: str, credit: int = 10) -> tuple[Sender, Receiver]:
+def attach_ends(chain: ChainNetwork, address: str, credit: int = 10) -> tuple[PeerSender, PeerReceiver]:
     """Attach a sender at A and a receiver at B."""
     receiver = chain.b.client().receiver(address, credit=credit)
     return chain.a.client().sender(address), receiver

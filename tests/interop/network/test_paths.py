@@ -14,8 +14,8 @@ import pytest
 
 from tests.interop.network.net import CONVERGE, InteropNetwork
 from tests.interop.network.scripted import ControlSender, RouterView, ScriptedRouter
-from tests.peer.router19.control import Control
-from tests.peer.router19.world import World
+from tests.peer.router19.control import Router19Control
+from tests.peer.router19.loop import Router19Loop
 from tests.system.router import poll
 
 ME = "K"
@@ -53,7 +53,7 @@ def parse_states(states: str) -> dict[str, dict[str, int]]:
 class PathCase:
     """Network of one case around the router under test."""
 
-    def __init__(self, router19_loop: World, sluice: Any, number: int, states: str, me: str) -> None:
+    def __init__(self, router19_loop: Router19Loop, sluice: Any, number: int, states: str, me: str) -> None:
         self.names = {
             one: ME if one == me else f"{'A' if one < me else 'Z'}{number}{one}" for one in "ABCDE" if one in states
         }
@@ -114,7 +114,7 @@ class PathCase:
 
 @pytest.fixture(scope="module")
 def path_cases(
-    router19_loop: World, tmp_path_factory: pytest.TempPathFactory
+    router19_loop: Router19Loop, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[RouterView, dict[str, PathCase]]]:
     """All cases at once around one router. Their networks meet only in this router."""
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("paths"), 1)

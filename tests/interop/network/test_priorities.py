@@ -63,10 +63,10 @@ def test_link_rows_show_priority(middle: MiddleNetwork) -> None:
         assert [row["priority"] for row in mine] == [9, 9]
 
 
-def attach_neighbour(middle: MiddleNetwork, pairs: int, name: str) -> tuple[Peer, list[Receiver]]:
+def attach_neighbour(middle: MiddleNetwork, pairs: int, name: str) -> tuple[AmqpPeer, list[PeerReceiver]]:
     """Connect a router with only `pairs` pairs of data links, all with credit; return it and its receivers."""
-    peer = Peer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
-    receivers: list[Receiver] = []
+    peer = AmqpPeer.opened(middle.s.ports["ir"], container_id=name, idle_time_out=0)
+    receivers: list[PeerReceiver] = []
     for number in range(pairs + 1):
         session = peer.begin()
         capability = "qd.router-data" if number else "qd.router"

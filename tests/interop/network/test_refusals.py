@@ -53,7 +53,7 @@ def test_ordinary_link_on_inter_router_port_is_refused(solo: Sluice) -> None:
     assert peer.session.sender("$management", credit=False).wait_detached() == ROLE
 
 
-def attach_control_links(peer: Peer) -> Session:
+def attach_control_links(peer: AmqpPeer) -> PeerSession:
     """Attach both control links on the default session."""
     session = peer.session
     receiver = session.receiver(source=source(CONTROL), target=target(CONTROL))
@@ -88,14 +88,14 @@ def test_capability_in_array_makes_no_router_link(solo: Sluice) -> None:
 
 
 @pytest.fixture
-def normal_listener() -> Iterator[Broker]:
+def normal_listener() -> Iterator[ScriptedBroker]:
     """Container that behaves like a listener with role normal."""
-    broker = Broker()
+    broker = ScriptedBroker()
     yield broker
     broker.close()
 
 
-def test_connector_refused_by_peer_makes_no_neighbour(network: InteropNetwork, normal_listener: Broker) -> None:
+def test_connector_refused_by_peer_makes_no_neighbour(network: InteropNetwork, normal_listener: ScriptedBroker) -> None:
     """The peer refuses all router links, as a 1.19 listener of role normal does."""
     sluice = network.sluice("S", [connector(normal_listener.port)])
     container = normal_listener.serve(container_id="X", timeout=CONVERGE)

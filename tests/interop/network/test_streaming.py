@@ -22,12 +22,12 @@ def split_message(body: str) -> tuple[bytes, bytes]:
     return whole[:PART], whole[PART:]
 
 
-def stream_links(connection: InterRouter) -> int:
+def stream_links(connection: InterRouterConnection) -> int:
     """Return the number of data links that S has attached besides those of the priorities."""
     return len(connection.data_in) - PRIORITIES
 
 
-def connection_from_s(middle: MiddleNetwork) -> InterRouter:
+def connection_from_s(middle: MiddleNetwork) -> InterRouterConnection:
     """Return R's connection to S."""
     return middle.right.wait_neighbour("S")
 

@@ -66,7 +66,7 @@ SHAPES = {
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda name: name.replace(" ", "-"))
 def mixed_network(
-    request: pytest.FixtureRequest, router19_loop: World, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, router19_loop: Router19Loop, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MixedNetwork]:
     """Network of one shape; routers under test have one worker."""
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("mixed"), 1)

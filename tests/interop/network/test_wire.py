@@ -45,19 +45,19 @@ class ObservedConnections:
         for connection in (self.outgoing, self.incoming):
             self.world.wait(functools.partial(is_complete, connection), "all links are attached")
 
-    def side(self, name: str) -> InterRouter:
+    def side(self, name: str) -> InterRouterConnection:
         """Return the connection on which S is the connector or the listener."""
         return self.outgoing if name == "connector" else self.incoming
 
 
-def is_complete(connection: InterRouter) -> bool:
+def is_complete(connection: InterRouterConnection) -> bool:
     """True if all links are attached and have credit."""
     out = [*connection.data_out, connection.control_out]
     return len(out) == len(connection.data_in) + 1 == 11 and all(link is not None and link.credit for link in out)
 
 
 @pytest.fixture(scope="module")
-def observed(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedConnections]:
+def observed(router19_loop: Router19Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedConnections]:
     """Connections of a router with one worker: the number makes no difference here."""
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("wire"), 1)
     try:
@@ -66,7 +66,7 @@ def observed(router19_loop: World, tmp_path_factory: pytest.TempPathFactory) -> 
         network.stop()
 
 
-def sent_frames(connection: InterRouter, name: str) -> list[Frame]:
+def sent_frames(connection: InterRouterConnection, name: str) -> list[Frame]:
     """Return the frames with a performative that S has sent, in order."""
     with connection.router.world.lock:
         return [frame for frame, _octets in connection.frames if frame.name == name]
@@ -204,12 +204,12 @@ def test_control_messages_are_presettled(observed: ObservedConnections, side: st
 
 
 def test_empty_frames_come_within_idle_time(observed: ObservedConnections) -> None:
-    with Peer.opened(observed.s.ports["ir"], container_id="idle", idle_time_out=1000) as peer:
+    with AmqpPeer.opened(observed.s.ports["ir"], container_id="idle", idle_time_out=1000) as peer:
         peer.until(lambda: len([one for one, _at in peer.arrivals if one.name == "heartbeat"]) > 1, "empty frames", 5)
 
 
 def test_listener_accepts_any_channels_and_handles(observed: ObservedConnections) -> None:
-    peer = Peer.opened(observed.s.ports["ir"], container_id="odd")
+    peer = AmqpPeer.opened(observed.s.ports["ir"], container_id="odd")
     try:
         session = peer.begin(channel=77)
         receiver = session.receiver(
