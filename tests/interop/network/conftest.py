@@ -15,6 +15,7 @@ import pytest
 
 from tests.interop.network.net import InteropNetwork, Sluice, full_mesh
 from tests.interop.network.scripted import RouterView, ScriptedRouter
+from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
 from tests.system.router import Section
 
