@@ -54,10 +54,10 @@ def messages(count: int) -> list[bytes]:
 @contextmanager
 def spark() -> Iterator[SparkSession]:
     """Run a Spark session with two slots."""
-    from pipeline.env import session
+    from pipeline.env import spark_session
 
     os.environ["PYTHONPATH"] = str(ROOT)
-    made = session("bench", memory="2g", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
+    made = spark_session("bench", memory="2g", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
     try:
         yield made
     finally:
@@ -76,11 +76,11 @@ def land(path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline.segments import Landing, Log, Segment, schema
+    from pipeline.segments import Landing, LandingLog, Segment, schema
     from pipeline.writer import COMPRESSION, LEVEL
 
     landing = Landing.create(str(path))
-    log = Log("bench", "sensors")
+    log = LandingLog("bench", "sensors")
     landing.store.make_folder(log.key)
     table = pa.table(
         [
@@ -115,7 +115,7 @@ def reading(bench: Bench) -> list[Figure]:
     """Measure the source beside Spark's own Parquet source, on the same files."""
     rounds = max(bench.effort.rounds, 3)
     figures = []
-    with folder() as path, spark() as session:
+    with folder() as path, spark() as spark_session:
         land(path)
         files = str(path / "bench" / "sensors")
         for what, columns in {
@@ -125,14 +125,14 @@ def reading(bench: Bench) -> list[Figure]:
                 "landed_time",
             ],
         }.items():  # fmt: skip
-            raw = session.read.format("amqp").option("decode", "raw").load(str(path))
-            ours = session.read.format("amqp").schema(raw.select(*columns).schema).load(str(path))
-            own = session.read.parquet(files)
+            raw = spark_session.read.format("amqp").option("decode", "raw").load(str(path))
+            ours = spark_session.read.format("amqp").schema(raw.select(*columns).schema).load(str(path))
+            own = spark_session.read.parquet(files)
             own = own.select(*(name for name in columns if name in own.columns))
             figures.append(
                 Figure(what, rate(ours, rounds), "rows/s", ratio_at_least(SHARE), rate(own, rounds), "Spark's Parquet")
             )
-        full = session.read.format("amqp").options(decode="full", includeHeaders="true").load(str(path))
+        full = spark_session.read.format("amqp").options(decode="full", includeHeaders="true").load(str(path))
         figures.append(Figure("reading segments, decode=full with headers", rate(full, rounds), "rows/s", None))
     return figures
 
@@ -147,11 +147,11 @@ def decoding(bench: Bench) -> list[Figure]:
     array = pa.array(messages(count), pa.binary())
     figures = []
     for mode, headers in (("body", False), ("full", False), ("full", True)):
-        names = [name for name in columns.of_mode(mode, headers) if name in columns.DECODED]
+        names = [name for name in columns.columns_of_mode(mode, headers) if name in columns.DECODED]
         taken = []
         for _ in range(10 * bench.effort.rounds):
             began = time.process_time()
-            columns.decoded(array, names)
+            columns.decoded_columns(array, names)
             taken.append(time.process_time() - began)
         what = f"decode={mode}{' with headers' if headers else ''}, one core"
         figures.append(Figure(what, count / median(taken), "rows/s", at_least(DECODED)))
@@ -178,8 +178,8 @@ def sending(bench: Bench) -> list[Figure]:
     """Measure writing a table to a receiver that only counts, through a router: unsettled, each row accepted."""
     taken: list[float] = []
     used: list[float] = []
-    with bench.router(1, CONFIGURATION) as router, spark() as session:
-        table = session.range(SINK_ROWS, numPartitions=2).selectExpr(
+    with bench.router(1, CONFIGURATION) as router, spark() as spark_session:
+        table = spark_session.range(SINK_ROWS, numPartitions=2).selectExpr(
             "concat('m', id) as message_id", f"cast(repeat('x', {BODY}) as binary) as body"
         )
         for number in range(bench.effort.rounds + 1):
@@ -211,10 +211,10 @@ def visible(bench: Bench) -> list[Figure]:
 
     A message is visible once its batch's log is in the folder.
     """
-    with bench.router(1, CONFIGURATION) as router, folder() as path, spark() as session:
+    with bench.router(1, CONFIGURATION) as router, folder() as path, spark() as spark_session:
         landing = path / "landing"
         with lander(router, "visible", landing):
-            stream = session.readStream.format("amqp").schema("body binary").load(str(landing))
+            stream = spark_session.readStream.format("amqp").schema("body binary").load(str(landing))
             query = (
                 stream.writeStream.format("parquet")
                 .option("checkpointLocation", str(path / "checkpoint"))

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t
 
 
-cdef class Text:
+cdef class ColumnText:
     cdef uint8_t* data
     cdef size_t size
     cdef size_t room
@@ -19,7 +19,7 @@ cdef class Text:
     cdef tuple buffers(self)
 
 
-cdef class Bits:
+cdef class RowBitmap:
     cdef bytes octets
     cdef uint8_t* data
 

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
 
-cdef class Text:
+cdef class ColumnText:
     """Octets of a column and the end offset of each value."""
     def __cinit__(self, size_t rows):
         self.ends_room = rows + 1
@@ -71,7 +71,7 @@ cdef class Text:
                 PyBytes_FromStringAndSize(<const char*>self.data, self.size))
 
 
-cdef class Bits:
+cdef class RowBitmap:
     """Bitmap of one bit for each row, initially all zero."""
     def __cinit__(self, size_t rows):
         self.octets = PyBytes_FromStringAndSize(NULL, (rows + 7) // 8)

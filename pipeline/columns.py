@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline import decode
-from pipeline.errors import OptionError
+from pipeline.errors import PipelineOptionError
 
 #: Arrow types by Spark's DDL names.
 TYPES: dict[str, pa.DataType] = {
@@ -61,10 +61,10 @@ DECODED = {**BODY, **FIELDS, **HEADERS}
 ALL = {**MESSAGE, **LANDED, **PLACE, **DECODED}
 
 #: Upper bound in octets for messages decoded at once. It keeps every column well below Arrow's limit of 2 GiB.
-MOST = 64 << 20
+DECODE_OCTETS_MAX = 64 << 20
 
 
-def of_mode(mode: str, headers: bool) -> list[str]:
+def columns_of_mode(mode: str, headers: bool) -> list[str]:
     """Return the names of the columns of `decode=MODE`."""
     columns = {
         "raw": {**MESSAGE, **LANDED, **PLACE},
@@ -78,14 +78,14 @@ def ddl(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}` {ALL[name]}" for name in names)
 
 
-def check(fields: Iterable[tuple[str, str]]) -> list[str]:
-    """Check a user's schema, given as (name, type in DDL), and return its column names. Raises OptionError."""
+def check_user_schema(fields: Iterable[tuple[str, str]]) -> list[str]:
+    """Check a user's schema, given as (name, type in DDL), and return its column names. Raises PipelineOptionError."""
     names = []
     for name, kind in fields:
         if name not in ALL:
-            raise OptionError(f"schema: there is no column {name!r}; there are {', '.join(ALL)}")
+            raise PipelineOptionError(f"schema: there is no column {name!r}; there are {', '.join(ALL)}")
         if kind != ALL[name]:
-            raise OptionError(f"schema: column {name!r} is {ALL[name]}, not {kind}")
+            raise PipelineOptionError(f"schema: column {name!r} is {ALL[name]}, not {kind}")
         names.append(name)
     return names
 
@@ -94,7 +94,7 @@ def schema(names: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[ALL[name]]) for name in names])
 
 
-def decoded(messages: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
+def decoded_columns(messages: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
     """Decode columns of DECODED from `messages` (binary, no nulls), by name.
 
     Raises OverflowError if a message is too large for a column.

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from pipeline.segments import Landing, Log, Segment, check_metadata, consumed, now
-from pipeline.stores import Store, open_store
+from pipeline.segments import Landing, LandingLog, Segment, check_metadata, consumed_end, now
+from pipeline.stores import LandingStore, open_store
 
-MOST = 256 << 20  # upper bound in octets of small files that are merged into one
+MERGED_OCTETS_MAX = 256 << 20  # upper bound in octets of small files that are merged into one
 MERGED = "merged-"  # prefix of the names of merged telemetry files
 MERGED_KEY = b"sluice.merged"  # metadata key: names of the files that were merged
 HOUR = timedelta(hours=1)
@@ -30,12 +30,12 @@ def archive(landing: Landing, into: str, retention: float, *, at: int | None = N
     before = (now() if at is None else at) - int(retention * 1000)
     segments = files = 0
     for log in landing.logs():
-        end = consumed(log, groups)
+        end = consumed_end(log, groups)
         ready = [each for each in landing.listing(log.key).segments[:-1] if each.number < end and each.landed <= before]
         if not ready:
             continue
-        done = _archived(store, log)
-        for part in _parts([segment for segment in ready if segment.number >= done]):
+        done = _archive_end(store, log)
+        for part in _split_by_hour([segment for segment in ready if segment.number >= done]):
             _archive_part(landing, store, part)
             files += 1
         for segment in ready:
@@ -48,19 +48,19 @@ def _hour(segment: Segment) -> datetime:
     return datetime.fromtimestamp(segment.landed / 1000, UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _parts(segments: list[Segment]) -> Iterator[list[Segment]]:
+def _split_by_hour(segments: list[Segment]) -> Iterator[list[Segment]]:
     """Split segments into groups of one hour each and at most MOST octets, if a group has more than one."""
     for _, of_hour in groupby(segments, _hour):
         part: list[Segment] = []
         for segment in of_hour:
-            if part and sum(each.octets for each in part) + segment.octets > MOST:
+            if part and sum(each.octets for each in part) + segment.octets > MERGED_OCTETS_MAX:
                 yield part
                 part = []
             part.append(segment)
         yield part
 
 
-def _archived(store: Store, log: Log) -> int:
+def _archive_end(store: LandingStore, log: LandingLog) -> int:
     """Return the end of the archived range: all segments with smaller numbers are in the archive."""
     end = 0
     for date in store.folders(log.key):
@@ -72,7 +72,7 @@ def _archived(store: Store, log: Log) -> int:
     return end
 
 
-def _archive_part(landing: Landing, store: Store, part: list[Segment]) -> None:
+def _archive_part(landing: Landing, store: LandingStore, part: list[Segment]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -115,7 +115,7 @@ def merge_telemetry(url: str, *, at: datetime | None = None) -> tuple[int, int]:
     return gone, made
 
 
-def _hours(store: Store, folder: str) -> Iterator[str]:
+def _hours(store: LandingStore, folder: str) -> Iterator[str]:
     """Yield the paths of the hour=… folders at any depth."""
     for name in store.folders(folder):
         path = f"{folder}/{name}" if folder else name
@@ -125,7 +125,7 @@ def _hours(store: Store, folder: str) -> Iterator[str]:
             yield from _hours(store, path)
 
 
-def _merge(store: Store, folder: str) -> tuple[int, int]:
+def _merge(store: LandingStore, folder: str) -> tuple[int, int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -143,7 +143,7 @@ def _merge(store: Store, folder: str) -> tuple[int, int]:
     names: list[str] = []
     octets = 0
     for name in sorted(sizes):
-        if octets + sizes[name] > MOST:
+        if octets + sizes[name] > MERGED_OCTETS_MAX:
             break  # left for the next run
         names.append(name)
         octets += sizes[name]

@@ -19,9 +19,9 @@ from router.amqp.spec cimport (
     T_TIMESTAMP, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_ULONG, T_ULONG0, T_USHORT, T_SMALLUINT, T_UUID,
 )
 
-from pipeline.buffers cimport Bits, Text
+from pipeline.buffers cimport RowBitmap, ColumnText
 
-from pipeline.values import NotAmqp, body_text, field_text
+from pipeline.values import NotAmqpError, body_text, field_text
 
 cdef enum:
     S_APPLICATION_PROPERTIES = 0x74
@@ -37,11 +37,11 @@ cdef enum:
     NUMBER_ROOM = 48           # octets of a number or uuid as text
 
 # Kind of a column's values.
-cdef enum Kind:
+cdef enum ColumnKind:
     TEXT, OCTETS, IDENTITY, FLAG, NUMBER, TIME, MAP, BODY, BODY_KIND
 
 # Section of a column's values.
-cdef enum Origin:
+cdef enum SectionOrigin:
     OF_HEADER, OF_PROPERTIES, OF_ANNOTATIONS, OF_APPLICATION, OF_BODY
 
 cdef enum BodyKind:
@@ -79,7 +79,7 @@ cdef int64_t TIME_MOST = 253402300799999
 
 
 # Sections of one message. Slices borrow the octets of the message; data NULL: absent.
-cdef struct Parts:
+cdef struct MessageSections:
     Slice[HEADER_FIELDS] header
     Slice[PROPERTY_FIELDS] properties
     Slice annotations          # map value
@@ -91,45 +91,45 @@ cdef struct Parts:
     Slice simple               # body that is one run of octets
 
 
-cdef class Column:
+cdef class ColumnBuilder:
     """Builder of a column. Each message appends one row."""
-    cdef Kind kind
-    cdef Origin origin
+    cdef ColumnKind kind
+    cdef SectionOrigin origin
     cdef int field
     cdef size_t row
     cdef size_t nulls
-    cdef Bits valid
-    cdef Bits flags            # values of a FLAG
+    cdef RowBitmap valid
+    cdef RowBitmap flags            # values of a FLAG
     cdef bytes words           # values of a NUMBER or TIME
     cdef int64_t* numbers
-    cdef Text text             # values of all other kinds; keys of a MAP
-    cdef Text values           # values of a MAP
-    cdef Bits values_valid
+    cdef ColumnText text             # values of all other kinds; keys of a MAP
+    cdef ColumnText values           # values of a MAP
+    cdef RowBitmap values_valid
     cdef list map_nulls        # positions of null values of a MAP
     cdef bytes entries         # end offset of each row of a MAP
     cdef int32_t* entries_end
 
-    def __cinit__(self, Kind kind, Origin origin, int field, size_t rows):
+    def __cinit__(self, ColumnKind kind, SectionOrigin origin, int field, size_t rows):
         self.kind = kind
         self.origin = origin
         self.field = field
-        self.valid = Bits(rows)
+        self.valid = RowBitmap(rows)
         if kind == FLAG:
-            self.flags = Bits(rows)
+            self.flags = RowBitmap(rows)
         elif kind == NUMBER or kind == TIME:
             self.words = PyBytes_FromStringAndSize(NULL, rows * sizeof(int64_t))
             self.numbers = <int64_t*><char*>self.words
         elif kind == MAP:
-            self.text = Text(4 * rows)
-            self.values = Text(4 * rows)
+            self.text = ColumnText(4 * rows)
+            self.values = ColumnText(4 * rows)
             self.map_nulls = []
             self.entries = PyBytes_FromStringAndSize(NULL, (rows + 1) * sizeof(int32_t))
             self.entries_end = <int32_t*><char*>self.entries
             self.entries_end[0] = 0
         else:
-            self.text = Text(rows)
+            self.text = ColumnText(rows)
 
-    cdef int add(self, const Parts* parts, const uint8_t* message, bytes body) except -1:
+    cdef int add(self, const MessageSections* parts, const uint8_t* message, bytes body) except -1:
         """Append the value of this message."""
         cdef bint there = False
         cdef const Slice* value = NULL
@@ -202,7 +202,7 @@ cdef class Column:
             return True
         return self.add_map(value)
 
-    cdef bint add_body(self, const Parts* parts, const uint8_t* message, bytes body) except -1:
+    cdef bint add_body(self, const MessageSections* parts, const uint8_t* message, bytes body) except -1:
         cdef const uint8_t* p
         cdef const uint8_t* after
         cdef uint64_t code = 0
@@ -279,7 +279,7 @@ cdef class Column:
         return False
 
     cdef tuple buffers(self):
-        cdef Bits bits
+        cdef RowBitmap bits
         cdef size_t i
         valid = self.valid.octets if self.nulls else None
         if self.kind == FLAG:
@@ -287,7 +287,7 @@ cdef class Column:
         if self.words is not None:
             return self.nulls, valid, self.words
         if self.kind == MAP:
-            bits = Bits(self.values.count)
+            bits = RowBitmap(self.values.count)
             for i in range(self.values.count):
                 bits.set(i)
             for i in self.map_nulls:
@@ -318,7 +318,7 @@ cdef inline bint is_unsigned(uint8_t code) noexcept nogil:
     return code in (T_UBYTE, T_USHORT, T_UINT, T_UINT0, T_SMALLUINT, T_ULONG, T_ULONG0, T_SMALLULONG)
 
 
-cdef int add_scalar(Text out, const Slice* value) except -1:
+cdef int add_scalar(ColumnText out, const Slice* value) except -1:
     """Append any value as text. Frequent types are converted here, all others in pipeline/values.py."""
     cdef const uint8_t* p = value.data
     cdef uint8_t code = p[0]
@@ -358,11 +358,11 @@ cdef int write_uuid(char* out, const uint8_t* p) noexcept:
     )
 
 
-cdef inline bint begins(const Slice* text, const char* prefix, size_t size) noexcept:
+cdef inline bint text_begins_with(const Slice* text, const char* prefix, size_t size) noexcept:
     return text.size >= size and not memcmp(text.data, prefix, size)
 
 
-cdef int add_identity(Text out, const Slice* value) except -1:
+cdef int add_identity(ColumnText out, const Slice* value) except -1:
     """Append a message-id or correlation-id, such that ids of different types are different texts.
 
     An id that is no string has the prefix of its type. A string that begins like such a prefix gets "str:".
@@ -374,8 +374,8 @@ cdef int add_identity(Text out, const Slice* value) except -1:
     cdef char[3] digits
     if code == T_STR8 or code == T_STR32:
         octets = content(p, p + value.size)
-        if begins(&octets, b"ul:", 3) or begins(&octets, b"uuid:", 5) or begins(&octets, b"bin:", 4) \
-                or begins(&octets, b"str:", 4) or begins(&octets, b"odd:", 4):
+        if text_begins_with(&octets, b"ul:", 3) or text_begins_with(&octets, b"uuid:", 5) or text_begins_with(&octets, b"bin:", 4) \
+                or text_begins_with(&octets, b"str:", 4) or text_begins_with(&octets, b"odd:", 4):
             out.add(b"str:", 4)
         return out.add_text(octets.data, octets.size)
     if is_binary(code):
@@ -435,13 +435,13 @@ cdef bint check_map(const uint8_t* p, const uint8_t* end, Slice* out) noexcept:
     return p == stop
 
 
-cdef bint survey(const uint8_t* p, const uint8_t* end, Parts* out) noexcept:
+cdef bint find_sections(const uint8_t* p, const uint8_t* end, MessageSections* out) noexcept:
     """Find the sections of a message. False: malformed."""
     cdef const uint8_t* value
     cdef const uint8_t* after
     cdef uint64_t code = 0
     cdef Slice unused
-    memset(out, 0, sizeof(Parts))
+    memset(out, 0, sizeof(MessageSections))
     out.end = end
     out.body_kind = BODY_NONE
     while p < end:
@@ -466,14 +466,14 @@ cdef bint survey(const uint8_t* p, const uint8_t* end, Parts* out) noexcept:
         elif code == S_DELIVERY_ANNOTATIONS or code == S_FOOTER:
             if not check_map(value, after, &unused):
                 return False
-        elif not survey_body(p, value, after, code, out):
+        elif not read_body_section(p, value, after, code, out):
             return False
         p = after
     return True
 
 
-cdef bint survey_body(const uint8_t* section, const uint8_t* value, const uint8_t* after, uint64_t code,
-                      Parts* out) noexcept:
+cdef bint read_body_section(const uint8_t* section, const uint8_t* value, const uint8_t* after, uint64_t code,
+                      MessageSections* out) noexcept:
     cdef bint first = out.body is NULL
     if not first and code != out.body_code:
         return False
@@ -512,8 +512,8 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
     """
     cdef Py_ssize_t i
     cdef int32_t start, stop
-    cdef Parts parts
-    cdef Column column
+    cdef MessageSections parts
+    cdef ColumnBuilder column
     cdef bint wants_body = False
     cdef bytes body
     cdef const uint8_t* base = &octets[0] if octets.shape[0] else <const uint8_t*>b""
@@ -522,20 +522,20 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
         raise ValueError("more messages than there are")
     for name in names:
         kind, origin, field = COLUMNS[name]
-        columns.append(Column(kind, origin, field, count))
+        columns.append(ColumnBuilder(kind, origin, field, count))
         wants_body = wants_body or kind == BODY or kind == BODY_KIND
     for i in range(first, first + count):
         start, stop = ends[i], ends[i + 1]
         if start < 0 or stop < start or stop > octets.shape[0]:
             raise ValueError(f"message {i} lies outside of its octets")
         body = None
-        if not survey(base + start, base + stop, &parts):
+        if not find_sections(base + start, base + stop, &parts):
             parts.body_kind = BODY_MALFORMED
         elif wants_body and (parts.body_kind == BODY_JSON or parts.body_kind == BODY_SEQUENCE):
             try:
                 body = body_text(PyBytes_FromStringAndSize(<const char*>parts.body, parts.end - parts.body))
-            except NotAmqp:
+            except NotAmqpError:
                 parts.body_kind = BODY_MALFORMED
         for column in columns:
             column.add(&parts, base + start, body)
-    return {name: (<Column>column).buffers() for name, column in zip(names, columns)}
+    return {name: (<ColumnBuilder>column).buffers() for name, column in zip(names, columns)}

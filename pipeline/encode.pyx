@@ -28,11 +28,11 @@ cdef enum:
     ORDINAL_ROOM = 24          # octets of "/" and a number
 
 # AMQP type of a field.
-cdef enum Kind:
+cdef enum FieldKind:
     IDENTITY, STRING, SYMBOL, BINARY, TIME, UINT, FLAG, OCTET
 
 # Storage of a column in Arrow.
-cdef enum Stored:
+cdef enum ArrowStorage:
     OCTETS, NUMBERS, FLOATS, FLAGS
 
 # Fields of the header and of the properties, in the order of AMQP 1.0.
@@ -46,15 +46,15 @@ PROPERTIES = (
 STORED = {"string": OCTETS, "binary": OCTETS, "int64": NUMBERS, "double": FLOATS, "bool": FLAGS}
 
 
-cdef const uint8_t* pointer(const uint8_t[::1] view) noexcept:
+cdef const uint8_t* view_pointer(const uint8_t[::1] view) noexcept:
     return &view[0] if view is not None and view.shape[0] else NULL
 
 
-cdef class Column:
+cdef class ColumnReader:
     """Values of one column, of the types in STORED. The column owns its buffers."""
     cdef str name
-    cdef Kind kind
-    cdef Stored stored
+    cdef FieldKind kind
+    cdef ArrowStorage stored
     cdef Py_ssize_t field      # index in its section
     cdef Py_ssize_t offset     # index of the first row
     cdef const uint8_t[::1] valid_view
@@ -64,7 +64,7 @@ cdef class Column:
     cdef const uint8_t* first  # ends of octets, numbers, or bits
     cdef const uint8_t* second  # octets
 
-    def __init__(self, str name, array, Kind kind=STRING, Py_ssize_t field=0):
+    def __init__(self, str name, array, FieldKind kind=STRING, Py_ssize_t field=0):
         buffers = [None if each is None or not each.size else memoryview(each).cast("B") for each in array.buffers()]
         self.name = name
         self.kind = kind
@@ -74,9 +74,9 @@ cdef class Column:
         self.valid_view = buffers[0] if array.null_count else None
         self.first_view = buffers[1]
         self.second_view = buffers[2] if self.stored == OCTETS else None
-        self.valid = pointer(self.valid_view)
-        self.first = pointer(self.first_view)
-        self.second = pointer(self.second_view)
+        self.valid = view_pointer(self.valid_view)
+        self.first = view_pointer(self.first_view)
+        self.second = view_pointer(self.second_view)
 
     cdef bint given(self, Py_ssize_t row) noexcept:
         """Return True if the value is not null."""
@@ -105,7 +105,7 @@ cdef class Column:
         return data[:size].decode()
 
 
-cdef class Pairs:
+cdef class MapColumn:
     """Column of maps whose keys are text."""
     cdef str name
     cdef Py_ssize_t offset
@@ -113,8 +113,8 @@ cdef class Pairs:
     cdef const uint8_t[::1] ends_view
     cdef const uint8_t* valid
     cdef const int32_t* ends
-    cdef Column keys
-    cdef Column values
+    cdef ColumnReader keys
+    cdef ColumnReader values
 
     def __init__(self, str name, array):
         buffers = array.buffers()
@@ -122,10 +122,10 @@ cdef class Pairs:
         self.offset = array.offset
         self.valid_view = memoryview(buffers[0]).cast("B") if array.null_count else None
         self.ends_view = memoryview(buffers[1]).cast("B") if buffers[1] is not None and buffers[1].size else None
-        self.valid = pointer(self.valid_view)
-        self.ends = <const int32_t*>pointer(self.ends_view)
-        self.keys = Column(name, array.keys)
-        self.values = Column(name, array.items)
+        self.valid = view_pointer(self.valid_view)
+        self.ends = <const int32_t*>view_pointer(self.ends_view)
+        self.keys = ColumnReader(name, array.keys)
+        self.values = ColumnReader(name, array.items)
 
     cdef bint given(self, Py_ssize_t row) noexcept:
         """Return True if the map is neither null nor empty."""
@@ -240,7 +240,7 @@ cdef int put_identity(Messages out, const uint8_t* data, size_t size) except -1:
     return put_variable(out, T_STR8, T_STR32, data, size)
 
 
-cdef int put_field(MessageBatch out, Column column, Py_ssize_t row) except -1:
+cdef int put_field(MessageBatch out, ColumnReader column, Py_ssize_t row) except -1:
     cdef const uint8_t* data
     cdef size_t size
     cdef int64_t value
@@ -278,7 +278,7 @@ cdef int put_list(Messages out, uint8_t code, list columns, Py_ssize_t row, byte
     cdef Py_ssize_t last = -1
     cdef Py_ssize_t at = 0
     cdef size_t head
-    cdef Column column
+    cdef ColumnReader column
     cdef uint8_t* p
     for column in columns:
         if column.kind == IDENTITY and column.field == 0 or column.given(row):
@@ -332,7 +332,7 @@ cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal) except -1:
     return 0
 
 
-cdef int put_value(Messages out, Column column, Py_ssize_t row) except -1:
+cdef int put_value(Messages out, ColumnReader column, Py_ssize_t row) except -1:
     """Append a value of a map."""
     cdef const uint8_t* data
     cdef size_t size
@@ -348,7 +348,7 @@ cdef int put_value(Messages out, Column column, Py_ssize_t row) except -1:
     return put_integer(out, column.number(row))
 
 
-cdef int put_map(Messages out, uint8_t code, Pairs pairs, Py_ssize_t row, bint symbols) except -1:
+cdef int put_map(Messages out, uint8_t code, MapColumn pairs, Py_ssize_t row, bint symbols) except -1:
     """Append a map section, or nothing if the map is null or empty."""
     cdef size_t head, size
     cdef int32_t i, first, end
@@ -379,7 +379,7 @@ cdef int put_map(Messages out, uint8_t code, Pairs pairs, Py_ssize_t row, bint s
 
 
 cdef list fields_of(tuple known, dict columns):
-    return [Column(name, columns[name], kind, index) for index, (name, kind) in enumerate(known) if name in columns]
+    return [ColumnReader(name, columns[name], kind, index) for index, (name, kind) in enumerate(known) if name in columns]
 
 
 def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first):
@@ -394,18 +394,18 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     cdef Messages out = Messages()
     cdef list header = fields_of(HEADER, columns)
     cdef list properties = fields_of(PROPERTIES, columns)
-    cdef Column body = Column("body", columns["body"]) if "body" in columns else None
+    cdef ColumnReader body = ColumnReader("body", columns["body"]) if "body" in columns else None
     cdef bint data_section = body is not None and str(columns["body"].type) == "binary"
-    cdef Pairs annotations = None
-    cdef Pairs application = None
+    cdef MapColumn annotations = None
+    cdef MapColumn application = None
     cdef bytes before = prefix.encode()
     cdef const uint8_t* data
     cdef size_t size
     cdef Py_ssize_t row
     if "message_annotations" in columns:
-        annotations = Pairs("message_annotations", columns["message_annotations"])
+        annotations = MapColumn("message_annotations", columns["message_annotations"])
     if "application_properties" in columns:
-        application = Pairs("application_properties", columns["application_properties"])
+        application = MapColumn("application_properties", columns["application_properties"])
     for name, column in columns.items():
         if len(column) != count:
             raise ValueError(f"column {name!r} has {len(column)} values for {count} rows")
@@ -433,10 +433,10 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     return out
 
 
-def whole(array, Py_ssize_t count):
+def encoded_messages(array, Py_ssize_t count):
     """Return messages that are encoded already. array: binary, without nulls."""
     cdef Messages out = Messages()
-    cdef Column column = Column("message", array)
+    cdef ColumnReader column = ColumnReader("message", array)
     cdef const uint8_t* data
     cdef size_t size
     cdef Py_ssize_t row

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.errors import OptionError, PipelineError
-from pipeline.needs import java, require
+from pipeline.errors import PipelineError, PipelineOptionError
+from pipeline.prerequisites import find_java, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,29 +23,29 @@ LEAST_MEMORY = 512 << 20  # octets; Spark refuses a heap of less than about 450 
 LOCAL = "local[*,4]"
 LOOPBACK = "127.0.0.1"
 #: Module by which Spark finds the data source if the package is installed.
-FOUND = "pyspark_amqp"
+SOURCE_MODULE = "pyspark_amqp"
 # Java's messages for a write that a full disk, a quota or a process limit stopped.
 FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def check_memory(memory: str) -> str:
-    """Return the size of a Java heap in Spark's notation. Raises OptionError."""
+    """Return the size of a Java heap in Spark's notation. Raises PipelineOptionError."""
     match = re.fullmatch(r"(\d+)([kmg])", memory.lower())
     if match is None or int(match[1]) * SIZES[match[2]] < LEAST_MEMORY:
-        raise OptionError(f"memory {memory!r}: expected 512m or more, for example 2g")
+        raise PipelineOptionError(f"memory {memory!r}: expected 512m or more, for example 2g")
     return memory.lower()
 
 
-def session(
+def spark_session(
     name: str, *, master: str | None = None, memory: str = MEMORY, conf: Mapping[str, str] | None = None
 ) -> "SparkSession":
     """Return a Spark session with the data source "amqp". master: None for this machine.
 
-    Raises MissingError, OptionError.
+    Raises MissingError, PipelineOptionError.
     """
     require("pyspark", "pandas", "pyarrow")
-    java()
+    find_java()
     check_memory(memory)
     # Spark would otherwise start its workers with the first `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -70,7 +70,7 @@ def session(
     spark = builder.getOrCreate()
     # Spark registers the source by itself if it finds the module, and warns about a second registration. It searches
     # folders only, and so misses an editable installation.
-    if all(module.name != FOUND for module in pkgutil.iter_modules()):
+    if all(module.name != SOURCE_MODULE for module in pkgutil.iter_modules()):
         from pipeline.source import Amqp
 
         spark.dataSource.register(Amqp)
@@ -78,17 +78,17 @@ def session(
 
 
 @contextmanager
-def failures() -> Iterator[None]:
+def convert_spark_errors() -> Iterator[None]:
     """Convert Spark exceptions to PipelineError."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
-        raise PipelineError(last_line(error)) from error
+        raise PipelineError(describe_failure(error)) from error
 
 
-def last_line(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Return the text for a Spark failure: the pipeline's own error, the meaning of a full disk, or the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("pipeline.errors.")]

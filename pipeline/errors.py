@@ -17,7 +17,7 @@ class LockedError(LandingError):
     """Raised if another lander with the same id is running."""
 
 
-class OptionError(PipelineError):
+class PipelineOptionError(PipelineError):
     """Raised for a wrong option of the source or sink, or for a wrong schema."""
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.errors import LandingError, LockedError, PipelineError
-from pipeline.segments import LANDER, LOCK, Landing, Log, Segment
-from pipeline.stores import Lock
+from pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
+from pipeline.stores import StoreLock
 from pipeline.units import octets_text
 from pipeline.writer import SegmentWriter
 from router.client import (
@@ -42,10 +42,10 @@ BURST = 100  # deliveries; fewer do not count as a burst
 REFRESH = 1.0  # seconds between checks of the readers' progress
 RENEW = 15.0  # seconds between renewals of the lock
 BELOW_HIGH = 0.9  # fraction of `stage_high` below which credit is granted again
-IN_HAND = 4  # upper bound of octets in memory, about, in multiples of `land_octets`
+MEMORY_FACTOR = 4  # upper bound of octets in memory, about, in multiples of `land_octets`
 FIRST_WINDOW = 1000  # deliveries; credit before the size of messages is known
-TROUBLE = Backoff(first=0.5, most=15.0)  # delays between attempts after a failed write
-REFUSED = Backoff(first=1.0, most=30.0)  # delays between attempts to attach to an address that refused the link
+WRITE_RETRY = Backoff(first=0.5, most=15.0)  # delays between attempts after a failed write
+ATTACH_RETRY = Backoff(first=1.0, most=30.0)  # delays between attempts to attach to an address that refused the link
 RECONNECT = Backoff(first=0.2, most=5.0)
 GATHER = 0.002  # seconds; gathers small amounts of input into one read
 CONNECT_PATIENCE = 20.0  # seconds to wait for the first connection
@@ -68,7 +68,7 @@ class LanderOptions:
 
 
 @dataclass
-class Counts:
+class LandedCounts:
     """Counters of one address since the start of the lander."""
 
     deliveries: int = 0  # landed and accepted
@@ -88,27 +88,27 @@ class AddressLander:
         self.options = lander.options
         self.address = address
         self.writer = writer
-        self.counts = Counts()
+        self.counts = LandedCounts()
         self.window = min(FIRST_WINDOW, self.options.land_rows)
         self.state: BulkState | None = None
         self.since: float | None = None  # arrival (monotonic) of the oldest delivery not yet taken
-        self.quiet_rows = 0  # deliveries present at the last check, and
-        self.quiet_since = 0.0  # the time of the last change of their number (monotonic)
+        self.last_row_count = 0  # deliveries present at the last check, and
+        self.row_count_since = 0.0  # the time of the last change of their number (monotonic)
         self.writing = 0  # deliveries in the batch that is being written
         self.writing_octets = 0
-        self.attached_before = False
+        self.attached_once = False
         self.trouble: OSError | None = None  # last write error; no credit while it is set
         self.failures = 0
 
     @property
-    def in_hand(self) -> int:
+    def octets_in_memory(self) -> int:
         """Octets in memory."""
         return self.writing_octets + (self.state.octets if self.state is not None else 0)
 
     @property
-    def too_much(self) -> bool:
+    def memory_limit_reached(self) -> bool:
         """True if the bound on memory is reached, whatever the size of the messages that credit is open for."""
-        return self.in_hand >= self.options.land_octets * IN_HAND
+        return self.octets_in_memory >= self.options.land_octets * MEMORY_FACTOR
 
     async def run(self) -> None:
         """Receive and land until the lander ends.
@@ -129,11 +129,11 @@ class AddressLander:
                 await self._land(state)
                 refusals = 0
             except LinkDetachedError as error:
-                if not self.attached_before:
+                if not self.attached_once:
                     raise PipelineError(f"the router refuses address {self.address!r}: {error}") from error
                 if state.answer is not None and not state.answer.refused:
                     refusals = 0
-                delay = REFUSED.delay(refusals) or 0.0
+                delay = ATTACH_RETRY.delay(refusals) or 0.0
                 refusals += 1
                 self.lander.say(f"{self.address}: {error}; again in {delay:.0f} s")
                 await self.lander.pause(delay)
@@ -144,9 +144,9 @@ class AddressLander:
             if due:
                 used_up = state.credit == 0
                 batch = state.take()
-                self.since, self.quiet_rows = None, 0
+                self.since, self.last_row_count = None, 0
                 if batch is not None:
-                    self._fit_window(batch, used_up)
+                    self._adapt_window(batch, used_up)
                     await self._write(state, batch)
             self.grant(state)
             if self.lander.ending and not state.rows:
@@ -158,8 +158,8 @@ class AddressLander:
         seen = self.lander.changes, state.attached
 
         def look() -> str:
-            if state.attached and not self.attached_before:
-                self.attached_before = True
+            if state.attached and not self.attached_once:
+                self.attached_once = True
                 return "credit"
             state.check()
             if state.rows == 0:
@@ -169,7 +169,7 @@ class AddressLander:
                 return "due"
             if self.since is None:
                 self.since = time.monotonic()
-            return "credit" if state.rows != self.quiet_rows else ""  # deadline of the burst has moved
+            return "credit" if state.rows != self.last_row_count else ""  # deadline of the burst has moved
 
         try:
             return await self.lander.connection.wait(look, timeout) == "due"
@@ -182,10 +182,10 @@ class AddressLander:
             return None
         at = time.monotonic()
         end = self.since + self.options.interval
-        if state.rows != self.quiet_rows:
-            self.quiet_rows, self.quiet_since = state.rows, at
+        if state.rows != self.last_row_count:
+            self.last_row_count, self.row_count_since = state.rows, at
         if state.rows >= BURST:
-            end = min(end, self.quiet_since + self.options.interval * QUIET)
+            end = min(end, self.row_count_since + self.options.interval * QUIET)
         return max(end - at, 0.0)
 
     def _enough(self, state: BulkState) -> bool:
@@ -203,11 +203,11 @@ class AddressLander:
             if batch.link.ended:
                 self.counts.lost += batch.rows
                 return
-            await self._write_then_settle(state, batch)
+            await self._write_and_settle(state, batch)
         finally:
             self.writing = self.writing_octets = 0
 
-    async def _write_then_settle(self, state: BulkState, batch: Any) -> None:
+    async def _write_and_settle(self, state: BulkState, batch: Any) -> None:
         try:
             segment = await self._written(state, batch)
         except OSError as error:
@@ -216,7 +216,7 @@ class AddressLander:
             if state.settle(batch, Released()):
                 self.counts.released += batch.rows
             self.failures += 1
-            delay = TROUBLE.delay(min(self.failures - 1, 10)) or 0.0
+            delay = WRITE_RETRY.delay(min(self.failures - 1, 10)) or 0.0
             self.lander.say(f"{self.address}: cannot land: {error}; released {batch.rows}, again in {delay:.1f} s")
             await self.lander.pause(delay)
             self.trouble = None
@@ -241,16 +241,16 @@ class AddressLander:
         task = asyncio.get_running_loop().run_in_executor(self.lander.threads, self.writer.write, batch)
         task.add_done_callback(lambda _: connection.progress())
         while not task.done():
-            await connection.wait(lambda: task.done() or (self.too_much and state.credit > 0), None)
+            await connection.wait(lambda: task.done() or (self.memory_limit_reached and state.credit > 0), None)
             self.grant(state)
         return task.result()
 
-    def _fit_window(self, batch: Any, used_up: bool) -> None:
+    def _adapt_window(self, batch: Any, used_up: bool) -> None:
         """Adapt the window to cover one batch being collected and one being written, as far as memory allows.
 
         If all credit was used up, the window doubles.
         """
-        most = self.options.land_octets * IN_HAND // max(batch.octets // batch.rows, 1)
+        most = self.options.land_octets * MEMORY_FACTOR // max(batch.octets // batch.rows, 1)
         wanted = self.window * 2 if used_up else 2 * batch.rows
         self.window = max(min(max(wanted, 2 * self.options.land_rows), most), 1)
 
@@ -259,7 +259,7 @@ class AddressLander:
         if not state.attached:
             return
         credit = state.credit
-        if self.lander.held or self.trouble is not None or self.lander.ending or self.too_much:
+        if self.lander.held or self.trouble is not None or self.lander.ending or self.memory_limit_reached:
             if credit:
                 state.flow(0)
             return
@@ -288,7 +288,7 @@ class Lander:
         self.holds = 0  # number of times that `held` became True
         self.changes = 0  # version of everything but deliveries that credit depends on
         self._ended = asyncio.Event()
-        self._lock: Lock | None = None
+        self._lock: StoreLock | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Lander:
                     f"lander {options.lander!r} runs already: {error}; give this one another --id"
                 ) from None
             for number, address in enumerate(options.addresses):
-                writer = SegmentWriter(self.landing, Log(options.lander, address), f"{options.lander}-{number}")
+                writer = SegmentWriter(self.landing, LandingLog(options.lander, address), f"{options.lander}-{number}")
                 self.links.append(AddressLander(self, address, writer))
             warm_up()
             self._look()
@@ -397,7 +397,7 @@ class Lander:
     @property
     def staged(self) -> int:
         """Octets landed and not read, plus octets in memory."""
-        return sum(link.counts.staged + link.in_hand for link in self.links)
+        return sum(link.counts.staged + link.octets_in_memory for link in self.links)
 
     def _look(self) -> None:
         """Read the progress of the readers. Raises OSError, LandingError."""
@@ -435,7 +435,7 @@ class Lander:
             self.changed()
 
     async def _ready(self, ready: Callable[[], None] | None) -> None:
-        await self.connection.wait(lambda: all(link.attached_before for link in self.links), None)
+        await self.connection.wait(lambda: all(link.attached_once for link in self.links), None)
         if ready is not None:
             ready()
 

@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pipeline.lander import AddressLander, Counts, Lander
+from pipeline.lander import AddressLander, LandedCounts, Lander
 from pipeline.segments import now
 from pipeline.units import octets_text
 
-COUNTERS: tuple[tuple[str, str, Callable[[Counts], int]], ...] = (
+COUNTERS: tuple[tuple[str, str, Callable[[LandedCounts], int]], ...] = (
     ("deliveries", "Deliveries that were landed and accepted.", lambda counts: counts.deliveries),
     ("octets", "Octets of their messages.", lambda counts: counts.octets),
     ("segments", "Segments that were published.", lambda counts: counts.segments),
@@ -45,7 +45,7 @@ class LanderCollector(Collector):
         gauges: dict[str, tuple[str, Callable[[AddressLander], float]]] = {
             "staged_octets": ("Octets of segments that are not read.", lambda link: link.counts.staged),
             "lag_seconds": ("Age of the oldest segment that is not read.", lag),
-            "in_hand_octets": ("Octets of messages in memory.", lambda link: link.in_hand),
+            "in_hand_octets": ("Octets of messages in memory.", lambda link: link.octets_in_memory),
             "credit": ("Credit that the router has.", lambda link: link.state.credit if link.state else 0),
             "attached": ("1: the link is attached.", lambda link: int(bool(link.state and link.state.attached))),
         }

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
-from pipeline.errors import LandingError, OptionError
-from pipeline.segments import GROUP, Offsets, log_of
+from pipeline.errors import LandingError, PipelineOptionError
+from pipeline.segments import GROUP, Offsets, parse_log_key
 
 T = TypeVar("T")
 EARLIEST, LATEST = "earliest", "latest"
@@ -22,7 +22,7 @@ SOURCE = (
 )  # fmt: skip
 
 
-class Options:
+class OptionReader:
     """Reader and checker of the options of one source or sink."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
@@ -32,26 +32,26 @@ class Options:
             if name not in names:
                 near = get_close_matches(name, names, 1)
                 hint = f" (is it {names[near[0]]}?)" if near else ""
-                raise OptionError(f"option {name!r}: there is no such option{hint}")
+                raise PipelineOptionError(f"option {name!r}: there is no such option{hint}")
 
     def get(self, name: str, parse: Callable[[str], T], default: T) -> T:
-        """Return the value of an option. A ValueError of `parse` becomes an OptionError with the option's name."""
+        """Return the value of an option. A ValueError of `parse` becomes a PipelineOptionError with its name."""
         text = self._given.get(name.lower())
         if text is None:
             return default
         try:
             return parse(text.strip())
         except (ValueError, LandingError) as error:
-            raise OptionError(f"option {name}: {error}") from None
+            raise PipelineOptionError(f"option {name}: {error}") from None
 
     def given(self, *names: str) -> list[str]:
         return [name for name in names if name.lower() in self._given]
 
     def one_of(self, *names: str) -> None:
-        """Raise OptionError if more than one of these options is given."""
+        """Raise PipelineOptionError if more than one of these options is given."""
         found = self.given(*names)
         if len(found) > 1:
-            raise OptionError(f"options {' and '.join(found)}: only one of them can be given")
+            raise PipelineOptionError(f"options {' and '.join(found)}: only one of them can be given")
 
 
 def text(value: str) -> str:
@@ -75,7 +75,7 @@ def number(least: int = 1) -> Callable[[str], int]:
     return parse
 
 
-def real(value: str) -> float:
+def parse_real(value: str) -> float:
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
         raise ValueError(f"{value!r} is not a number of 0 or more")
     return float(value)
@@ -133,7 +133,7 @@ def offsets(value: str) -> str | Offsets:
 def check_offsets(found: Mapping[str, Any]) -> Offsets:
     """Return the offsets of this source, sorted by log. Raises ValueError, LandingError."""
     for log, at in found.items():
-        log_of(log)
+        parse_log_key(log)
         if not isinstance(at, int) or isinstance(at, bool) or at < 0:
             raise ValueError(f"{at!r} is not a segment number (log {log})")
     return dict(sorted(found.items()))
@@ -167,26 +167,26 @@ class SourceOptions:
 
 
 def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> SourceOptions:
-    """Parse the options of a reader. stream: None if not known yet. Raises OptionError."""
-    options = Options(given, SOURCE)
+    """Parse the options of a reader. stream: None if not known yet. Raises PipelineOptionError."""
+    options = OptionReader(given, SOURCE)
     path = options.get("path", text, "")
     if not path:
-        raise OptionError("option path is required: the landing folder")
+        raise PipelineOptionError("option path is required: the landing folder")
     options.one_of("subscribe", "subscribePattern")
     options.one_of("startingOffsets", "startingTimestamp")
     options.one_of("maxRecordsPerTrigger", "maxOffsetsPerTrigger")
     mode = options.get("decode", choice(*MODES), "body")
     headers = options.get("includeHeaders", flag, False)
     if headers and mode != "full":
-        raise OptionError("option includeHeaders needs decode=full")
+        raise PipelineOptionError("option includeHeaders needs decode=full")
     starting = options.get("startingOffsets", offsets, cast("str | dict[str, int]", EARLIEST))
     ending = options.get("endingOffsets", offsets, cast("str | dict[str, int]", LATEST))
     if ending == EARLIEST:
-        raise OptionError("option endingOffsets cannot be earliest")
+        raise PipelineOptionError("option endingOffsets cannot be earliest")
     if stream and options.given("endingOffsets"):
-        raise OptionError("option endingOffsets is for spark.read only: a stream has no end")
+        raise PipelineOptionError("option endingOffsets is for spark.read only: a stream has no end")
     if stream is False and starting == LATEST:
-        raise OptionError("option startingOffsets=latest is for spark.readStream only: a batch would be empty")
+        raise PipelineOptionError("option startingOffsets=latest is for spark.readStream only: a batch would be empty")
     rows = options.get("maxOffsetsPerTrigger", number(), 1_000_000)
     return SourceOptions(
         path=path if "://" in path else os.path.abspath(path),
@@ -203,6 +203,6 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         decode=mode,
         headers=headers,
         delete=options.get("deleteOnCommit", flag, True),
-        retention=options.get("retentionMinutes", real, 60.0) * 60,
+        retention=options.get("retentionMinutes", parse_real, 60.0) * 60,
         patience=options.get("holeTimeoutMs", number(0), 30_000) / 1000,
     )

@@ -48,13 +48,13 @@ class PublisherOptions:
     client: tuple[tuple[str, Any], ...] = ()  # keyword arguments for router.client.core.Options
 
 
-class Outlet:
+class TargetQueue:
     """Unsettled messages for one target. An outlet survives reconnects."""
 
     def __init__(self, address: str | None) -> None:
         self.address = address
         self.messages: deque[MessageBatch] = deque()
-        self.link: Flight | None = None
+        self.link: PublisherLink | None = None
 
     @property
     def left(self) -> int:
@@ -75,10 +75,10 @@ class Outlet:
             self.link.give(each)
 
 
-class Flight(BulkSenderState):
+class PublisherLink(BulkSenderState):
     """Sender link of an outlet. It reports outcomes other than accepted to the publisher."""
 
-    def __init__(self, session: Any, publisher: "Publisher", outlet: Outlet, settled: bool) -> None:
+    def __init__(self, session: Any, publisher: "Publisher", outlet: TargetQueue, settled: bool) -> None:
         super().__init__(
             session,
             settled=settled,
@@ -103,7 +103,7 @@ class Flight(BulkSenderState):
         return new
 
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
-        self.publisher.not_accepted(self.outlet, octets, outcome.decode(state))
+        self.publisher.on_unaccepted(self.outlet, octets, outcome.decode(state))
 
 
 class Publisher:
@@ -114,8 +114,8 @@ class Publisher:
         self.accepted = 0
         self.rejected = 0
         self.resent = 0
-        self._main = Outlet(options.address)
-        self._dead = Outlet(options.dead_letters)
+        self._main = TargetQueue(options.address)
+        self._dead = TargetQueue(options.dead_letters)
         self._released: deque[bytes] = deque()  # to be sent again at `_again_at` (monotonic)
         self._again_at = 0.0
         self._connection: SyncConnection | None = None
@@ -150,7 +150,7 @@ class Publisher:
 
     # -- outcomes of messages ------------------------------------------------------------------------------------------
 
-    def not_accepted(self, outlet: Outlet, octets: bytes, how: outcome.Outcome | None) -> None:
+    def on_unaccepted(self, outlet: TargetQueue, octets: bytes, how: outcome.Outcome | None) -> None:
         """Handle an outcome other than accepted."""
         self._events += 1
         if isinstance(how, outcome.Rejected):
@@ -165,7 +165,7 @@ class Publisher:
                 self._released.append(octets)
                 self._again_at = max(self._again_at, time.monotonic() + PAUSE)
 
-    def _reject(self, outlet: Outlet, octets: bytes, how: outcome.Rejected) -> None:
+    def _reject(self, outlet: TargetQueue, octets: bytes, how: outcome.Rejected) -> None:
         self.rejected += 1
         said = ": ".join(part for part in (how.condition, how.description) if part) or "no reason given"
         if outlet is self._dead:
@@ -229,9 +229,9 @@ class Publisher:
             self._moved = time.monotonic()
         return new
 
-    def _attach(self, connection: SyncConnection, outlet: Outlet) -> None:
+    def _attach(self, connection: SyncConnection, outlet: TargetQueue) -> None:
         session = connection._first()
-        link = Flight(session, self, outlet, self.options.settled and outlet is self._main)
+        link = PublisherLink(session, self, outlet, self.options.settled and outlet is self._main)
         session.add(link)
         outlet.link = link
         connection.wait(link.ready, self._patience())

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from pipeline import columns
 from pipeline.errors import LandingError
-from pipeline.segments import Landing, Segment, check_metadata, log_of, schema
+from pipeline.segments import Landing, Segment, check_metadata, parse_log_key, schema
 from pipeline.stores import LocalStore
 
 #: Rows of a batch. Spark handles batches of this size faster than larger ones.
@@ -31,13 +31,13 @@ def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> It
     result = columns.schema(names)
     rows = ROWS
     if "message" in stored and table.num_rows:
-        rows = min(ROWS, max(1, columns.MOST * table.num_rows // max(table.column("message").nbytes, 1)))
+        rows = min(ROWS, max(1, columns.DECODE_OCTETS_MAX * table.num_rows // max(table.column("message").nbytes, 1)))
     for batch in table.to_batches(max_chunksize=rows):
         arrays = {name: batch.column(name) for name in stored}
         for name, value in place.items():
             arrays[name] = value(batch.num_rows)
         try:
-            arrays.update(columns.decoded(arrays["message"], decoded) if decoded else {})
+            arrays.update(columns.decoded_columns(arrays["message"], decoded) if decoded else {})
         except (ValueError, OverflowError) as error:
             raise LandingError(f"{where} cannot be decoded: {error}") from error
         yield pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=result)
@@ -74,7 +74,7 @@ def _place(segment: Segment, names: list[str]) -> dict[str, Callable[[int], Any]
     Most batches have as many rows as the first, so the values are repeated once and sliced.
     """
     values = {
-        "lander": log_of(segment.log).lander,
+        "lander": parse_log_key(segment.log).lander,
         "segment": segment.number,
         "landed_time": segment.landed * 1000,
     }

@@ -35,7 +35,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Flow:
+class TrafficFlow:
     """Deliveries from one place to another. None: place not known."""
 
     source: Place | None
@@ -46,7 +46,7 @@ class Flow:
 
 
 @dataclass
-class Placed:
+class WorkerAssignment:
     """Placement of a router's clients on workers."""
 
     workers: dict[Place, int]
@@ -57,7 +57,7 @@ class Placed:
     evidence: dict[Place, int] = field(default_factory=dict)  # deliveries of each place
 
 
-def place(flows: Sequence[Flow], workers: int) -> Placed:
+def assign_workers(flows: Sequence[TrafficFlow], workers: int) -> WorkerAssignment:
     """Assign places to workers: places that talk to each other together, without overloading a worker."""
     loads: dict[Place, int] = {}
     weights: dict[tuple[Place, Place], int] = {}
@@ -82,7 +82,7 @@ def place(flows: Sequence[Flow], workers: int) -> Placed:
     sums = [0.0] * workers
     for node, worker in found.items():
         sums[worker] += loads[node]
-    return Placed(
+    return WorkerAssignment(
         found, across / whole if whole else 0.0, after / whole if whole else 0.0, skew(before), skew(sums), loads
     )
 
@@ -128,11 +128,11 @@ def _spread(loads: Mapping[Place, int], weights: Mapping[tuple[Place, Place], in
     return found
 
 
-def placement_plan(router: str, flows: Sequence[Flow], workers: int) -> list[dict[str, Any]]:
+def placement_plan(router: str, flows: Sequence[TrafficFlow], workers: int) -> list[dict[str, Any]]:
     """Return the rules of a plan for one router; empty if the gain would be small."""
     if workers < 2 or not flows:
         return []
-    placed = place(flows, workers)
+    placed = assign_workers(flows, workers)
     if placed.share_before - placed.share_after < LEAST_GAIN:
         return []
     if placed.skew_after > max(MOST_SKEW, placed.skew_before):
@@ -162,7 +162,7 @@ def digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def plan(
+def make_plan(
     rules: Sequence[dict[str, Any]], advice: Sequence[dict[str, Any]], start: datetime, end: datetime, now: datetime
 ) -> dict[str, Any]:
     """Return the plan as it is written to a file."""
@@ -186,7 +186,7 @@ def capacity_advice(rate: float, settle_us: float, capacity: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Demand:
+class AddressDemand:
     """Load that an address of a router receives, and the load its consumers take."""
 
     rate: float  # deliveries a second sent by its producers, in the hour in which they were held back most

@@ -10,12 +10,12 @@ from html import escape
 from typing import Any
 
 from pipeline.jobs import capacity
-from pipeline.jobs.capacity import Capacity
+from pipeline.jobs.capacity import RouterCapacity
 from pipeline.jobs.imbalance import Imbalance
 from pipeline.jobs.latency import AddressFigures
-from pipeline.jobs.matrix import Matrix, crossing
-from pipeline.jobs.starvation import Starved
-from pipeline.jobs.timeline import Happening
+from pipeline.jobs.matrix import TrafficMatrix, crossing
+from pipeline.jobs.starvation import StarvedConsumer
+from pipeline.jobs.timeline import TimelineEvent
 from pipeline.report_parts import bar, duration, heat, lines, number, percent, spark, style, table, tile
 
 _MANY_LINES = 40  # lines of a timeline on the page
@@ -29,14 +29,14 @@ class Findings:
     end: datetime
     seconds: float  # length of the part of the period with telemetry
     addresses: Sequence[AddressFigures]
-    workers: dict[str, Matrix]
-    routers: Matrix
-    clients: Matrix
+    workers: dict[str, TrafficMatrix]
+    routers: TrafficMatrix
+    clients: TrafficMatrix
     imbalances: Sequence[Imbalance]
-    starved: Sequence[Starved]
-    capacities: Sequence[Capacity]
-    topology: Sequence[Happening]
-    refusals: Sequence[Happening]
+    starved: Sequence[StarvedConsumer]
+    capacities: Sequence[RouterCapacity]
+    topology: Sequence[TimelineEvent]
+    refusals: Sequence[TimelineEvent]
     churn: dict[str, tuple[int, int]]
     rules: Sequence[dict[str, Any]]
     advice: Sequence[dict[str, Any]]
@@ -229,7 +229,7 @@ def _credit(f: Findings) -> str:
 
 
 def _happened(f: Findings) -> str:
-    def listed(found: Sequence[Happening], heads: Sequence[str], none: str) -> str:
+    def listed(found: Sequence[TimelineEvent], heads: Sequence[str], none: str) -> str:
         rows = [
             [f"{each.when:%m-%d %H:%M}", escape(each.router), escape(each.kind), escape(each.text)]
             + ([number(each.count)] if len(heads) > 4 else [])

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from pipeline.jobs.matrix import OTHERS, Matrix
+from pipeline.jobs.matrix import OTHERS, TrafficMatrix
 
 WIDTH: Final = 720  # width of charts in SVG units; they scale to the width of the page
 _HEIGHT: Final = 200
@@ -169,7 +169,7 @@ def _axis(value: float, most: float) -> str:
     return percent(value) if most <= 1 else number(value)
 
 
-def heat(matrix: Matrix, source: str, target: str) -> str:
+def heat(matrix: TrafficMatrix, source: str, target: str) -> str:
     """Return a matrix as a heat map: rows send, columns receive. Six colour steps show shares of the largest cell."""
     names = matrix.names[:_MOST_CELLS]
     rows = [name for name in names if any((name, other) in matrix.cells for other in names)]

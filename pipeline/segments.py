@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from pipeline.errors import LandingError
-from pipeline.stores import Store, open_store
+from pipeline.stores import LandingStore, open_store
 
 FORMAT = 1
 FORMAT_FILE = "_sluice.json"
@@ -68,7 +68,7 @@ def check_metadata(metadata: Mapping[bytes, bytes] | None, path: str) -> None:
         raise LandingError(f"{path} has format {found.decode(errors='replace')}; this version reads {FORMAT}")
 
 
-class Log(NamedTuple):
+class LandingLog(NamedTuple):
     """Identity of a landing log: one lander and one address."""
 
     lander: str
@@ -91,12 +91,12 @@ def quote_address(address: str) -> str:
     return quoted
 
 
-def log_of(key: str) -> Log:
+def parse_log_key(key: str) -> LandingLog:
     """Parse the key of a log. Raises LandingError if it is malformed."""
     lander, slash, folder = key.partition("/")
     if not slash or not LANDER.fullmatch(lander) or not folder or "/" in folder:
         raise LandingError(f"{key!r} is not a log: expected LANDER/ADDRESS, with the address quoted")
-    return Log(lander, unquote(folder))
+    return LandingLog(lander, unquote(folder))
 
 
 class Segment(NamedTuple):
@@ -118,7 +118,7 @@ class Segment(NamedTuple):
         return f"{self.log}/{self.name}"
 
 
-def read_name(log: str, name: str) -> Segment | None:
+def parse_segment_name(log: str, name: str) -> Segment | None:
     """Parse the file name of a segment. None: no such name."""
     match = NAME.fullmatch(name)
     return Segment(log, *(int(part) for part in match.groups())) if match else None
@@ -183,7 +183,7 @@ class Group:
 class Landing:
     """Landing folder. Cheap to create: Spark executors need only its `url`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LandingStore) -> None:
         self.store = store
         self.url = store.url
 
@@ -224,11 +224,11 @@ class Landing:
     def landers(self) -> list[str]:
         return [name for name in self.store.folders("") if LANDER.fullmatch(name)]
 
-    def logs(self) -> list[Log]:
+    def logs(self) -> list[LandingLog]:
         """Return all logs, sorted by key."""
         return sorted(
             (
-                Log(lander, unquote(folder))
+                LandingLog(lander, unquote(folder))
                 for lander in self.landers()
                 for folder in self.store.folders(lander)
                 if not folder.startswith((".", "_"))
@@ -249,7 +249,7 @@ class Landing:
             if segment is None:
                 if name.startswith((".", "_")):
                     continue
-                segment = read_name(log, name)
+                segment = parse_segment_name(log, name)
                 if segment is None:
                     foreign.append(name)
                     continue
@@ -302,21 +302,23 @@ class Landing:
         self.store.delete(f"{CONSUMERS}/{name}.json")
 
 
-def consumed(log: Log, groups: Iterable[Group]) -> int:
+def consumed_end(log: LandingLog, groups: Iterable[Group]) -> int:
     """Return the end of the range that every interested group has read; 0 if no group wants the log."""
-    return min((group.offsets.get(log.key, 0) for group in groups if wants(group, log)), default=0)
+    return min((group.offsets.get(log.key, 0) for group in groups if group_wants_log(group, log)), default=0)
 
 
-def wants(group: Group, log: Log) -> bool:
+def group_wants_log(group: Group, log: LandingLog) -> bool:
     return log.key in group.offsets or group.wants(log.address)
 
 
-def staged(listing: Listing, first: int) -> int:
+def octets_from(listing: Listing, first: int) -> int:
     """Return the octets of the segments from number `first` on."""
     return sum(segment.octets for segment in listing.segments if segment.number >= first)
 
 
-def collect(landing: Landing, retention: float, *, at: int | None = None, dry: bool = False) -> list[Segment]:
+def delete_consumed_segments(
+    landing: Landing, retention: float, *, at: int | None = None, dry: bool = False
+) -> list[Segment]:
     """Delete segments that all groups have read and that landed over `retention` seconds ago; return them.
 
     The last segment of a log stays, because numbers continue from it. dry: delete nothing.
@@ -325,7 +327,7 @@ def collect(landing: Landing, retention: float, *, at: int | None = None, dry: b
     before = (now() if at is None else at) - int(retention * 1000)
     deleted = []
     for log in landing.logs():
-        end = consumed(log, groups)
+        end = consumed_end(log, groups)
         for segment in landing.listing(log.key).segments[:-1]:
             if segment.number < end and segment.landed <= before:
                 if not dry:

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from router.amqp.bulk_sender import MessageBatch
 
 from pipeline.columns import TYPES
-from pipeline.encode import encode, whole
-from pipeline.errors import OptionError, PublishError
-from pipeline.options import Options, choice, number, text
+from pipeline.encode import encode, encoded_messages
+from pipeline.errors import PipelineOptionError, PublishError
+from pipeline.options import OptionReader, choice, number, text
 from pipeline.publisher import Publisher, PublisherOptions
 from router.client.url import parse
 
@@ -69,26 +69,26 @@ def amqp_url(value: str) -> str:
 
 
 def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
-    """Parse the options of a writer. Raises OptionError."""
+    """Parse the options of a writer. Raises PipelineOptionError."""
     if overwrite:
-        raise OptionError("mode overwrite is not supported: sent messages cannot be withdrawn; use append")
-    options = Options(given, OPTIONS)
+        raise PipelineOptionError("mode overwrite is not supported: sent messages cannot be withdrawn; use append")
+    options = OptionReader(given, OPTIONS)
     url = options.get("amqp.url", amqp_url, "")
     if not url:
-        raise OptionError("option amqp.url is required: URL of the router to send to")
+        raise PipelineOptionError("option amqp.url is required: URL of the router to send to")
     on_reject = options.get("onReject", choice("fail", "drop", "deadletter"), "fail")
     dead_letters = options.get("deadLetterAddress", text, "")
     if (on_reject == "deadletter") != bool(dead_letters):
-        raise OptionError("options onReject=deadletter and deadLetterAddress must be given together")
+        raise PipelineOptionError("options onReject=deadletter and deadLetterAddress must be given together")
     settled = options.get("settlement", choice("unsettled", "settled"), "unsettled") == "settled"
     if settled and options.given("onReject"):
-        raise OptionError("option onReject has no effect with settlement=settled: rejections are not reported")
+        raise PipelineOptionError("option onReject has no effect with settlement=settled: rejections are not reported")
     options.one_of("amqp.sasl.passwordFile", "amqp.sasl.passwordEnv")
     user = options.get("amqp.sasl.username", text, "")
     password_file = options.get("amqp.sasl.passwordFile", text, "")
     password_env = options.get("amqp.sasl.passwordEnv", text, "")
     if bool(user) != bool(password_file or password_env):
-        raise OptionError(
+        raise PipelineOptionError(
             "option amqp.sasl.username needs amqp.sasl.passwordFile or amqp.sasl.passwordEnv, and they need it"
         )
     client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
@@ -113,42 +113,44 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
 
 
 def check_schema(options: SinkOptions, schema: StructType) -> None:
-    """Check the schema of the rows to write. Raises OptionError."""
+    """Check the schema of the rows to write. Raises PipelineOptionError."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     identity = options.id_column
     if identity:
         if identity not in kinds:
-            raise OptionError(f"option idColumn: there is no column {identity!r}")
+            raise PipelineOptionError(f"option idColumn: there is no column {identity!r}")
         if kinds[identity] not in ("string", *INTEGERS):
-            raise OptionError(f"option idColumn: column {identity!r} is {kinds[identity]}, not a string or integer")
+            raise PipelineOptionError(
+                f"option idColumn: column {identity!r} is {kinds[identity]}, not a string or integer"
+            )
         if "message_id" in kinds and identity != "message_id":
-            raise OptionError("option idColumn: there is a column message_id as well")
+            raise PipelineOptionError("option idColumn: there is a column message_id as well")
     for name, kind in kinds.items():
         if name == identity:
             continue
         if name not in COLUMNS:
-            raise OptionError(f"column {name!r}: a message has no such field; there are {', '.join(COLUMNS)}")
+            raise PipelineOptionError(f"column {name!r}: a message has no such field; there are {', '.join(COLUMNS)}")
         if kind not in COLUMNS[name]:
-            raise OptionError(f"column {name!r} is {kind}; it can be {' or '.join(COLUMNS[name])}")
+            raise PipelineOptionError(f"column {name!r} is {kind}; it can be {' or '.join(COLUMNS[name])}")
     if ("address" in kinds) == (options.publisher.address is not None):
-        raise OptionError("option address: give either the option or a column address")
+        raise PipelineOptionError("option address: give either the option or a column address")
     if "address" in kinds and "to" in kinds:
-        raise OptionError("column to: the column address becomes that field, so it cannot have another value")
+        raise PipelineOptionError("column to: the column address becomes that field, so it cannot have another value")
     if "message" in kinds and (identity or len(kinds) > 1):
-        raise OptionError("column message is the whole message, so no other column may be given")
+        raise PipelineOptionError("column message is the whole message, so no other column may be given")
     if not {"message", "body"} & set(kinds):
-        raise OptionError("no column body or message: one of them is required")
+        raise PipelineOptionError("no column body or message: one of them is required")
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class TaskCounts(WriterCommitMessage):
     """Counts that a task reports to the driver."""
 
     accepted: int
     rejected: int
 
 
-class _Writer:
+class _SinkWriter:
     """Base class of the batch writer and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -164,10 +166,10 @@ class _Writer:
                 publisher.send(self.messages(batch, prefix, rows))
                 rows += batch.num_rows
             publisher.finish()
-            return Sent(publisher.accepted, publisher.rejected)
+            return TaskCounts(publisher.accepted, publisher.rejected)
 
     def publisher_options(self) -> PublisherOptions:
-        """Return the publisher's options with the password. Raises OptionError.
+        """Return the publisher's options with the password. Raises PipelineOptionError.
 
         The password is read in the task, so that it is in no query plan.
         """
@@ -177,12 +179,12 @@ class _Writer:
         if self.options.password_env:
             password = os.environ.get(self.options.password_env)
             if password is None:
-                raise OptionError(f"option amqp.sasl.passwordEnv: {self.options.password_env} is not set here")
+                raise PipelineOptionError(f"option amqp.sasl.passwordEnv: {self.options.password_env} is not set here")
         else:
             try:
                 password = Path(self.options.password_file).read_text(encoding="utf-8").partition("\n")[0]
             except OSError as error:
-                raise OptionError(f"option amqp.sasl.passwordFile: {error}") from None
+                raise PipelineOptionError(f"option amqp.sasl.passwordFile: {error}") from None
         return PublisherOptions(
             **{**options.__dict__, "client": (*options.client, ("login", (self.options.user, password)))}
         )
@@ -202,7 +204,7 @@ class _Writer:
         if "message" in columns:
             if columns["message"].null_count:
                 raise PublishError("column message is null in a row")
-            return whole(columns["message"].cast(pa.binary()), rows)
+            return encoded_messages(columns["message"].cast(pa.binary()), rows)
         values = {name: _values(name, column) for name, column in columns.items()}
         if self.options.id_column:
             values["message_id"] = columns[self.options.id_column].cast(pa.string())
@@ -242,14 +244,14 @@ def _simple(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(_SinkWriter, DataSourceArrowWriter):
     """Writer of `df.write`."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         log.warning("a write to %s failed; what was accepted stays sent", self.options.publisher.url)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(_SinkWriter, DataSourceStreamArrowWriter):
     """Writer of `df.writeStream`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -32,7 +32,7 @@ from pipeline import columns
 from pipeline.errors import DataLossError, LandingError
 from pipeline.options import LATEST, SourceOptions, check_offsets, source_options
 from pipeline.reading import read_segment
-from pipeline.segments import Group, Landing, Offsets, Segment, collect, now
+from pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
 
 UNLIMITED = 1 << 62
 #: Size of a task, and most tasks, if the options do not give their number.
@@ -52,7 +52,7 @@ class Amqp(DataSource):
 
     def schema(self) -> str:
         options = source_options(self.options)
-        return columns.ddl(columns.of_mode(options.decode, options.headers))
+        return columns.ddl(columns.columns_of_mode(options.decode, options.headers))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(source_options(self.options, stream=False), _names(schema))
@@ -72,10 +72,10 @@ class Amqp(DataSource):
 
 
 def _names(schema: StructType) -> list[str]:
-    return columns.check((field.name, field.dataType.simpleString()) for field in schema.fields)
+    return columns.check_user_schema((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
-class Bin(InputPartition):
+class SegmentBin(InputPartition):
     """Segments that one task reads."""
 
     def __init__(self, segments: list[Segment]) -> None:
@@ -83,7 +83,7 @@ class Bin(InputPartition):
         self.segments = segments
 
 
-def bins(segments: Sequence[Segment], count: int | None) -> list[Bin]:
+def divide_into_bins(segments: Sequence[Segment], count: int | None) -> list[SegmentBin]:
     """Divide segments into `count` tasks of about equal octets.
 
     Equal segments are divided in the same way, so a repeated batch has the same tasks. count: None for as many as pay
@@ -98,10 +98,10 @@ def bins(segments: Sequence[Segment], count: int | None) -> list[Bin]:
         load, index = min(loads)
         parts[index].append(segment)
         loads[index] = (load + segment.octets, index)
-    return [Bin(sorted(part)) for part in parts]
+    return [SegmentBin(sorted(part)) for part in parts]
 
 
-class _Reader:
+class _SourceReader:
     """Base class of the batch reader and the stream reader."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
@@ -153,12 +153,12 @@ class _Reader:
                 first = listing.segments[0].number if listing.segments else 0
             there, missing = listing.range(first, stop)
             if missing:
-                self.lost(f"log {key} has no segments {ranges(missing)}")
+                self.lost(f"log {key} has no segments {format_ranges(missing)}")
             found += there
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Bin):
+        if not isinstance(partition, SegmentBin):
             return  # Spark calls this way if there are no partitions
         landing = self.landing()
         for segment in partition.segments:
@@ -168,7 +168,7 @@ class _Reader:
                 self.lost(f"segment {segment.path} is gone")
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Format numbers as ranges for people: "3-5, 9"."""
     parts: list[list[int]] = []
     for number in numbers:
@@ -179,7 +179,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join("-".join(map(str, part)) for part in parts)
 
 
-class BatchReader(_Reader, DataSourceReader):
+class BatchReader(_SourceReader, DataSourceReader):
     """Reader of `spark.read`: the segments that exist when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -190,10 +190,10 @@ class BatchReader(_Reader, DataSourceReader):
             end = {key: ending[key] for key in sorted({*self.logs(landing), *ending}) if key in ending}
         else:
             end = {key: landing.listing(key).end for key in self.logs(landing)}
-        return bins(self.segments(landing, start, end), self.options.partitions)
+        return divide_into_bins(self.segments(landing, start, end), self.options.partitions)
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of `spark.readStream`.
 
     Spark gets offsets from one instance for the life of a query, and plans in others.
@@ -235,7 +235,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if run:
                 queues.append(run[::-1])
         left = [each for run in queues for each in run]
-        for segment in take(queues, *self.limits(limit)):
+        for segment in select_segments(queues, *self.limits(limit)):
             end[segment.log] = segment.number + 1
         left = [each for each in left if each.number >= end.get(each.log, 0)]
         self.behind = {
@@ -252,7 +252,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         segments = self.segments(self.landing(), self.offsets(start), self.offsets(end))
-        return bins(segments, self.options.partitions)
+        return divide_into_bins(segments, self.options.partitions)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Store the group's offsets after a batch; then delete old segments that all groups have read."""
@@ -261,7 +261,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self.options.delete and time.monotonic() >= self.collect_at:
             self.collect_at = time.monotonic() + min(COLLECT_EVERY, self.options.retention)
             try:
-                collect(landing, self.options.retention)
+                delete_consumed_segments(landing, self.options.retention)
             except OSError as error:
                 log.warning("%s: what all groups have read cannot be deleted: %s", self.options.path, error)
 
@@ -308,7 +308,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if not self.given_up(key, at):
                 break
             after = next(each.number for each in listing.segments if each.number > at)
-            self.lost(f"log {key} has no segments {ranges([at, after - 1] if after - 1 > at else [at])}")
+            self.lost(f"log {key} has no segments {format_ranges([at, after - 1] if after - 1 > at else [at])}")
             run += listing.until_hole(after)
         return run
 
@@ -318,7 +318,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return time.monotonic() - since >= self.options.patience
 
 
-def take(queues: list[list[Segment]], rows: int, octets: int, files: int) -> Iterator[Segment]:
+def select_segments(queues: list[list[Segment]], rows: int, octets: int, files: int) -> Iterator[Segment]:
     """Yield segments of the logs in turn (each queue from its end) while their sums stay within the limits.
 
     At least one segment is yielded, so that a query always makes progress.

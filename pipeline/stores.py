@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from pipeline.errors import LandingError, LockedError
-from pipeline.needs import require
+from pipeline.prerequisites import require
 
 LEASE = 60.0  # seconds that a lock of an object store is valid without renewal
 SETTLE = 1.0  # seconds after which a new lock is read again: the last of two concurrent writers owns it
 OBJECT_STORES = ("s3", "gcs", "gs", "abfs", "abfss")  # an object appears when its upload is complete
 
 
-class Lock(Protocol):
+class StoreLock(Protocol):
     """Exclusive lock, held until `release`."""
 
     def renew(self) -> None:
@@ -34,7 +34,7 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-class Store(ABC):
+class LandingStore(ABC):
     """Store rooted at one folder."""
 
     def __init__(self, url: str) -> None:
@@ -75,11 +75,11 @@ class Store(ABC):
         """Remove temporary files of a publisher that was killed. Only the owner of the folder may call this."""
 
     @abstractmethod
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> StoreLock:
         """Take a lock for the life of this process. Raises LockedError if another process holds it."""
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str) -> LandingStore:
     """Return the store of a URL.
 
     Raises LandingError for a URL that pyarrow.fs does not understand, MissingError without the extra.
@@ -92,7 +92,7 @@ def open_store(url: str) -> Store:
     return ArrowStore(url)
 
 
-def owner() -> str:
+def lock_owner() -> str:
     """Return a readable description of this process as the owner of a lock."""
     return f"process {os.getpid()} on {os.uname().nodename}"
 
@@ -108,7 +108,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-class LocalStore(Store):
+class LocalStore(LandingStore):
     """Store in a folder of this machine, or of a network file system mounted on it."""
 
     def __init__(self, url: str) -> None:
@@ -177,7 +177,7 @@ class LocalStore(Store):
             if name.startswith(".") and name.endswith(".tmp"):
                 self.delete(f"{folder}/{name}")
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> StoreLock:
         return _FileLock(self.root / path)
 
 
@@ -194,7 +194,7 @@ class _FileLock:
             self._file.close()
             raise LockedError(f"{path}: {holder} has this lock") from None
         self._file.truncate(0)
-        self._file.write(owner())
+        self._file.write(lock_owner())
         self._file.flush()
 
     def renew(self) -> None:
@@ -207,7 +207,7 @@ class _FileLock:
 # -- pyarrow.fs --------------------------------------------------------------------------------------------------------
 
 
-class ArrowStore(Store):
+class ArrowStore(LandingStore):
     """Store in a file system of pyarrow.fs. Object stores publish a completed upload; others rename a file."""
 
     def __init__(self, url: str) -> None:
@@ -269,7 +269,7 @@ class ArrowStore(Store):
             if name.startswith(".") and name.endswith(".tmp"):
                 self.delete(f"{folder}/{name}")
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> StoreLock:
         return _Lease(self, path)
 
 
@@ -301,13 +301,15 @@ class _Lease:
             )
 
     def _write(self) -> None:
-        lease = {"token": self.token, "owner": owner(), "until": time.time() + LEASE}
+        lease = {"token": self.token, "owner": lock_owner(), "until": time.time() + LEASE}
         self.store.publish(self.path, json.dumps(lease).encode())
 
     def renew(self) -> None:
         holder = self._holder()
         if holder.get("token") != self.token:
-            raise LockedError(f"{self.store.url}: {self.path}: {holder.get('owner', 'somebody')} has taken this lock")
+            raise LockedError(
+                f"{self.store.url}: {self.path}: {holder.get('owner', 'somebody')} has taken this lock"
+            )
         self._write()
 
     def release(self) -> None:

@@ -19,11 +19,11 @@ SEQUENCES = (0x76, "amqp:amqp-sequence:list")
 VALUES = (0x77, "amqp:amqp-value:*")
 
 
-class NotAmqp(ValueError):
+class NotAmqpError(ValueError):
     """Raised for octets that are no AMQP value."""
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert a value of the codec to values of JSON."""
     if value is None or isinstance(value, bool):
         return value
@@ -38,19 +38,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [to_json_value(each) for each in value]
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
-            return {str(key): plain(each) for key, each in value.items()}
-        return {"$map": [[plain(key), plain(each)] for key, each in value.items()]}
+            return {str(key): to_json_value(each) for key, each in value.items()}
+        return {"$map": [[to_json_value(key), to_json_value(each)] for key, each in value.items()]}
     if isinstance(value, codec.Described):
-        return {"$descriptor": plain(value.descriptor), "$value": plain(value.value)}
+        return {"$descriptor": to_json_value(value.descriptor), "$value": to_json_value(value.value)}
     raise TypeError(f"{type(value).__name__} is no value of the codec")
 
 
 def _json(value: Any) -> bytes:
     # UTF-8 cannot encode a lone surrogate. The codec accepts none from the wire.
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return json.dumps(to_json_value(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def field_text(octets: bytes) -> bytes:
@@ -79,8 +79,8 @@ def body_text(octets: bytes) -> bytes:
                 return _json(section.value)
             if section.descriptor in SEQUENCES:
                 if not isinstance(section.value, list):
-                    raise NotAmqp("an amqp-sequence that is no list")
+                    raise NotAmqpError("an amqp-sequence that is no list")
                 sequences.append(section.value)
     except RemoteError as error:
-        raise NotAmqp(str(error)) from error
+        raise NotAmqpError(str(error)) from error
     return _json(sequences)

@@ -6,7 +6,7 @@ Owner: the lander of the log. It calls `write` from one thread at a time, `stage
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline.segments import FORMAT, FORMAT_KEY, Landing, Log, Segment, consumed, now, schema
+from pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
 
 if TYPE_CHECKING:
     from router.amqp.bulk_receiver import Batch
@@ -18,7 +18,7 @@ LEVEL = 1
 class SegmentWriter:
     """Writer of one log's segments. It creates the log's folder."""
 
-    def __init__(self, landing: Landing, log: Log, link: str) -> None:
+    def __init__(self, landing: Landing, log: LandingLog, link: str) -> None:
         """Create the folder and find the next number. link: name of the link. Raises OSError, LandingError."""
         self.landing = landing
         self.log = log
@@ -67,7 +67,7 @@ class SegmentWriter:
 
         Raises OSError, LandingError.
         """
-        end = consumed(self.log, self.landing.groups())
+        end = consumed_end(self.log, self.landing.groups())
         with self._lock:
             self._unread = [segment for segment in self._unread if segment.number >= end]
             return sum(segment.octets for segment in self._unread)

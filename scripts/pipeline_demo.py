@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pipeline.errors import PipelineError
-from pipeline.needs import java, require
+from pipeline.prerequisites import find_java, require
 from router.client import Accepted, Message, connect
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,7 +112,7 @@ class DemoSender(threading.Thread):
 
 def main(seconds: float) -> int:
     require("pyspark", "pyarrow", "pandas")
-    java()
+    find_java()
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir(parents=True)
     (HERE / "router.conf").write_text(CONFIGURATION)
@@ -142,10 +142,10 @@ def main(seconds: float) -> int:
 
 def stream(url: str, landing: str, seconds: float) -> tuple[int, int]:
     """Send while a query runs. Return the number of accepted messages and of rows in the table."""
-    from pipeline.env import session
+    from pipeline.env import spark_session
 
     say("spark", "starts")
-    spark = session("sluice pipeline demo", conf={"spark.log.level": "ERROR"})
+    spark = spark_session("sluice pipeline demo", conf={"spark.log.level": "ERROR"})
     table = str(HERE / "table")
     query = (
         spark.readStream.format("amqp")

@@ -9,13 +9,13 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline.needs import require
-from pipeline.segments import Landing, Log, schema
+from pipeline.prerequisites import require
+from pipeline.segments import Landing, LandingLog, schema
 from pipeline.units import count, octets_text
 from pipeline.writer import SegmentWriter
 
 HELP = "measure the cost of landing and reading on this machine"
-LOG = Log("bench", "bench")
+LOG = LandingLog("bench", "bench")
 DATA = b"\x00\x53\x75\xb0"  # head of a data section; its size in four octets follows
 
 

@@ -4,7 +4,7 @@ import argparse
 
 from pipeline.compaction import archive, merge_telemetry
 from pipeline.errors import PipelineError
-from pipeline.needs import require
+from pipeline.prerequisites import require
 from pipeline.segments import Landing
 from pipeline.stores import open_store
 from pipeline.units import minutes

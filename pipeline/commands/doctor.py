@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from pipeline.errors import LandingError, PipelineError
-from pipeline.needs import EXTRA, JAVA_OLDEST, java, java_version, require
-from pipeline.segments import Landing, Listing, Log, consumed, now, staged
+from pipeline.prerequisites import EXTRA, JAVA_OLDEST, find_java, java_version, require
+from pipeline.segments import Landing, LandingLog, Listing, consumed_end, now, octets_from
 from pipeline.units import octets_text
 from router.client.errors import ClientError
 
@@ -49,7 +49,7 @@ def _python() -> list[str]:
 
 
 def _java() -> list[str]:
-    path = java()
+    path = find_java()
     return [f"{java_version(path)} ({JAVA_OLDEST} or later), {path}"]
 
 
@@ -69,18 +69,18 @@ def _folder(path: str) -> list[str]:
     lines += [f"group {group.name}: last commit {(now() - group.committed) / 1000:.0f} s ago" for group in groups]
     for log in landing.logs():
         listing = landing.listing(log.key)
-        lines.append(_log(log, listing, consumed(log, groups)))
+        lines.append(_log(log, listing, consumed_end(log, groups)))
         if listing.foreign:
             lines.append(f"{log.key}: files that are not segments, ignored: {', '.join(listing.foreign[:5])}")
-    holes = [text for log in landing.logs() if (text := _hole(landing.listing(log.key), consumed(log, groups)))]
+    holes = [text for log in landing.logs() if (text := _hole(landing.listing(log.key), consumed_end(log, groups)))]
     if holes:
         raise LandingError("; ".join(holes))
     return lines
 
 
-def _log(log: Log, listing: Listing, read: int) -> str:
+def _log(log: LandingLog, listing: Listing, read: int) -> str:
     rows = sum(segment.rows for segment in listing.segments)
-    waiting = octets_text(staged(listing, read))
+    waiting = octets_text(octets_from(listing, read))
     return f"{log.key}: {len(listing.segments)} segments, {rows} messages, not read: {waiting}"
 
 

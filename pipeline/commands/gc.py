@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline.segments import Landing, collect
+from pipeline.segments import Landing, delete_consumed_segments
 from pipeline.units import minutes, octets_text
 
 HELP = "delete segments that all groups of readers have read"
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if not landing.groups():
         print(f"{options.path}: no group has read anything, so nothing is deleted")
         return 0
-    deleted = collect(landing, options.retention, dry=options.dry_run)
+    deleted = delete_consumed_segments(landing, options.retention, dry=options.dry_run)
     octets = sum(segment.octets for segment in deleted)
     verb = "would delete" if options.dry_run else "deleted"
     print(f"{verb} {len(deleted)} segments, {octets_text(octets)}, {sum(each.rows for each in deleted)} messages")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import PipelineError
-from pipeline.needs import require
+from pipeline.prerequisites import require
 from pipeline.units import count, octets_text, size
 
 HELP = "write messages of addresses to Parquet segments, then accept them"

@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.commands.query import add_spark_arguments, follow, pairs, when
+from pipeline.commands.query import add_spark_arguments, pairs, run_query, set_trigger
 from pipeline.errors import PipelineError
-from pipeline.needs import java, require
+from pipeline.prerequisites import find_java, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,30 +43,30 @@ def run(options: argparse.Namespace) -> int:
     if options.follow != bool(options.checkpoint):
         raise PipelineError("--follow and --checkpoint must be given together")
     require("pyspark", "pandas", "pyarrow")
-    java()
+    find_java()
     sink = {"amqp.url": options.url, "onReject": options.on_reject}
     if options.address:
         sink["address"] = options.address
     if options.dead_letter_address:
         sink["deadLetterAddress"] = options.dead_letter_address
     sink |= pairs(options.option, "--option")
-    from pipeline.env import failures, session
+    from pipeline.env import convert_spark_errors, spark_session
 
-    spark = session(
+    spark = spark_session(
         "sluice pipeline publish", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")
     )
     try:
-        with failures():
+        with convert_spark_errors():
             table = spark.read.format(options.format).load(options.table)
             if not options.follow:
-                chosen(table, options).write.format("amqp").mode("append").options(**sink).save()
+                select_expressions(table, options).write.format("amqp").mode("append").options(**sink).save()
                 return 0
             stream = spark.readStream.schema(table.schema).format(options.format).load(options.table)
-            writer = chosen(stream, options).writeStream.format("amqp").options(**sink)
-            return follow(when(writer.option("checkpointLocation", options.checkpoint), options), None)
+            writer = select_expressions(stream, options).writeStream.format("amqp").options(**sink)
+            return run_query(set_trigger(writer.option("checkpointLocation", options.checkpoint), options), None)
     finally:
         spark.stop()
 
 
-def chosen(frame: "DataFrame", options: argparse.Namespace) -> "DataFrame":
+def select_expressions(frame: "DataFrame", options: argparse.Namespace) -> "DataFrame":
     return frame.selectExpr(*options.select) if options.select else frame

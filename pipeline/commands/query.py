@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import PipelineError
-from pipeline.needs import java, require
+from pipeline.prerequisites import find_java, require
 from pipeline.units import count
 
 if TYPE_CHECKING:
@@ -72,44 +72,44 @@ def run(options: argparse.Namespace) -> int:
     if options.dedup and options.decode != "full":
         raise PipelineError("--dedup needs --decode full, because it compares message ids")
     require("pyspark", "pandas", "pyarrow")
-    java()
+    find_java()
     from pipeline.segments import Landing
 
     Landing.open(options.path)
-    from pipeline.env import failures, session
+    from pipeline.env import convert_spark_errors, spark_session
 
     source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
     if options.decode == "full":
         source.setdefault("includeHeaders", "true")
     if options.address:
         source["subscribe"] = ",".join(options.address)
-    spark = session(
+    spark = spark_session(
         "sluice pipeline query", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")
     )
     try:
         if options.show:
-            with failures():
+            with convert_spark_errors():
                 table = spark.read.format("amqp").options(**source).load(options.path)
-                readable(table).limit(options.show).show(options.show, truncate=60)
+                with_text_bodies(table).limit(options.show).show(options.show, truncate=60)
             return 0
         frame = spark.readStream.format("amqp").options(**source).load(options.path)
-        writer = distinct(frame, options.dedup).writeStream.format("parquet").outputMode("append")
+        writer = drop_repetitions(frame, options.dedup).writeStream.format("parquet").outputMode("append")
         writer = writer.option("checkpointLocation", options.checkpoint)
         if options.partition_by:
             writer = writer.partitionBy(*options.partition_by)
-        return follow(when(writer, options), options.out)
+        return run_query(set_trigger(writer, options), options.out)
     finally:
         spark.stop()
 
 
-def when(writer: Any, options: argparse.Namespace) -> Any:
+def set_trigger(writer: Any, options: argparse.Namespace) -> Any:
     """Set the trigger that the options request."""
     if options.once:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=f"{int(options.trigger * 1000)} milliseconds")
 
 
-def readable(frame: "DataFrame") -> "DataFrame":
+def with_text_bodies(frame: "DataFrame") -> "DataFrame":
     """Return the frame with text bodies as strings."""
     if "body" not in frame.columns:
         return frame
@@ -118,7 +118,7 @@ def readable(frame: "DataFrame") -> "DataFrame":
     return frame.withColumn("body", functions.col("body").cast("string"))
 
 
-def distinct(frame: "DataFrame", seconds: int | None) -> "DataFrame":
+def drop_repetitions(frame: "DataFrame", seconds: int | None) -> "DataFrame":
     """Drop repetitions of (address, message_id) within so many seconds.
 
     A message without an id is never a repetition: its place in the landing folder is its key.
@@ -136,14 +136,14 @@ def distinct(frame: "DataFrame", seconds: int | None) -> "DataFrame":
     )
 
 
-def follow(writer: Any, out: str | None) -> int:
+def run_query(writer: Any, out: str | None) -> int:
     """Start a query and print its progress until it ends. Raises PipelineError if it fails."""
-    from pipeline.env import failures
+    from pipeline.env import convert_spark_errors
 
     shown = -1
     total = 0
     began = time.monotonic()
-    with failures():
+    with convert_spark_errors():
         query = writer.start(out) if out else writer.start()
         try:
             while not query.awaitTermination(LOOK):

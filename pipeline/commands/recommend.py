@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline import recommend
-from pipeline.env import failures
+from pipeline.env import convert_spark_errors
 from pipeline.errors import PipelineError
-from pipeline.jobs.period import add_period, opened
+from pipeline.jobs.period import add_period, open_telemetry
 
 HELP = "recommend changes to routers from their telemetry, as a plan for `apply`"
 
@@ -21,11 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from pipeline.jobs import advice, rollup
 
-    telemetry = opened(options, "recommend")
-    with failures():
+    telemetry = open_telemetry(options, "recommend")
+    with convert_spark_errors():
         rollups = rollup.Rollups.of(telemetry)
-        rules, advised = advice.rules(rollups), advice.advice(rollups)
-    made = recommend.plan(rules, advised, telemetry.start, telemetry.end, datetime.now(UTC))
+        rules, advised = advice.placement_rules(rollups), advice.advice(rollups)
+    made = recommend.make_plan(rules, advised, telemetry.start, telemetry.end, datetime.now(UTC))
     try:
         Path(options.out).write_text(json.dumps(made, indent=2) + "\n", "utf-8")
     except OSError as error:

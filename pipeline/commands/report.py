@@ -5,9 +5,9 @@ from datetime import datetime
 from pathlib import Path
 
 from pipeline import report
-from pipeline.env import failures
+from pipeline.env import convert_spark_errors
 from pipeline.errors import PipelineError
-from pipeline.jobs.period import add_period, opened
+from pipeline.jobs.period import add_period, open_telemetry
 from pipeline.jobs.rollup import Rollups
 
 HELP = "make a self-contained HTML page about a period, from telemetry"
@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    telemetry = opened(options, "report")
-    with failures():
+    telemetry = open_telemetry(options, "report")
+    with convert_spark_errors():
         findings = collect(Rollups.of(telemetry))
     try:
         Path(options.out).write_text(report.page(findings), "utf-8")
@@ -34,7 +34,7 @@ def collect(rollups: Rollups) -> report.Findings:
     """Run all jobs."""
     from pipeline.jobs import advice, matrix, starvation, timeline
 
-    figures = advice.Figures.of(rollups)
+    figures = advice.AdviceFigures.of(rollups)
     covered: dict[datetime, float] = {}
     for (_, hour), seconds in rollups.covered().items():
         covered[hour] = max(covered.get(hour, 0.0), seconds)
@@ -47,11 +47,11 @@ def collect(rollups: Rollups) -> report.Findings:
         routers=matrix.router_matrix(rollups),
         clients=matrix.client_matrix(rollups),
         imbalances=figures.imbalances,
-        starved=starvation.starved(rollups),
+        starved=starvation.starved_consumers(rollups),
         capacities=figures.capacities,
         topology=timeline.topology(rollups),
         refusals=timeline.refusals(rollups),
         churn=timeline.churn(rollups),
-        rules=advice.rules(rollups),
+        rules=advice.placement_rules(rollups),
         advice=advice.advice(rollups, figures),
     )

@@ -6,54 +6,54 @@ from typing import Any, Final, NamedTuple
 from pipeline import recommend
 from pipeline.jobs import capacity, demand, imbalance, latency, population, starvation
 from pipeline.jobs.rollup import Rollups
-from pipeline.telemetry.reader import Telemetry
+from pipeline.telemetry.reader import TelemetryTables
 
 LEAST_WITHOUT: Final = 60.0  # seconds without credit; less is not reported
 
 
-def rules(rollups: Rollups) -> list[dict[str, Any]]:
+def placement_rules(rollups: Rollups) -> list[dict[str, Any]]:
     """Return placements for all routers."""
     from pyspark.sql import functions as f
 
     workers: dict[str, int] = dict(rollups.workers.groupBy("router").agg(f.max("worker") + 1).collect())
     keys = ("listener_in", "host_in", "listener_out", "host_out", "worker_in", "worker_out")
-    flows: dict[str, list[recommend.Flow]] = {}
+    flows: dict[str, list[recommend.TrafficFlow]] = {}
     for router, *names, worker_in, worker_out, count in (
         rollups.flows.groupBy("router", *keys).agg(f.sum("deliveries")).collect()
     ):
         listener_in, host_in, listener_out, host_out = names
         source = (listener_in, host_in) if listener_in and host_in else None
         target = (listener_out, host_out) if listener_out and host_out else None
-        flows.setdefault(router, []).append(recommend.Flow(source, target, worker_in, worker_out, count))
+        flows.setdefault(router, []).append(recommend.TrafficFlow(source, target, worker_in, worker_out, count))
     found = []
     for router in sorted(flows):
         found += recommend.placement_plan(router, flows[router], workers.get(router, 1))
     return found
 
 
-class Figures(NamedTuple):
+class AdviceFigures(NamedTuple):
     """Figures shared by advice and report. Each is the result of several Spark jobs."""
 
     addresses: list[latency.AddressFigures]
     imbalances: list[imbalance.Imbalance]
-    capacities: list[capacity.Capacity]
+    capacities: list[capacity.RouterCapacity]
 
     @classmethod
-    def of(cls, rollups: Rollups) -> "Figures":
+    def of(cls, rollups: Rollups) -> "AdviceFigures":
         """Run the jobs."""
         return cls(latency.by_address(rollups), imbalance.by_router(rollups), capacity.by_router(rollups))
 
 
-def advice(rollups: Rollups, figures: Figures | None = None) -> list[dict[str, Any]]:
+def advice(rollups: Rollups, figures: AdviceFigures | None = None) -> list[dict[str, Any]]:
     """Return advice for people, the most urgent first. figures: the result of Figures.of, if already computed."""
-    figures = figures or Figures.of(rollups)
-    found = _consumers(rollups)
+    figures = figures or AdviceFigures.of(rollups)
+    found = _consumer_advice(rollups)
     for address in figures.addresses:
         bad = address.outcomes["rejected"] + address.outcomes["released"] + address.outcomes["modified"]
         if address.deliveries and bad / address.deliveries > recommend.REFUSED_SHARE:
             text = f"{bad / address.deliveries:.1%} of {address.deliveries:,} deliveries were refused or given back."
             found.append({"kind": "outcomes", "subject": address.address, "text": text})
-    found += _capacities(rollups)
+    found += _link_capacity_advice(rollups)
     for router in figures.capacities:
         if router.full_on is not None:
             text = f"The busiest worker uses {capacity.FULL:.0%} of a core on {_day(router.full_on)} if it goes on so."
@@ -67,11 +67,11 @@ def advice(rollups: Rollups, figures: Figures | None = None) -> list[dict[str, A
     return found + policy_limits(rollups.telemetry)
 
 
-def _consumers(rollups: Rollups) -> list[dict[str, Any]]:
+def _consumer_advice(rollups: Rollups) -> list[dict[str, Any]]:
     """Advise on consumers that withhold credit, with the number of consumers needed."""
     found = []
     demands = demand.by_address(rollups)
-    for one in starvation.starved(rollups, most=5, least=LEAST_WITHOUT):
+    for one in starvation.starved_consumers(rollups, most=5, least=LEAST_WITHOUT):
         waited = f"{one.undelivered:,} deliveries waited" + (f", {one.stuck:,} were stuck" if one.stuck else "")
         text = (
             f"{one.client} gave no credit for {one.address} in {one.share:.0%} of the time "
@@ -98,10 +98,10 @@ def _consumers(rollups: Rollups) -> list[dict[str, Any]]:
     return found
 
 
-def _capacities(rollups: Rollups) -> list[dict[str, Any]]:
+def _link_capacity_advice(rollups: Rollups) -> list[dict[str, Any]]:
     """Advise on links of producers whose capacity held them back, by Little's law."""
     found = []
-    for one in demand.producers(rollups, LEAST_WITHOUT):
+    for one in demand.held_back_producers(rollups, LEAST_WITHOUT):
         wanted = recommend.capacity_advice(one.rate, one.settle_us, one.capacity)
         if wanted is not None:
             text = (
@@ -125,7 +125,7 @@ def _capacities(rollups: Rollups) -> list[dict[str, Any]]:
     return found
 
 
-def policy_limits(telemetry: Telemetry) -> list[dict[str, Any]]:
+def policy_limits(telemetry: TelemetryTables) -> list[dict[str, Any]]:
     """Advise on connection limits for each user, by vhost, so that a runaway client is stopped before it affects
     others.
     """

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pipeline.jobs.rollup import Rollups
-from pipeline.telemetry.reader import utc
+from pipeline.telemetry.reader import collected_to_utc
 
 FULL: Final = 0.7  # share of a core; beyond it, latency grows
 LEAST_HOURS: Final = 48  # needed for a forecast
@@ -13,7 +13,7 @@ _FAR: Final = 3650.0  # days; a later date counts as never
 
 
 @dataclass(frozen=True)
-class Capacity:
+class RouterCapacity:
     """Capacity figures of one router."""
 
     router: str
@@ -23,7 +23,7 @@ class Capacity:
     full_on: datetime | None  # date at which the busiest worker uses FULL of a core, by extrapolation
 
 
-def by_router(rollups: Rollups) -> list[Capacity]:
+def by_router(rollups: Rollups) -> list[RouterCapacity]:
     """Return the figures of all routers, by name."""
     from pyspark.sql import functions as f
 
@@ -43,9 +43,9 @@ def by_router(rollups: Rollups) -> list[Capacity]:
     for router in sorted({row[0] for row in rows}):
         own = [row for row in rows if row[0] == router]
         deliveries = sum(row[3] for row in own)
-        hourly = [(utc(row[1]), row[3] / max(row[6] / 1000, 1e-3), row[4]) for row in own]
+        hourly = [(collected_to_utc(row[1]), row[3] / max(row[6] / 1000, 1e-3), row[4]) for row in own]
         found.append(
-            Capacity(
+            RouterCapacity(
                 router,
                 sum(row[2] for row in own) / deliveries if deliveries else 0.0,
                 hourly,

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.jobs.percentiles import merged, percentile
+from pipeline.jobs.percentiles import merge_histograms, percentile
 from pipeline.jobs.rollup import HOUR, Rollups
-from pipeline.recommend import Demand
+from pipeline.recommend import AddressDemand
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
-class Producer:
+class HeldBackProducer:
     """Links of one client to one address that lacked credit at times."""
 
     router: str
@@ -24,7 +24,7 @@ class Producer:
     without_seconds: float  # time without credit, summed over its links
 
 
-def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
+def by_address(rollups: Rollups) -> dict[tuple[str, str], AddressDemand]:
     """Return the demand by router and address, where consumers lacked credit at times.
 
     Each figure is from the hour in which producers were held back most; of equal hours, the one with most deliveries.
@@ -37,7 +37,7 @@ def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
     sums = [of("in", name) for name in ("deliveries", "zero_credit_ms", "link_ms")]
     sums += [of("out", name) for name in ("link_ms", "full_ms", "full_deliveries")]
     rows = rollups.links.where("address is not null").groupBy("router", "address", "hour").agg(*sums)
-    found: dict[tuple[str, str], tuple[float, float, Demand]] = {}
+    found: dict[tuple[str, str], tuple[float, float, AddressDemand]] = {}
     covered = rollups.covered()
     for router, address, hour, count, without, sent_ms, taken_ms, full_ms, full in rows.collect():
         if not full or not count:
@@ -46,13 +46,13 @@ def by_address(rollups: Rollups) -> dict[tuple[str, str], Demand]:
         seconds = covered.get((router, hour), HOUR)
         rate = count / seconds
         each = full * 1000 / full_ms
-        demand = Demand(rate, held_back, max(1, round(taken_ms / 1000 / seconds)), each)
+        demand = AddressDemand(rate, held_back, max(1, round(taken_ms / 1000 / seconds)), each)
         if (router, address) not in found or (held_back, rate) > found[router, address][:2]:
             found[router, address] = held_back, rate, demand
     return {place: demand for place, (_, _, demand) in found.items()}
 
 
-def producers(rollups: Rollups, least: float, most: int = 100) -> list[Producer]:
+def held_back_producers(rollups: Rollups, least: float, most: int = 100) -> list[HeldBackProducer]:
     """Return producers without credit for at least `least` seconds, the longest first."""
     from pyspark.sql import functions as f
 
@@ -72,7 +72,7 @@ def producers(rollups: Rollups, least: float, most: int = 100) -> list[Producer]
         histograms.setdefault((router, address), []).append((bucket, count))
     found = []
     for router, client, address, rate, capacity, without in rows:
-        settle = percentile(merged(histograms.get((router, address), [])), 99)
+        settle = percentile(merge_histograms(histograms.get((router, address), [])), 99)
         if settle is not None:
-            found.append(Producer(router, client or "?", address, rate, settle, capacity, without / 1000))
+            found.append(HeldBackProducer(router, client or "?", address, rate, settle, capacity, without / 1000))
     return found

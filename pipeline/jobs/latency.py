@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pipeline.jobs.percentiles import PERCENTS, merged, of_rates, percentile
+from pipeline.jobs.percentiles import PERCENTS, merge_histograms, percentile, rate_percentile
 from pipeline.jobs.rollup import HOUR, Rollups
 from pipeline.telemetry.names import OUTCOMES
 
@@ -20,7 +20,7 @@ class AddressFigures:
 
     def rate(self, percent: float) -> float:
         """Return a percentile of the hourly rates."""
-        return of_rates(self.hourly, percent)
+        return rate_percentile(self.hourly, percent)
 
 
 def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
@@ -49,7 +49,7 @@ def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
         rates[hour] = rates.get(hour, 0.0) + count / covered.get((router, hour), HOUR)
     found = []
     for address, deliveries, *outcomes in rows:
-        histogram = merged(histograms.get(address, []))
+        histogram = merge_histograms(histograms.get(address, []))
         found.append(
             AddressFigures(
                 address,

@@ -10,7 +10,7 @@ SEVERAL: Final = "(several)"  # producers of one address on one worker, which th
 
 
 @dataclass(frozen=True)
-class Matrix:
+class TrafficMatrix:
     """Deliveries by pair, from a row's name to a column's."""
 
     title: str
@@ -34,12 +34,12 @@ class Matrix:
         return sum(self.cells.values())
 
 
-def worker_matrices(rollups: Rollups) -> dict[str, Matrix]:
+def worker_matrices(rollups: Rollups) -> dict[str, TrafficMatrix]:
     """Return, by router, deliveries from the producer's worker to the consumer's."""
-    found: dict[str, Matrix] = {}
+    found: dict[str, TrafficMatrix] = {}
     rows = rollups.flows.groupBy("router", "worker_in", "worker_out").sum("deliveries").collect()
     for router, source, target, count in rows:
-        matrix = found.setdefault(router, Matrix(f"Workers of {router}", ordered=True))
+        matrix = found.setdefault(router, TrafficMatrix(f"Workers of {router}", ordered=True))
         matrix.cells[_worker(source), _worker(target)] = count
     return found
 
@@ -48,17 +48,17 @@ def _worker(index: int) -> str:
     return f"w{index:02}" if index > 9 else f"w{index}"
 
 
-def crossing(matrix: Matrix) -> float:
+def crossing(matrix: TrafficMatrix) -> float:
     """Return the share of deliveries that went from one worker to another."""
     across = sum(count for (source, target), count in matrix.cells.items() if source != target)
     return across / matrix.total if matrix.total else 0.0
 
 
-def router_matrix(rollups: Rollups) -> Matrix:
+def router_matrix(rollups: Rollups) -> TrafficMatrix:
     """Return deliveries from router to neighbour, as the sender counted them. The diagonal has those that stay."""
     from pyspark.sql import functions as f
 
-    matrix = Matrix("Routers")
+    matrix = TrafficMatrix("Routers")
     for router, count in rollups.workers.groupBy("router").agg(f.sum("ingress")).collect():
         matrix.cells[router, router] = count
     sent = rollups.telemetry.table("fact_internode").groupBy("router", "peer").agg(f.sum("sent"))
@@ -70,7 +70,7 @@ def router_matrix(rollups: Rollups) -> Matrix:
     return matrix
 
 
-def client_matrix(rollups: Rollups, most: int = 20) -> Matrix:
+def client_matrix(rollups: Rollups, most: int = 20) -> TrafficMatrix:
     """Return deliveries between clients: the `most` busiest pairs, and all others together.
 
     If several producers of one worker sent to an address, the share of each is unknown: `SEVERAL`.
@@ -85,7 +85,7 @@ def client_matrix(rollups: Rollups, most: int = 20) -> Matrix:
         .agg(f.sum("deliveries").alias("deliveries"))
         .orderBy(f.desc("deliveries"), "source", "target")
     )
-    matrix = Matrix("Clients")
+    matrix = TrafficMatrix("Clients")
     for source, target, count in rows.limit(most).collect():
         matrix.cells[source, target] = count
     whole = rows.agg(f.sum("deliveries")).collect()[0][0] or 0

@@ -24,7 +24,7 @@ def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
     raise AssertionError("the counts are fewer than their sum")
 
 
-def merged(parts: Iterable[tuple[int, int]]) -> dict[int, int]:
+def merge_histograms(parts: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return the histogram of pairs of bucket and count."""
     found: dict[int, int] = {}
     for bucket, count in parts:
@@ -32,7 +32,7 @@ def merged(parts: Iterable[tuple[int, int]]) -> dict[int, int]:
     return found
 
 
-def of_rates(values: Sequence[float], percent: float) -> float:
+def rate_percentile(values: Sequence[float], percent: float) -> float:
     """Return the percentile of values by the nearest rank; 0.0 if there are none."""
     if not values:
         return 0.0

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from pipeline.env import MEMORY, session
+from pipeline.env import MEMORY, spark_session
 from pipeline.errors import PipelineError
-from pipeline.telemetry.reader import Telemetry, root_of
+from pipeline.telemetry.reader import TelemetryTables, root_of
 from router.telemetry.schema import VERSION
 
 #: Few rows remain after the first step of each job. Roll-ups of a date replace those of that date only.
@@ -39,19 +39,19 @@ def add_period(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark master (default: this machine)")
 
 
-def opened(options: argparse.Namespace, name: str) -> Telemetry:
+def open_telemetry(options: argparse.Namespace, name: str) -> TelemetryTables:
     """Return the telemetry that the arguments name, with a new Spark session. Raises PipelineError."""
     end = options.end or datetime.now(UTC)
     start = options.start or end - timedelta(days=1)
     if start >= end:
         raise PipelineError(f"--from {start.isoformat()} is not before --to {end.isoformat()}")
     root_of(options.telemetry)  # checked before Spark starts, which takes seconds
-    conf = {**CONF, **FEW_ROWS} if is_little(Path(options.telemetry), start, end) else CONF
-    spark = session(f"sluice pipeline {name}", master=options.master, memory=options.memory, conf=conf)
-    return Telemetry(spark, options.telemetry, start, end)
+    conf = {**CONF, **FEW_ROWS} if has_few_octets(Path(options.telemetry), start, end) else CONF
+    spark = spark_session(f"sluice pipeline {name}", master=options.master, memory=options.memory, conf=conf)
+    return TelemetryTables(spark, options.telemetry, start, end)
 
 
-def is_little(path: Path, start: datetime, end: datetime) -> bool:
+def has_few_octets(path: Path, start: datetime, end: datetime) -> bool:
     """Return True if the facts of a period's dates have fewer than FEW octets of JSON."""
     octets = 0
     date, last = start.astimezone(UTC).date(), end.astimezone(UTC).date()

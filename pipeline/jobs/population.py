@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from pipeline.telemetry.reader import Telemetry
+from pipeline.telemetry.reader import TelemetryTables
 
 _NORMAL = "normal"
 
 
 @dataclass(frozen=True)
-class Peak:
+class ConnectionPeak:
     """Peak of one user of a vhost at a router."""
 
     router: str
@@ -17,7 +17,7 @@ class Peak:
     connections: int  # most that were open at once in the period
 
 
-def peaks(telemetry: Telemetry) -> list[Peak]:
+def peaks(telemetry: TelemetryTables) -> list[ConnectionPeak]:
     """Return the peaks of authenticated users, the highest first."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -50,10 +50,10 @@ def peaks(telemetry: Telemetry) -> list[Peak]:
         .agg(f.max("open").alias("open"))
         .orderBy(f.desc("open"), "router", "vhost", "user")
     )
-    return [Peak(*row) for row in rows.collect()]
+    return [ConnectionPeak(*row) for row in rows.collect()]
 
 
-def limits(telemetry: Telemetry) -> dict[tuple[str, str], int]:
+def limits(telemetry: TelemetryTables) -> dict[tuple[str, str], int]:
     """Return the latest `maxConnectionsPerUser`, by router and vhost."""
     from pyspark.sql import functions as f
 

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline.stores import open_store
-from pipeline.telemetry.reader import Telemetry, ddl
+from pipeline.telemetry.reader import TelemetryTables, ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,7 @@ _MOST_TASKS: Final = 64
 
 
 def _by_date(
-    telemetry: Telemetry, make: "Callable[[str, date, pa.Table], pa.RecordBatch]", columns: str
+    telemetry: TelemetryTables, make: "Callable[[str, date, pa.Table], pa.RecordBatch]", columns: str
 ) -> "DataFrame":
     """Apply `make` to the name, date and rows of each table, with the tables of a date in one task."""
     import pyarrow as pa
@@ -42,7 +42,7 @@ def _by_date(
     return found.repartition(days, "date").mapInArrow(made, columns)
 
 
-def write(telemetry: Telemetry, path: str) -> dict[str, int]:
+def write(telemetry: TelemetryTables, path: str) -> dict[str, int]:
     """Write all roll-ups of the period over those of the same dates. Return the number of rows of each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -71,14 +71,14 @@ def write(telemetry: Telemetry, path: str) -> dict[str, int]:
 class Rollups(NamedTuple):
     """Roll-ups of a period, each computed once."""
 
-    telemetry: Telemetry
+    telemetry: TelemetryTables
     flows: "DataFrame"
     links: "DataFrame"
     settles: "DataFrame"
     workers: "DataFrame"
 
     @classmethod
-    def of(cls, telemetry: Telemetry) -> "Rollups":
+    def of(cls, telemetry: TelemetryTables) -> "Rollups":
         """Return the roll-ups of the telemetry, kept in memory as far as they fit. One partition: rows are few."""
         from pipeline.jobs.sums import TABLES
         from pipeline.telemetry.hourly import PACKED

@@ -6,7 +6,7 @@ from pipeline.jobs.rollup import Rollups
 
 
 @dataclass(frozen=True)
-class Starved:
+class StarvedConsumer:
     """Links of one client to one address that withheld credit."""
 
     router: str
@@ -19,7 +19,7 @@ class Starved:
     capacity: int
 
 
-def starved(rollups: Rollups, most: int = 20, least: float = 1.0) -> list[Starved]:
+def starved_consumers(rollups: Rollups, most: int = 20, least: float = 1.0) -> list[StarvedConsumer]:
     """Return the links that withheld credit longest, at least `least` seconds."""
     from pyspark.sql import functions as f
 
@@ -38,6 +38,6 @@ def starved(rollups: Rollups, most: int = 20, least: float = 1.0) -> list[Starve
         .limit(most)
     )
     return [
-        Starved(router, client or "?", address or "?", without / 1000, min(1.0, without / max(seen, 1)), *rest)
+        StarvedConsumer(router, client or "?", address or "?", without / 1000, min(1.0, without / max(seen, 1)), *rest)
         for router, client, address, without, seen, *rest in rows.collect()
     ]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.telemetry.clients import KNOWN, with_clients
-from pipeline.telemetry.hourly import DOUBLE, Hourly, exploded
+from pipeline.telemetry.hourly import DOUBLE, HourlySums, explode_map
 from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES, WORKER_COUNTS, WORKER_GAUGES
 from router.telemetry.schema import INT, LONG, TEXT, TIME
 
@@ -31,7 +31,7 @@ def _links(rows: pa.Table) -> pa.Table:
 
 def _settles(rows: pa.Table) -> pa.Table:
     rows = rows.filter(pc.equal(rows.column("dir").cast(pa.string()), "in"))
-    return exploded(rows, "settle_hist", ("bucket", "count"))
+    return explode_map(rows, "settle_hist", ("bucket", "count"))
 
 
 def _workers(rows: pa.Table) -> pa.Table:
@@ -40,7 +40,7 @@ def _workers(rows: pa.Table) -> pa.Table:
     return rows.append_column("busiest", _rate(cpu, pc.multiply(rows.column("interval_ms"), 1000)))
 
 
-FLOWS: Final = Hourly(
+FLOWS: Final = HourlySums(
     "fact_flow",
     reads=("boot_id", "worker_in", "worker_out", "connection_in", "connection_out", "address", "deliveries"),
     keys={
@@ -53,7 +53,7 @@ FLOWS: Final = Hourly(
     },
     sums=("deliveries",),
 )
-LINKS: Final = Hourly(
+LINKS: Final = HourlySums(
     "fact_link",
     reads=("interval_ms", "boot_id", "connection_id", "address", "dir", *LINK_COUNTS, *LINK_GAUGES.values()),
     keys={"boot_id": TEXT, "connection_id": LONG, "address": TEXT, "dir": TEXT},
@@ -61,14 +61,14 @@ LINKS: Final = Hourly(
     peaks={**dict.fromkeys(LINK_GAUGES, LONG), "rate_peak": DOUBLE},
     derive=_links,
 )
-SETTLES: Final = Hourly(
+SETTLES: Final = HourlySums(
     "fact_link",
     reads=("address", "dir", "settle_hist"),
     keys={"address": TEXT, "bucket": INT},
     sums=("count",),
     derive=_settles,
 )
-WORKERS: Final = Hourly(
+WORKERS: Final = HourlySums(
     "fact_worker",
     reads=("worker", "cpu_user_us", "cpu_sys_us", *WORKER_COUNTS, *WORKER_GAUGES),
     keys={"worker": INT},
@@ -79,10 +79,10 @@ WORKERS: Final = Hourly(
 
 
 @dataclass(frozen=True)
-class RollUp:
+class RollupTable:
     """Roll-up table: sums by hour, router and keys, with clients in place of connections."""
 
-    sums: Hourly
+    sums: HourlySums
     keys: Mapping[str, str]
     clients: Mapping[str, str] = field(default_factory=dict)  # connection columns, with suffixes of clients' columns
 
@@ -99,9 +99,9 @@ class RollUp:
         return self.sums.grouped(sums, self.columns)
 
 
-TABLES: Final[Mapping[str, RollUp]] = {
+TABLES: Final[Mapping[str, RollupTable]] = {
     # Deliveries by pair of workers, pair of clients, address.
-    "flows": RollUp(
+    "flows": RollupTable(
         FLOWS,
         {"worker_in": INT, "worker_out": INT, "address": TEXT},
         {"connection_in": "_in", "connection_out": "_out"},
@@ -109,9 +109,9 @@ TABLES: Final[Mapping[str, RollUp]] = {
     # Deliveries, octets, outcomes and credit by address, direction and client. link_ms: time for which its links were
     # attached. full_ms, full_deliveries: intervals in which a link lacked credit at some time, so that it received as
     # much as it takes. rate_peak: deliveries a second of one link.
-    "links": RollUp(LINKS, {"address": TEXT, "dir": TEXT}, {"connection_id": ""}),
+    "links": RollupTable(LINKS, {"address": TEXT, "dir": TEXT}, {"connection_id": ""}),
     # Settled deliveries by address and bucket of their time in the router.
-    "settles": RollUp(SETTLES, {"address": TEXT, "bucket": INT}),
+    "settles": RollupTable(SETTLES, {"address": TEXT, "bucket": INT}),
     # CPU time and deliveries by worker.
-    "workers": RollUp(WORKERS, {"worker": INT}),
+    "workers": RollupTable(WORKERS, {"worker": INT}),
 }

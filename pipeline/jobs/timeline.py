@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Final
 
 from pipeline.jobs.rollup import Rollups
-from pipeline.telemetry.reader import utc
+from pipeline.telemetry.reader import collected_to_utc
 
 _INTER_ROUTER: Final = "inter-router"
 
 
 @dataclass(frozen=True)
-class Happening:
+class TimelineEvent:
     """Event, or equal events of an hour."""
 
     when: datetime
@@ -21,7 +21,7 @@ class Happening:
     count: int = 1
 
 
-def topology(rollups: Rollups, most: int = 200) -> list[Happening]:
+def topology(rollups: Rollups, most: int = 200) -> list[TimelineEvent]:
     """Return inter-router connections opened and closed, workers lost, and configuration changes."""
     from pyspark.sql import functions as f
 
@@ -32,11 +32,11 @@ def topology(rollups: Rollups, most: int = 200) -> list[Happening]:
     for row in rows.select("ts", "router", "kind", "subject", "detail").collect():
         detail = row["detail"] or {}
         text = f"{detail.get('container', '?')} at {detail.get('peer', '?')}" if "peer" in detail else row["subject"]
-        found.append(Happening(utc(row["ts"]), row["router"], row["kind"], text))
+        found.append(TimelineEvent(collected_to_utc(row["ts"]), row["router"], row["kind"], text))
     return found
 
 
-def refusals(rollups: Rollups, most: int = 100) -> list[Happening]:
+def refusals(rollups: Rollups, most: int = 100) -> list[TimelineEvent]:
     """Return policy denials by hour, vhost, group and reason."""
     from pyspark.sql import functions as f
 
@@ -54,7 +54,9 @@ def refusals(rollups: Rollups, most: int = 100) -> list[Happening]:
         .limit(most)
     )
     return [
-        Happening(utc(hour), router, reason or "?", f"vhost {vhost or '-'}, group {group or '-'}", count)
+        TimelineEvent(
+            collected_to_utc(hour), router, reason or "?", f"vhost {vhost or '-'}, group {group or '-'}", count
+        )
         for hour, router, vhost, group, reason, count in sums.collect()
     ]
 

@@ -32,11 +32,13 @@ def pattern(container: str | None) -> str:
     return _VOLATILE.sub("*", container or "")
 
 
-def named(rows: pa.Table) -> pa.Table:
+def to_client_rows(rows: pa.Table) -> pa.Table:
     """Convert rows read from the table (`READS` and the router) to COLUMNS."""
     containers = _texts(rows, "container")
-    distinct = containers.unique()
-    patterns = pa.array(map(pattern, distinct.to_pylist()), pa.string()).take(pc.index_in(containers, distinct))
+    one_row_per_connection = containers.unique()
+    patterns = pa.array(map(pattern, one_row_per_connection.to_pylist()), pa.string()).take(
+        pc.index_in(containers, one_row_per_connection)
+    )
     user = _texts(rows, "user")
     # The client's name includes the user only after a login; a null user counts as none.
     login = pc.fill_null(pc.not_equal(user, _ANONYMOUS), False)
@@ -47,13 +49,13 @@ def named(rows: pa.Table) -> pa.Table:
     return pa.table([found[name] for name in COLUMNS], schema=schema(COLUMNS))
 
 
-def of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def client_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Convert rows that Spark has read to COLUMNS."""
     for batch in batches:
-        yield from named(pa.Table.from_batches([batch])).to_batches()
+        yield from to_client_rows(pa.Table.from_batches([batch])).to_batches()
 
 
-def distinct(rows: pa.Table) -> pa.Table:
+def one_row_per_connection(rows: pa.Table) -> pa.Table:
     """Return one row for each connection."""
     found = rows.group_by(list(CONNECTION), use_threads=False).aggregate([(name, "first") for name in KNOWN])
     return found.rename_columns([*CONNECTION, *KNOWN]) if rows.num_rows else rows

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.errors import FileError
 from router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TIME, time_column
 
-MOST: Final = 1 << 18  # rows that are summed at once: some 100 MB of links
+ROWS_AT_ONCE: Final = 1 << 18  # rows that are summed at once: some 100 MB of links
 _HOUR: Final = 3_600_000_000  # microseconds
 DOUBLE: Final = "double"
 _TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -31,14 +31,14 @@ _STARTS: Final = "interval_start"
 PACKED: Final[Mapping[str, str]] = {"name": TEXT, "date": "date", "data": "binary"}
 
 
-class Part(NamedTuple):
+class RouterFiles(NamedTuple):
     """Files of one router that one task reads."""
 
     router: str
     paths: Sequence[str]
 
 
-class Period(NamedTuple):
+class MicrosecondPeriod(NamedTuple):
     """Period in microseconds since the epoch, without its end."""
 
     start: int
@@ -46,7 +46,7 @@ class Period(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hourly:
+class HourlySums:
     """Definition of hourly sums: rows of one table, grouped by hour, router and keys."""
 
     table: str
@@ -97,13 +97,13 @@ def schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
 
 
-def columns_read(wanted: Iterable[Hourly]) -> list[str]:
+def columns_read(wanted: Iterable[HourlySums]) -> list[str]:
     """Return the columns that are read of the one table, beside the time and the router."""
     return list(dict.fromkeys(name for each in wanted for name in each.reads))
 
 
 def sums_of_files(
-    wanted: Mapping[str, Hourly], parts: Iterable[Part], period: Period
+    wanted: Mapping[str, HourlySums], parts: Iterable[RouterFiles], period: MicrosecondPeriod
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield sums of the rows that begin in the period, from files of one table, with their names in `wanted`.
 
@@ -114,29 +114,29 @@ def sums_of_files(
     waiting: list[pa.Table] = []
     count = 0
     for part in parts:
-        for rows in read(table, names, part):
-            waiting.append(within(rows, _STARTS, period))
+        for rows in read_files(table, names, part):
+            waiting.append(rows_in_period(rows, _STARTS, period))
             count += rows.num_rows
-            if count >= MOST:
+            if count >= ROWS_AT_ONCE:
                 yield from _sums(wanted, waiting)
                 waiting, count = [], 0
     if waiting:
         yield from _sums(wanted, waiting)
 
 
-def sums_of_rows(wanted: Mapping[str, Hourly], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+def sums_of_rows(wanted: Mapping[str, HourlySums], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
     """Yield sums of rows that Spark has read, with their names in `wanted`. Rows: time, router, columns read."""
     for batch in batches:
         yield from _sums(wanted, [pa.Table.from_batches([batch])])
 
 
-def _sums(wanted: Mapping[str, Hourly], tables: list[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+def _sums(wanted: Mapping[str, HourlySums], tables: list[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
     rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     for name, each in wanted.items():
         yield name, each.of(rows)
 
 
-def packed(name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+def pack_by_date(name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yield rows that have an `hour` as PACKED, one record batch for each date."""
     days = rows.column("hour").cast(pa.date32())
     for day in days.unique():
@@ -157,7 +157,7 @@ def unpacked(octets: bytes) -> pa.Table:
     return pa.ipc.open_stream(octets).read_all()
 
 
-def read(table: str, names: Sequence[str], part: Part) -> Iterator[pa.Table]:
+def read_files(table: str, names: Sequence[str], part: RouterFiles) -> Iterator[pa.Table]:
     """Yield the rows of files: the time, the columns `names`, and `router`.
 
     Texts are dictionaries. Raises FileError.
@@ -172,7 +172,7 @@ def read(table: str, names: Sequence[str], part: Part) -> Iterator[pa.Table]:
             encoded = [name for name in texts if name in found]
             with pq.ParquetFile(path, metadata=metadata, read_dictionary=encoded) as file:
                 there = [name for name in kinds if name in found]
-                for batch in file.iter_batches(MOST, columns=there, use_threads=False):
+                for batch in file.iter_batches(ROWS_AT_ONCE, columns=there, use_threads=False):
                     columns = {
                         name: _column(batch, name if name in found else None, kind) for name, kind in kinds.items()
                     }
@@ -201,7 +201,7 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
     return whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
 
 
-def within(rows: pa.Table, time: str, period: Period) -> pa.Table:
+def rows_in_period(rows: pa.Table, time: str, period: MicrosecondPeriod) -> pa.Table:
     """Return the rows whose time is in the period."""
     starts = rows.column(time).cast(pa.int64())
     least, most = pc.min_max(starts).values()
@@ -210,7 +210,7 @@ def within(rows: pa.Table, time: str, period: Period) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(starts, period.start), pc.less(starts, period.end)))
 
 
-def exploded(table: pa.Table, column: str, names: tuple[str, str]) -> pa.Table:
+def explode_map(table: pa.Table, column: str, names: tuple[str, str]) -> pa.Table:
     """Return a row for each entry of a map, with its key and value in columns `names`; none for null and empty maps."""
     maps: Any = table.column(column).combine_chunks()
     offsets = maps.offsets

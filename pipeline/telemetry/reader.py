@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.telemetry.hourly import Hourly, Part, Period
+    from pipeline.telemetry.hourly import HourlySums, MicrosecondPeriod, RouterFiles
 
 # A file's folder is the hour of its first row. A file may have rows that begin up to this much earlier or later.
 _SLACK: Final = timedelta(hours=1)
@@ -26,7 +26,7 @@ _TASKS_A_CORE: Final = 4  # several, so that all cores end at about the same tim
 _FILE: Final = 1 << 16  # octets that take as long to read as opening a file
 
 
-def utc(collected: datetime) -> datetime:
+def collected_to_utc(collected: datetime) -> datetime:
     """Convert a time that Spark has collected. It is in the local zone of this process, without zone information."""
     return collected.astimezone(UTC)
 
@@ -45,7 +45,7 @@ def root_of(path: str) -> Path:
     return root
 
 
-class Telemetry:
+class TelemetryTables:
     """Tables of all routers in a folder, for one period. Frames are created on request."""
 
     def __init__(self, spark: "SparkSession", path: str, start: datetime, end: datetime) -> None:
@@ -109,22 +109,22 @@ class Telemetry:
     def _nothing(self, columns: Mapping[str, str]) -> "DataFrame":
         return self.spark.createDataFrame([], ddl(columns))
 
-    def sums(self, wanted: "Mapping[str, Hourly]") -> "DataFrame":
+    def sums(self, wanted: "Mapping[str, HourlySums]") -> "DataFrame":
         """Return hourly sums of the tables, by their names in `wanted`.
 
         Columns PACKED: name, date of the hours, Arrow table. A key may occur in several of them.
         """
-        from pipeline.telemetry.hourly import PACKED, columns_read, packed, sums_of_files, sums_of_rows
+        from pipeline.telemetry.hourly import PACKED, columns_read, pack_by_date, sums_of_files, sums_of_rows
 
-        tables: dict[str, dict[str, Hourly]] = {}
+        tables: dict[str, dict[str, HourlySums]] = {}
         for name, each in wanted.items():
             tables.setdefault(each.table, {})[name] = each
         period = self._microseconds()
         columns = ddl(PACKED)
 
-        def of_parts(table: str, parts: "list[Part]") -> "Iterator[RecordBatch]":
+        def of_parts(table: str, parts: "list[RouterFiles]") -> "Iterator[RecordBatch]":
             for name, found in sums_of_files(tables[table], parts, period):
-                yield from packed(name, found)
+                yield from pack_by_date(name, found)
 
         first, last = self._slack()
         frame = self._of_files({table: self._files(table, first, last) for table in tables}, of_parts, columns)
@@ -133,10 +133,10 @@ class Telemetry:
             if lines is not None:
 
                 def of_rows(
-                    batches: "Iterator[RecordBatch]", of_table: "dict[str, Hourly]" = of_table
+                    batches: "Iterator[RecordBatch]", of_table: "dict[str, HourlySums]" = of_table
                 ) -> "Iterator[RecordBatch]":
                     for name, found in sums_of_rows(of_table, batches):
-                        yield from packed(name, found)
+                        yield from pack_by_date(name, found)
 
                 rows = lines.select("router", time_column(table), *columns_read(of_table.values()))
                 frame = frame.unionByName(rows.mapInArrow(of_rows, columns))
@@ -146,32 +146,34 @@ class Telemetry:
     def clients(self) -> "Table":
         """Connections that were known before the end of the period, as clients.COLUMNS."""
         from pipeline.telemetry import clients
-        from pipeline.telemetry.hourly import Period, read, within
+        from pipeline.telemetry.hourly import MicrosecondPeriod, read_files, rows_in_period
 
-        period = Period(-(1 << 62), self._microseconds().end)
+        period = MicrosecondPeriod(-(1 << 62), self._microseconds().end)
         time = time_column(clients.TABLE)
         columns = ddl(clients.COLUMNS)
 
-        def of_parts(table: str, parts: "list[Part]") -> "Iterator[RecordBatch]":
+        def of_parts(table: str, parts: "list[RouterFiles]") -> "Iterator[RecordBatch]":
             for part in parts:
-                for rows in read(table, clients.READS, part):
-                    yield from clients.named(within(rows, time, period)).to_batches()
+                for rows in read_files(table, clients.READS, part):
+                    yield from clients.to_client_rows(rows_in_period(rows, time, period)).to_batches()
 
         frame = self._of_files({clients.TABLE: self._files(clients.TABLE, None, self._slack()[1])}, of_parts, columns)
         lines = self._rows(clients.TABLE, "json", earlier=True)
         if lines is not None:
-            frame = frame.unionByName(lines.select("router", *clients.READS).mapInArrow(clients.of_rows, columns))
-        return clients.distinct(frame.toArrow())
+            frame = frame.unionByName(
+                lines.select("router", *clients.READS).mapInArrow(clients.client_batches, columns)
+            )
+        return clients.one_row_per_connection(frame.toArrow())
 
-    def _microseconds(self) -> "Period":
-        from pipeline.telemetry.hourly import Period
+    def _microseconds(self) -> "MicrosecondPeriod":
+        from pipeline.telemetry.hourly import MicrosecondPeriod
 
-        return Period(*((when - _EPOCH) // timedelta(microseconds=1) for when in (self.start, self.end)))
+        return MicrosecondPeriod(*((when - _EPOCH) // timedelta(microseconds=1) for when in (self.start, self.end)))
 
     def _of_files(
         self,
-        files: "dict[str, list[Files]]",
-        of_parts: "Callable[[str, list[Part]], Iterator[RecordBatch]]",
+        files: "dict[str, list[HourFiles]]",
+        of_parts: "Callable[[str, list[RouterFiles]], Iterator[RecordBatch]]",
         columns: str,
     ) -> "DataFrame":
         """Apply `of_parts` to the files of tables, in tasks of about equal length."""
@@ -187,9 +189,9 @@ class Telemetry:
 
         return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(of_numbers, columns)
 
-    def _files(self, table: str, first: datetime | None, last: datetime) -> "list[Files]":
+    def _files(self, table: str, first: datetime | None, last: datetime) -> "list[HourFiles]":
         """Return the Parquet files from one hour to another, by hour. first: None for the earliest that exists."""
-        from pipeline.telemetry.hourly import Part
+        from pipeline.telemetry.hourly import RouterFiles
 
         found = []
         for path in sorted((self._root / table).glob("router=*/date=*/hour=*")):
@@ -202,21 +204,21 @@ class Telemetry:
                 files = sorted(each for each in path.glob("*.parquet") if each.name[0] not in "._")
                 weight = sum(each.stat().st_size + _FILE for each in files)
                 if files:
-                    found.append(Files(weight, Part(unquote(router), [str(each) for each in files])))
+                    found.append(HourFiles(weight, RouterFiles(unquote(router), [str(each) for each in files])))
         return found
 
 
-class Files(NamedTuple):
+class HourFiles(NamedTuple):
     """Files of one table and hour."""
 
     weight: int  # octets, plus the cost of opening the files
-    part: "Part"
+    part: "RouterFiles"
 
 
-def _tasks(files: "dict[str, list[Files]]", most: int) -> "list[dict[str, list[Part]]]":
+def _tasks(files: "dict[str, list[HourFiles]]", most: int) -> "list[dict[str, list[RouterFiles]]]":
     """Divide parts of tables into tasks of about equal weight."""
     every = sorted(((each.weight, table, each.part) for table, of in files.items() for each in of), reverse=True)
-    tasks: list[dict[str, list[Part]]] = [{} for _ in range(min(len(every), most))]
+    tasks: list[dict[str, list[RouterFiles]]] = [{} for _ in range(min(len(every), most))]
     loads = [(0, index) for index in range(len(tasks))]
     for weight, table, part in every:
         load, index = heappop(loads)

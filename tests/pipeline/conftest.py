@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import MissingError
-from pipeline.needs import java
+from pipeline.prerequisites import find_java
 from pipeline.segments import Landing
 from tests.pipeline.java import OPTIONS, environment
 from tests.system.conftest import pytest_runtest_makereport, start
@@ -50,7 +50,7 @@ def java_runs() -> None:
 
 def skip_without_java() -> None:
     try:
-        java()
+        find_java()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -60,11 +60,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark session with two slots and a small heap, in which a failed task is retried."""
     pytest.importorskip("pyspark")
     skip_without_java()
-    from pipeline.env import session
+    from pipeline.env import spark_session
 
     os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # the session's workers inherit the variable
     folder = tmp_path_factory.mktemp("spark")
-    made = session(
+    made = spark_session(
         "tests",
         memory="768m",
         conf={

@@ -120,8 +120,8 @@ def run(spark: Any, landing: str, checkpoint: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    from pipeline.env import session
+    from pipeline.env import spark_session
 
-    made = session("crashing", memory="512m", conf={"spark.master": "local[2,4]", "spark.log.level": "ERROR"})
+    made = spark_session("crashing", memory="512m", conf={"spark.master": "local[2,4]", "spark.log.level": "ERROR"})
     run(made, *sys.argv[1:])
     made.stop()

@@ -8,14 +8,19 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.segments import Landing, Log, Segment, schema
+from pipeline.segments import Landing, LandingLog, Segment, schema
 from router.amqp.message import Message
 
 ARRIVED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def land(
-    landing: Landing, log: Log, number: int, messages: Sequence[Message | bytes], *, landed: int = 1_767_323_045_000
+    landing: Landing,
+    log: LandingLog,
+    number: int,
+    messages: Sequence[Message | bytes],
+    *,
+    landed: int = 1_767_323_045_000,
 ) -> Segment:
     """Publish and return one segment."""
     octets = [each if isinstance(each, bytes) else each.encode() for each in messages]

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 import pyspark
 
-from pipeline.segments import Landing, Log
+from pipeline.segments import Landing, LandingLog
 from tests.pipeline.java import environment
 from tests.pipeline.segments import land, numbered
 from tests.system.network import ports
@@ -123,7 +123,7 @@ def cluster(java_runs: None, tmp_path: Path) -> Iterator[SparkCluster]:
 
 def land_segments(landing: Landing, segments: int) -> list[bytes]:
     for number in range(segments):
-        land(landing, Log("one", "a"), number, numbered(10 * number, 10))
+        land(landing, LandingLog("one", "a"), number, numbered(10 * number, 10))
     return [str(n).encode() for n in range(10 * segments)]
 
 

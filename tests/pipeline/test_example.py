@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyspark")
-from pipeline.segments import Landing, Log
+from pipeline.segments import Landing, LandingLog
 from router.amqp.message import Message
 from router.client.blocking import connect
 from tests.pipeline.java import environment
@@ -87,7 +87,7 @@ def test_sensors_example_computes_averages(spark: SparkSession, url: str, tmp_pa
 
 def test_query_runs_in_any_folder(java_runs: None, landing: Landing, tmp_path: Path):
     """Spark does not search the path of an editable installation, so the command must set it."""
-    land(landing, Log("one", "a"), 0, numbered(0, 3))
+    land(landing, LandingLog("one", "a"), 0, numbered(0, 3))
     variables = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
     program: list[str | Path] = [
         ROOT / ".venv" / "bin" / "sluice",

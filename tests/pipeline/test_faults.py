@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 
-from pipeline.segments import Landing, Log
+from pipeline.segments import Landing, LandingLog
 from tests.pipeline.crashing_source import mark, run
 from tests.pipeline.java import environment
 from tests.pipeline.landers import LanderProcess, SendingThread, rows
@@ -34,7 +34,7 @@ PATIENCE = 150
 @pytest.fixture
 def landed(landing: Landing) -> Landing:
     for number in range(SEGMENTS):
-        land(landing, Log("one", "a"), number, numbered(ROWS * number, ROWS))
+        land(landing, LandingLog("one", "a"), number, numbered(ROWS * number, ROWS))
     return landing
 
 

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 
-from pipeline.segments import Landing, Log
+from pipeline.segments import Landing, LandingLog
 from tests.pipeline.java import environment
 from tests.pipeline.landers import COMMAND
 from tests.pipeline.segments import land, numbered
@@ -24,7 +24,7 @@ from tests.system.router import ROOT
 
 ROWS = 50
 PATIENCE = 180.0  # seconds for two starts of Java on a busy machine
-LOG = Log("one", "a")
+LOG = LandingLog("one", "a")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow")
 from pipeline.cli import main
 from pipeline.commands.report import collect
 from pipeline.jobs import advice, capacity, demand, imbalance, latency, matrix, population, rollup, starvation, timeline
-from pipeline.telemetry.reader import Telemetry, TelemetryError
+from pipeline.telemetry.reader import TelemetryError, TelemetryTables
 from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
 DAY = timedelta(days=1)
@@ -22,7 +22,7 @@ INTERVALS = 144
 def rollups(spark, tmp_path_factory):
     path = tmp_path_factory.mktemp("telemetry")
     write_usual_day(path)
-    return rollup.Rollups.of(Telemetry(spark, str(path), START, START + DAY))
+    return rollup.Rollups.of(TelemetryTables(spark, str(path), START, START + DAY))
 
 
 def test_worker_matrix_sums_deliveries(rollups):
@@ -64,7 +64,7 @@ def test_rates_cover_the_running_time_only(spark, tmp_path):
         )  # fmt: skip
         day.add("fact_worker", when, worker=0, cpu_user_us=1, cpu_sys_us=0, ingress=6 * INTERVAL)
     day.write()
-    found = rollup.Rollups.of(Telemetry(spark, str(tmp_path), START, START + DAY))
+    found = rollup.Rollups.of(TelemetryTables(spark, str(tmp_path), START, START + DAY))
     assert found.covered() == {("R", as_collected(START)): 1800.0}
     (figures,) = latency.by_address(found)
     assert figures.hourly == [6.0]
@@ -84,7 +84,7 @@ def test_imbalance_of_workers_is_measured(rollups):
 
 
 def test_starvation_names_the_client_withholding_credit(rollups):
-    (found,) = starvation.starved(rollups)
+    (found,) = starvation.starved_consumers(rollups)
     assert (found.client, found.address, found.undelivered, found.stuck) == ("logger", "logs", 7, 1)
     assert (found.without_seconds, found.share) == (43200, 0.5)
 
@@ -105,7 +105,7 @@ def test_demand_computes_needed_consumers(spark, tmp_path):
             )  # fmt: skip
         day.add("fact_worker", when, worker=0, cpu_user_us=1, cpu_sys_us=0, ingress=3 * INTERVAL)
     day.write()
-    found = rollup.Rollups.of(Telemetry(spark, str(tmp_path), START, START + DAY))
+    found = rollup.Rollups.of(TelemetryTables(spark, str(tmp_path), START, START + DAY))
     wanted = demand.by_address(found)["R", "a"]
     assert (wanted.rate, wanted.held_back, wanted.consumers, wanted.each) == (3.0, 0.5, 2, 2.0)
     assert (wanted.offered, wanted.needed) == (6.0, 4)  # 6 * 1.2 / 2
@@ -166,7 +166,7 @@ def test_population_counts_peak_connections_of_users(spark, tmp_path):
     day.write()
 
     def found(first, last):
-        return Telemetry(spark, str(tmp_path), START + first * HOUR, START + last * HOUR)
+        return TelemetryTables(spark, str(tmp_path), START + first * HOUR, START + last * HOUR)
 
     def most(first, last):
         return [(each.vhost, each.user, each.connections) for each in population.peaks(found(first, last))]
@@ -184,7 +184,7 @@ def test_telemetry_of_a_period_includes_json_lines(spark, tmp_path):
     """Only rows that began in the period count, from two routers of which one wrote JSON."""
     write_usual_day(tmp_path, "R", hours=4)
     write_usual_day(tmp_path, "S", hours=4, lines=True)
-    found = Telemetry(spark, str(tmp_path), START + timedelta(hours=1), START + timedelta(hours=3))
+    found = TelemetryTables(spark, str(tmp_path), START + timedelta(hours=1), START + timedelta(hours=3))
     sums = {row[0]: row[1] for row in found.table("fact_flow").groupBy("router").sum("deliveries").collect()}
     assert sums == {"R": 660 * 12, "S": 660 * 12}
     hist = found.table("fact_link").where("settle_hist is not null").groupBy("router").count().collect()
@@ -203,14 +203,14 @@ def test_telemetry_period_in_another_zone_is_converted(spark, tmp_path):
     west = timezone(timedelta(hours=-5))
     for first, last in ((0, 3), (5, 6), (22, 24)):
         start, end = ((START + n * HOUR).astimezone(west) for n in (first, last))
-        found = Telemetry(spark, str(tmp_path), start, end).table("fact_flow")
+        found = TelemetryTables(spark, str(tmp_path), start, end).table("fact_flow")
         assert found.groupBy().sum("deliveries").collect()[0][0] == 660 * 6 * (last - first)
 
 
 @pytest.mark.long
 def test_rollups_replace_earlier_ones_of_the_day(spark, tmp_path):
     write_usual_day(tmp_path, hours=4)
-    telemetry = Telemetry(spark, str(tmp_path), START, START + DAY)
+    telemetry = TelemetryTables(spark, str(tmp_path), START, START + DAY)
     first = rollup.write(telemetry, str(tmp_path))
     assert rollup.write(telemetry, str(tmp_path)) == first
     assert first["workers"] == 8
@@ -228,7 +228,7 @@ def test_rollups_replace_earlier_ones_of_the_day(spark, tmp_path):
 def test_rollups_of_several_days_divide_rows_by_day(spark, tmp_path):
     """Rows of an hour's file that began on the next day belong to that day; clients are known from earlier days."""
     write_usual_day(tmp_path, hours=50)
-    last = Telemetry(spark, str(tmp_path), START + DAY, START + 3 * DAY)
+    last = TelemetryTables(spark, str(tmp_path), START + DAY, START + 3 * DAY)
     assert rollup.write(last, str(tmp_path))["workers"] == 2 * 26
     flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows")
     sums = flows.groupBy("date", "client_in").sum("deliveries").orderBy("date").collect()
@@ -248,4 +248,4 @@ def test_truncated_file_is_named(spark, tmp_path, capsys):
 
 def test_folder_without_telemetry_is_refused(spark, tmp_path):
     with pytest.raises(TelemetryError, match="there is no telemetry"):
-        Telemetry(spark, str(tmp_path), START, START + DAY)
+        TelemetryTables(spark, str(tmp_path), START, START + DAY)

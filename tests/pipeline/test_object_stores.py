@@ -12,7 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from pipeline import stores
 from pipeline.errors import LandingError, LockedError
-from pipeline.segments import Group, Landing, Segment, collect
+from pipeline.segments import Group, Landing, Segment, delete_consumed_segments
 from pipeline.stores import ArrowStore, open_store
 from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all
 from tests.system.router import SETTINGS, RouterProcess, listener
@@ -62,7 +62,7 @@ def test_messages_are_landed_in_an_object_store(bucket, tmp_path):
         listing = landing.listing("l/balanced.a")
         assert [each.number for each in listing.until_hole()] == list(range(listing.end))
         landing.commit(Group("g", {"l/balanced.a": listing.end}))
-        assert collect(landing, 0) == listing.segments[:-1]
+        assert delete_consumed_segments(landing, 0) == listing.segments[:-1]
         assert landing.listing("l/balanced.a").segments == listing.segments[-1:]
     finally:
         router.stop()

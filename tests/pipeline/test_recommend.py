@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipeline import recommend
 from pipeline.commands.apply import read_plan
 from pipeline.errors import PipelineError
-from pipeline.jobs.percentiles import merged, of_rates, percentile
-from pipeline.recommend import MOST_LOAD, Flow, place, placement_plan
+from pipeline.jobs.percentiles import merge_histograms, percentile, rate_percentile
+from pipeline.recommend import MOST_LOAD, TrafficFlow, assign_workers, placement_plan
 
 NOW = datetime(2026, 3, 2, tzinfo=timezone.utc)  # noqa: UP017
 
@@ -23,11 +23,14 @@ def host(number):
 
 def pairs(count, workers, across=True):
     """Return flows of `count` pairs of clients, each pair on two workers."""
-    return [Flow(host(2 * n), host(2 * n + 1), n % workers, (n + across) % workers, 100 + n % 3) for n in range(count)]
+    return [
+        TrafficFlow(host(2 * n), host(2 * n + 1), n % workers, (n + across) % workers, 100 + n % 3)
+        for n in range(count)
+    ]
 
 
 def test_placement_joins_communicating_pairs():
-    found = place(pairs(40, 4), 4)
+    found = assign_workers(pairs(40, 4), 4)
     assert (found.share_before, found.share_after) == (1.0, 0.0)
     assert found.skew_after <= MOST_LOAD
     assert all(found.workers[host(2 * n)] == found.workers[host(2 * n + 1)] for n in range(40))
@@ -40,12 +43,12 @@ def test_placement_without_gain_moves_nothing():
 
 
 def test_placement_does_not_load_a_single_worker():
-    assert placement_plan("R", [Flow(host(1), host(2), 0, 1, 1000)], 2) == []
+    assert placement_plan("R", [TrafficFlow(host(1), host(2), 0, 1, 1000)], 2) == []
 
 
 def test_placement_leaves_unknown_clients():
-    flows = [*pairs(20, 2), Flow(None, host(1), 0, 1, 1000)]
-    found = place(flows, 2)
+    flows = [*pairs(20, 2), TrafficFlow(None, host(1), 0, 1, 1000)]
+    found = assign_workers(flows, 2)
     assert found.share_after == pytest.approx(1000 / sum(flow.deliveries for flow in flows))
 
 
@@ -55,11 +58,11 @@ def test_placement_keeps_workers_near_the_mean(seed, workers):
     """A worker may get more only if a single client exceeds its share."""
     source = random.Random(seed)
     flows = [
-        Flow(host(source.randrange(40)), host(source.randrange(40)), source.randrange(workers),
+        TrafficFlow(host(source.randrange(40)), host(source.randrange(40)), source.randrange(workers),
              source.randrange(workers), 1 + int(source.paretovariate(1.2)))
         for _ in range(source.randrange(1, 80))
     ]  # fmt: skip
-    found = place(flows, workers)
+    found = assign_workers(flows, workers)
     sums = [0] * workers
     for node, worker in found.workers.items():
         sums[worker] += found.evidence[node]
@@ -70,7 +73,7 @@ def test_placement_keeps_workers_near_the_mean(seed, workers):
 
 def plan_file(tmp_path, **changes):
     rules = placement_plan("R", pairs(10, 2), 2)
-    made = recommend.plan(rules, [], NOW - timedelta(days=1), NOW, NOW)
+    made = recommend.make_plan(rules, [], NOW - timedelta(days=1), NOW, NOW)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({**made, **changes}))
     return str(path)
@@ -111,7 +114,7 @@ def test_capacity_advice_follows_littles_law():
     ],
 )
 def test_demand_gives_needed_consumers(rate, held_back, each, needed):
-    assert recommend.Demand(rate, held_back, 1, each).needed == needed
+    assert recommend.AddressDemand(rate, held_back, 1, each).needed == needed
 
 
 def test_connections_advice_leaves_room():
@@ -132,6 +135,6 @@ def test_percentiles_lie_in_their_bucket(histogram, percent):
 
 def test_percentiles_without_values_are_empty():
     assert percentile({}, 50) is None
-    assert of_rates([], 50) == 0.0
-    assert (of_rates([3, 1, 2], 50), of_rates([3, 1, 2], 99)) == (2, 3)
-    assert merged([(1, 2), (3, 4), (1, 5)]) == {1: 7, 3: 4}
+    assert rate_percentile([], 50) == 0.0
+    assert (rate_percentile([3, 1, 2], 50), rate_percentile([3, 1, 2], 99)) == (2, 3)
+    assert merge_histograms([(1, 2), (3, 4), (1, 5)]) == {1: 7, 3: 4}

@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pipeline.jobs.capacity import Capacity
+from pipeline.jobs.capacity import RouterCapacity
 from pipeline.jobs.imbalance import Imbalance
 from pipeline.jobs.latency import AddressFigures
-from pipeline.jobs.matrix import Matrix
-from pipeline.jobs.starvation import Starved
-from pipeline.jobs.timeline import Happening
+from pipeline.jobs.matrix import TrafficMatrix
+from pipeline.jobs.starvation import StarvedConsumer
+from pipeline.jobs.timeline import TimelineEvent
 from pipeline.report import Findings, page
 from pipeline.report_parts import duration, lines, number
 from pipeline.telemetry.names import OUTCOMES
@@ -49,14 +49,14 @@ def findings(empty=False):
         end=START + timedelta(days=1),
         seconds=0.0 if empty else 500.0,
         addresses=[] if empty else [AddressFigures(NASTY, 1000, outcomes, {50: 12.0, 95: 1e4, 99: 3e6}, [1.0, 2.0])],
-        workers={} if empty else {"R": Matrix("Workers of R", {("w0", "w1"): 5, ("w1", "w1"): 3})},
-        routers=Matrix("Routers"),
-        clients=Matrix("Clients", {} if empty else {(NASTY, "b"): 5}),
+        workers={} if empty else {"R": TrafficMatrix("Workers of R", {("w0", "w1"): 5, ("w1", "w1"): 3})},
+        routers=TrafficMatrix("Routers"),
+        clients=TrafficMatrix("Clients", {} if empty else {(NASTY, "b"): 5}),
         imbalances=[] if empty else [Imbalance("R", {0: 10.0, 1: 5.0}, {0: 5, 1: 3}, [(NASTY, 5)])],
-        starved=[] if empty else [Starved("R", NASTY, "a", 90.0, 0.5, 7, 1, 250)],
-        capacities=[] if empty else [Capacity("R", 12.5, [(hour, 5.0, 0.5) for hour in hours], 0.95, None)],
-        topology=[] if empty else [Happening(START, "R", "worker lost", NASTY)] * 50,
-        refusals=[] if empty else [Happening(START, "R", "target", "vhost v", 3)],
+        starved=[] if empty else [StarvedConsumer("R", NASTY, "a", 90.0, 0.5, 7, 1, 250)],
+        capacities=[] if empty else [RouterCapacity("R", 12.5, [(hour, 5.0, 0.5) for hour in hours], 0.95, None)],
+        topology=[] if empty else [TimelineEvent(START, "R", "worker lost", NASTY)] * 50,
+        refusals=[] if empty else [TimelineEvent(START, "R", "target", "vhost v", 3)],
         churn={},
         rules=[] if empty else [rule],
         advice=[] if empty else [{"kind": "outcomes", "subject": NASTY, "text": NASTY}],
@@ -86,7 +86,7 @@ def test_page_on_narrow_screen_cuts_nothing(tmp_path):
     """Table rows become lists, and heat maps scroll on their own."""
     path = tmp_path / "report.html"
     wide = {(f"w{n}", f"w{m}"): 1 + n for n in range(12) for m in range(12)}
-    path.write_text(page(replace(findings(), workers={"R": Matrix("Workers of R", wide)})))
+    path.write_text(page(replace(findings(), workers={"R": TrafficMatrix("Workers of R", wide)})))
     with chromium() as browser:
         shown = browser.new_page(viewport={"width": 400, "height": 900})
         shown.goto(path.as_uri())

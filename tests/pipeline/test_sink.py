@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
-from pipeline.segments import Landing, Log
+from pipeline.segments import Landing, LandingLog
 from router.amqp.message import Message
 from router.client.links import Delivery
 from tests.pipeline.receiving import ReceivingThread
@@ -206,7 +206,7 @@ def test_invalid_columns_and_options_are_reported(
 def test_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing, tmp_path: Path):
     """A repeated batch has the same ids, although Spark does not tell a writer about the repetition."""
     for number in range(4):
-        land(landing, Log("one", "a"), number, numbered(10 * number, 10))
+        land(landing, LandingLog("one", "a"), number, numbered(10 * number, 10))
 
     def run() -> str:
         query = (
@@ -260,7 +260,7 @@ def test_restarted_router_gets_messages_again(spark: SparkSession, start: Start,
 def test_messages_from_source_are_sent_unchanged(spark: SparkSession, url: str, landing: Landing):
     """The sink can send all that the source reads, and ids keep their types."""
     sent = [Message(b"x", message_id=name, properties={"n": "1"}) for name in ("ul:5", 5, b"\0", "s")]
-    land(landing, Log("one", "a"), 0, sent)
+    land(landing, LandingLog("one", "a"), 0, sent)
     frame = spark.read.format("amqp").option("decode", "full").option("includeHeaders", "true").load(landing.url)
     with ReceivingThread(url, "balanced/way") as consumer:
         write(frame.select("body", "message_id", "application_properties"), url, "balanced/way")

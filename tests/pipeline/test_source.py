@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 
 from pipeline import columns
-from pipeline.segments import FORMAT_KEY, Group, Landing, Log, Segment, now
+from pipeline.segments import FORMAT_KEY, Group, Landing, LandingLog, Segment, now
 from router.amqp.message import Message
 from tests.pipeline.segments import ARRIVED, land, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-A, B = Log("one", "a"), Log("two", "b/c")
+A, B = LandingLog("one", "a"), LandingLog("two", "b/c")
 
 
 class TableQuery:
@@ -66,7 +66,7 @@ def bodies(frame: DataFrame) -> list[int]:
     return sorted(int(bytes(row.body)) for row in frame.select("body").collect())
 
 
-def land_tens(landing: Landing, segments: int = 2, log: Log = A) -> list[int]:
+def land_tens(landing: Landing, segments: int = 2, log: LandingLog = A) -> list[int]:
     """Land segments of ten messages each, and return the numbers in their bodies."""
     for number in range(segments):
         land(landing, log, number, numbered(10 * number, 10), landed=1000 * (number + 1))
@@ -96,7 +96,7 @@ def test_decode_mode_selects_the_columns(spark: SparkSession, landing: Landing, 
     octets = Message(b"x", message_id="m").encode()
     land(landing, A, 0, [octets])
     frame = read(spark, landing, decode=mode)
-    assert frame.columns == columns.of_mode(mode, False)
+    assert frame.columns == columns.columns_of_mode(mode, False)
     (row,) = frame.collect()
     assert bytes(row.message if mode == "raw" else row.body) == (octets if mode == "raw" else b"x")
 
@@ -293,10 +293,10 @@ def test_groups_read_all_segments_each(spark: SparkSession, landing: Landing, tm
     ],
 )
 def test_invalid_options_are_reported(options: dict[str, str], text: str):
-    from pipeline.errors import OptionError
+    from pipeline.errors import PipelineOptionError
     from pipeline.options import source_options
 
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(PipelineOptionError) as caught:
         source_options({"path": "/landing", **options}, stream=False)
     assert text in str(caught.value)
 

@@ -130,7 +130,7 @@ def test_untimely_certificate_does_not_replace_valid_one(
     directory.mkdir()
     swapped = SwappableCertificate(directory, made.server)
     router = start([profile(made, swapped.issued), mutual(), listener()])
-    bad = made.issue("validity_fault", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
+    bad = made.issue("untimely", "/CN=localhost", names="DNS:localhost", days=1 if later else -1, later=later)
     swapped.put(bad.certificate.read_bytes(), bad.key.read_bytes())
     router.wait_log(
         rf"sslProfile 'p' .*certFile \S+: the certificate {reason} .*; the previous credentials stay in use"

@@ -51,11 +51,11 @@ def router_sections(path: Path) -> list[tuple[str, dict[str, object]]]:
     return [listener("amqp"), *SETTINGS, ("telemetry", telemetry)]
 
 
-def flows_of(path: Path) -> list[recommend.Flow]:
+def flows_of(path: Path) -> list[recommend.TrafficFlow]:
     """Return the flows of telemetry by host, as the Spark jobs compute them."""
     hosts = {row["connection_id"]: ("amqp", row["peer"].rpartition(":")[0]) for row in rows(path, "dim_connection")}
     return [
-        recommend.Flow(
+        recommend.TrafficFlow(
             hosts.get(row["connection_in"]), hosts.get(row["connection_out"]), row["worker_in"], row["worker_out"],
             row["deliveries"],
         )
@@ -76,10 +76,10 @@ def apply_plan(plan: Path, port: int, *words: str) -> str:
     return done.stdout
 
 
-def write_plan(path: Path, flows: list[recommend.Flow]) -> list[dict[str, object]]:
+def write_plan(path: Path, flows: list[recommend.TrafficFlow]) -> list[dict[str, object]]:
     now = datetime.now(timezone.utc)  # noqa: UP017
     rules = recommend.placement_plan("QDR", flows, WORKERS)
-    path.write_text(json.dumps(recommend.plan(rules, [], now - timedelta(hours=1), now, now)))
+    path.write_text(json.dumps(recommend.make_plan(rules, [], now - timedelta(hours=1), now, now)))
     return rules
 
 

@@ -4,4 +4,4 @@ from tests.interop.brokers.artemis import Artemis
 from tests.interop.brokers.process import BrokerError, BrokerProcess, BrokerUnavailable
 from tests.interop.brokers.rabbitmq import RabbitMQ
 
-__all__ = ["Artemis", "BrokerProcess", "BrokerError", "RabbitMQ", "BrokerUnavailable"]
+__all__ = ["Artemis", "BrokerError", "BrokerProcess", "BrokerUnavailable", "RabbitMQ"]

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from pipeline.segments import Segment
-from pipeline.source import BIN_OCTETS, BIN_ROWS, MOST_BINS, bins
+from pipeline.source import BIN_OCTETS, BIN_ROWS, MOST_BINS, divide_into_bins
 
 
 def segments(count: int, rows: int, octets: int) -> list[Segment]:
@@ -23,11 +23,11 @@ def segments(count: int, rows: int, octets: int) -> list[Segment]:
     ],
 )
 def test_bins_grow_with_rows_and_octets(given: list[Segment], tasks: int):
-    made = bins(given, None)
+    made = divide_into_bins(given, None)
     assert len(made) == tasks
     assert sorted(segment for each in made for segment in each.segments) == given
 
 
 def test_bins_with_option_have_requested_number():
-    assert len(bins(segments(20, 1, 1000), 8)) == 8
-    assert len(bins(segments(3, 1, 1000), 8)) == 3
+    assert len(divide_into_bins(segments(20, 1, 1000), 8)) == 8
+    assert len(divide_into_bins(segments(3, 1, 1000), 8)) == 3

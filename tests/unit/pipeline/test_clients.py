@@ -35,7 +35,7 @@ def connections(*rows):
     for name in texts:  # as in Parquet files
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, table.column(name).cast(pa.string()).dictionary_encode())
-    return clients.distinct(clients.named(table))
+    return clients.one_row_per_connection(clients.to_client_rows(table))
 
 
 def test_client_names_combine_user_and_container():
@@ -68,5 +68,5 @@ def test_client_join_keeps_unknown_connections():
 
 
 def test_clients_without_connections_are_empty():
-    nothing = clients.distinct(schema(clients.COLUMNS).empty_table())
+    nothing = clients.one_row_per_connection(schema(clients.COLUMNS).empty_table())
     assert nothing.schema.names == list(clients.COLUMNS)

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipeline import needs
+from pipeline import prerequisites
 from pipeline.cli import load, main, verbs
-from pipeline.env import last_line
+from pipeline.env import describe_failure
 from pipeline.errors import MissingError
 from pipeline.jobs import period
 from pipeline.segments import Group, Landing
@@ -45,7 +45,7 @@ def test_command_line_imports_no_optional_packages():
 def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pyarrow not installed: pip install 'sluice-router\[pipeline\]'"):
-        needs.require("pyarrow")
+        prerequisites.require("pyarrow")
 
 
 @pytest.mark.starts
@@ -59,19 +59,19 @@ def test_java_version_is_checked(monkeypatch, tmp_path):
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingError, match="which has no bin/java"):
-        needs.java()
+        prerequisites.find_java()
     write_java("""echo 'openjdk version "17.0.15" 2025-04-15' >&2""")
-    assert needs.java() == str(java)
+    assert prerequisites.find_java() == str(java)
     write_java("""echo 'java version "1.8.0_402"' >&2""")
     with pytest.raises(MissingError, match="is Java 8: Spark needs 17 or later"):
-        needs.java()
+        prerequisites.find_java()
     write_java("echo broken >&2; exit 3")
     with pytest.raises(MissingError, match="-version fails: broken"):
-        needs.java()
+        prerequisites.find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(MissingError, match="no Java: Spark needs 17 or later"):
-        needs.java()
+        prerequisites.find_java()
 
 
 def test_units_are_parsed():
@@ -148,7 +148,7 @@ def test_doctor_names_problems(tmp_path, capsys):
     ],
 )
 def test_failed_query_is_summarised(text, summary):
-    assert last_line(RuntimeError(text)).startswith(summary)
+    assert describe_failure(RuntimeError(text)).startswith(summary)
 
 
 def test_period_with_little_json_is_little(tmp_path):
@@ -159,5 +159,5 @@ def test_period_with_little_json_is_little(tmp_path):
         for name, octets in (("a.jsonl", period.FEW // 2), ("a.parquet", period.FEW)):
             with (folder / name).open("wb") as file:
                 file.truncate(octets)
-    assert period.is_little(tmp_path, day, day + timedelta(hours=23))
-    assert not period.is_little(tmp_path, day, day + timedelta(days=1))
+    assert period.has_few_octets(tmp_path, day, day + timedelta(hours=23))
+    assert not period.has_few_octets(tmp_path, day, day + timedelta(days=1))

@@ -26,7 +26,7 @@ UUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 def rows(*messages: bytes, names: list[str] | None = None) -> list[dict[str, Any]]:
     """Return the rows that these messages decode to, with all columns unless `names` are given."""
     array = pa.array(messages, pa.binary())
-    found = columns.decoded(array, names or list(columns.DECODED))
+    found = columns.decoded_columns(array, names or list(columns.DECODED))
     for name, column in found.items():
         column.validate(full=True)
         assert column.type == columns.TYPES[columns.DECODED[name]]
@@ -200,13 +200,13 @@ def test_invalid_utf8_is_replaced():
 
 def test_array_slice_is_decoded():
     array = pa.array([Message(str(i)).encode() for i in range(5)], pa.binary())[2:4]
-    assert columns.decoded(array, ["body"])["body"].to_pylist() == [b"2", b"3"]
+    assert columns.decoded_columns(array, ["body"])["body"].to_pylist() == [b"2", b"3"]
 
 
 def test_requested_columns_are_decoded():
-    assert list(columns.decoded(pa.array([b""], pa.binary()), ["subject"])) == ["subject"]
+    assert list(columns.decoded_columns(pa.array([b""], pa.binary()), ["subject"])) == ["subject"]
     with pytest.raises(KeyError, match="nothing"):
-        columns.decoded(pa.array([b""], pa.binary()), ["nothing"])
+        columns.decoded_columns(pa.array([b""], pa.binary()), ["nothing"])
 
 
 def test_proton_message_is_decoded():

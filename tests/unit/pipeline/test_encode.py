@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from router.amqp.message import Message, decode
 
 pa = pytest.importorskip("pyarrow")
-from pipeline.encode import encode, whole  # noqa: E402
+from pipeline.encode import encode, encoded_messages  # noqa: E402
 
 from pipeline import columns  # noqa: E402
 
@@ -109,7 +109,7 @@ def test_columns_of_different_length_are_refused():
 
 def test_whole_messages_stay_unchanged():
     octets = [Message("a").encode(), b"", b"no message"]
-    made = whole(pa.array([b"skipped", *octets])[1:], 3)
+    made = encoded_messages(pa.array([b"skipped", *octets])[1:], 3)
     assert [made[row] for row in range(3)] == octets
 
 
@@ -130,7 +130,7 @@ def test_decode_reverses_encode(rows: list[tuple[Any, Any, Any]]):
         "body": pa.array([row[0] for row in rows], pa.string()),
     }
     made = encode(arrays, len(rows), "p", 0)
-    found = columns.decoded(pa.array([made[row] for row in range(len(rows))], pa.binary()), [*arrays])
+    found = columns.decoded_columns(pa.array([made[row] for row in range(len(rows))], pa.binary()), [*arrays])
     for name in TEXTS[:-1]:
         assert found[name].to_pylist() == [row[0] for row in rows]
     assert found["body"].to_pylist() == [b"null" if row[0] is None else row[0].encode() for row in rows]

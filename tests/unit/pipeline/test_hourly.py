@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pipeline.errors import FileError
 from pipeline.jobs import sums
 from pipeline.telemetry import hourly
-from pipeline.telemetry.hourly import Part, Period, packed, sums_of_files, unpacked
+from pipeline.telemetry.hourly import MicrosecondPeriod, RouterFiles, pack_by_date, sums_of_files, unpacked
 from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES
 from router.telemetry.parquet import encode
 from router.telemetry.schema import TABLES
 
 HOUR = 3_600_000_000
-ALL = Period(0, 1 << 60)
+ALL = MicrosecondPeriod(0, 1 << 60)
 
 COUNTS = st.one_of(st.none(), st.integers(0, 1000))
 NAMES = st.one_of(st.none(), st.sampled_from(["a", "b", "address/ü"]))
@@ -52,7 +52,7 @@ def sums_by_key(wanted, paths, period=ALL, router="R"):
     """Return the sums by key. `sums_of_files` may return a key several times; the values are combined."""
     result: dict[Any, Any] = {}
     keys = 2 + len(wanted.keys)
-    for name, rows in sums_of_files({"wanted": wanted}, [Part(router, paths)], period):
+    for name, rows in sums_of_files({"wanted": wanted}, [RouterFiles(router, paths)], period):
         assert (name, rows.schema.names) == ("wanted", list(wanted.columns))
         columns = [column.cast(pa.int64()) if at == 0 else column for at, column in enumerate(rows.columns)]
         for row in zip(*(column.to_pylist() for column in columns), strict=True):
@@ -86,7 +86,7 @@ def grouped(rows, *names):
 def test_link_sums_match_python(tmp_path_factory, files, at_once):
     folder = tmp_path_factory.mktemp("links")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hourly, "MOST", at_once)
+        patch.setattr(hourly, "ROWS_AT_ONCE", at_once)
         made = sums_by_key(sums.LINKS, write_files(folder, "fact_link", *files))
     wanted: dict[Any, Any] = {}
     for key, rows in grouped(chain(*files), *sums.LINKS.keys).items():
@@ -111,7 +111,7 @@ def test_link_sums_match_python(tmp_path_factory, files, at_once):
 def test_settlement_histograms_match_python(tmp_path_factory, files, at_once):
     folder = tmp_path_factory.mktemp("settles")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hourly, "MOST", at_once)
+        patch.setattr(hourly, "ROWS_AT_ONCE", at_once)
         made = sums_by_key(sums.SETTLES, write_files(folder, "fact_link", *files))
     wanted: dict[Any, Any] = {}
     for (hour, router, address), rows in grouped(chain(*files), "address").items():
@@ -130,9 +130,9 @@ def flow(start, deliveries, address="a", **others):
 def test_sums_cover_intervals_that_begin_in_period(tmp_path):
     rows = [flow(at * HOUR // 2, 1 << at) for at in range(6)]
     paths = write_files(tmp_path, "fact_flow", rows[:3], rows[3:])
-    made = sums_by_key(sums.FLOWS, paths, Period(HOUR // 2, 2 * HOUR))
+    made = sums_by_key(sums.FLOWS, paths, MicrosecondPeriod(HOUR // 2, 2 * HOUR))
     assert [(key[0], each["deliveries"]) for key, each in made.items()] == [(0, 2), (HOUR, 4 + 8)]
-    assert not sums_by_key(sums.FLOWS, paths, Period(9 * HOUR, 10 * HOUR))
+    assert not sums_by_key(sums.FLOWS, paths, MicrosecondPeriod(9 * HOUR, 10 * HOUR))
 
 
 def test_worker_sums_include_cpu(tmp_path):
@@ -178,10 +178,10 @@ def test_several_sums_share_one_read(tmp_path):
     ]  # fmt: skip
     paths = write_files(tmp_path, "fact_link", rows[:2], rows[2:])
     wanted = {"links": sums.LINKS, "settles": sums.SETTLES}
-    made = list(sums_of_files(wanted, [Part("R", paths)], ALL))
+    made = list(sums_of_files(wanted, [RouterFiles("R", paths)], ALL))
     assert [name for name, _ in made] == ["links", "settles"]
     for name, together in made:
-        ((_, alone),) = sums_of_files({name: wanted[name]}, [Part("R", paths)], ALL)
+        ((_, alone),) = sums_of_files({name: wanted[name]}, [RouterFiles("R", paths)], ALL)
         assert together.equals(alone)
 
 
@@ -189,8 +189,10 @@ def test_packed_table_per_date(tmp_path):
     """Hours of three dates, one of them before 1970, become one packed table per date."""
     starts = [-HOUR, 23 * HOUR, 24 * HOUR, 0]
     paths = write_files(tmp_path, "fact_flow", [flow(at, 1 << n) for n, at in enumerate(starts)])
-    ((_, rows),) = sums_of_files({"flows": sums.FLOWS}, [Part("R", paths)], Period(-(1 << 60), 1 << 60))
-    dates = {batch["date"][0].as_py(): unpacked(batch["data"][0].as_py()) for batch in packed("flows", rows)}
+    ((_, rows),) = sums_of_files(
+        {"flows": sums.FLOWS}, [RouterFiles("R", paths)], MicrosecondPeriod(-(1 << 60), 1 << 60)
+    )
+    dates = {batch["date"][0].as_py(): unpacked(batch["data"][0].as_py()) for batch in pack_by_date("flows", rows)}
     assert {f"{day}": sorted(each["deliveries"].to_pylist()) for day, each in dates.items()} == {
         "1969-12-31": [1], "1970-01-01": [2, 8], "1970-01-02": [4],
     }  # fmt: skip

@@ -13,15 +13,15 @@ from pipeline.segments import (
     FORMAT_FILE,
     Group,
     Landing,
+    LandingLog,
     Listing,
-    Log,
     Segment,
-    collect,
-    consumed,
-    log_of,
+    consumed_end,
+    delete_consumed_segments,
+    octets_from,
+    parse_log_key,
+    parse_segment_name,
     quote_address,
-    read_name,
-    staged,
 )
 
 KEY = "l/a"
@@ -59,12 +59,12 @@ def test_landing_folder_format_is_checked(tmp_path):
 @given(st.integers(0, 10**12 - 1), st.integers(10**12, 10**13), st.integers(1, 10**9), st.integers(1, 10**12))
 def test_segment_name_round_trips(number, landed, rows, octets):
     segment = Segment(KEY, number, landed, rows, octets)
-    assert read_name(KEY, segment.name) == segment
+    assert parse_segment_name(KEY, segment.name) == segment
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "1-2-3-4.parquet", ".000000000001-1700000000000-1-2.parquet.tmp", ""])
 def test_foreign_names_are_no_segments(name):
-    assert read_name(KEY, name) is None
+    assert parse_segment_name(KEY, name) is None
 
 
 @given(st.text(min_size=1, max_size=15))
@@ -74,8 +74,8 @@ def test_address_folder_round_trips(address):
         return
     assert "/" not in folder
     assert folder[0] not in "._"
-    assert log_of(f"l/{folder}") == Log("l", address)
-    assert Log("l", address).key == f"l/{folder}"
+    assert parse_log_key(f"l/{folder}") == LandingLog("l", address)
+    assert LandingLog("l", address).key == f"l/{folder}"
 
 
 @pytest.mark.parametrize("address", ["", "x" * 201, "/" * 70])
@@ -87,7 +87,7 @@ def test_addresses_that_are_no_folders_are_refused(address):
 @pytest.mark.parametrize("key", ["", "l", "l/", "/a", "../a", "l/a/b"])
 def test_other_keys_are_refused(key):
     with pytest.raises(LandingError, match="is not a log"):
-        log_of(key)
+        parse_log_key(key)
 
 
 def test_listing_sorts_segments_and_names_foreign_files(landing):
@@ -127,7 +127,7 @@ def test_listing_with_hole_ends_before_hole(landing):
     assert listing.until_hole(2) == []
     assert listing.until_hole(3) == [three]
     assert listing.range(1, 4) == ([one, three], [2])
-    assert staged(listing, 1) == 2 + 4
+    assert octets_from(listing, 1) == 2 + 4
 
 
 def test_groups_round_trip(landing):
@@ -149,27 +149,27 @@ def test_groups_round_trip(landing):
 
 
 def test_consumed_is_minimum_over_interested_groups():
-    log = Log("l", "a")
+    log = LandingLog("l", "a")
     everything, some, none = Group("e", {KEY: 5}), Group("s", {KEY: 3}, subscribe=("a",)), Group("n", {})
     other = Group("o", {"l/b": 9}, subscribe=("b",))
-    assert consumed(log, []) == 0
-    assert consumed(log, [everything, some, other]) == 3
-    assert consumed(log, [everything, Group("p", {KEY: 4}, pattern="[ab]")]) == 4
-    assert consumed(log, [everything, none]) == 0  # group `none` has no offset for this log yet
-    assert consumed(log, [other]) == 0
+    assert consumed_end(log, []) == 0
+    assert consumed_end(log, [everything, some, other]) == 3
+    assert consumed_end(log, [everything, Group("p", {KEY: 4}, pattern="[ab]")]) == 4
+    assert consumed_end(log, [everything, none]) == 0  # group `none` has no offset for this log yet
+    assert consumed_end(log, [other]) == 0
 
 
 def test_collect_keeps_recent_unread_and_last_segments(landing):
     made = publish_segments(landing, 0, 1, 2, 3, 4)
     at = made[3].landed + 60_000
-    assert collect(landing, 60, at=at) == []
+    assert delete_consumed_segments(landing, 60, at=at) == []
     landing.commit(Group("g", {KEY: 3}))
     landing.commit(Group("h", {KEY: 9}))
-    assert collect(landing, 60, at=at, dry=True) == made[:3]
-    assert collect(landing, 60.0025, at=at) == made[:2]
+    assert delete_consumed_segments(landing, 60, at=at, dry=True) == made[:3]
+    assert delete_consumed_segments(landing, 60.0025, at=at) == made[:2]
     assert landing.listing(KEY).segments == made[2:]
     landing.commit(Group("g", {KEY: 9}))
-    assert collect(landing, 0, at=at + 10**6) == made[2:4]
+    assert delete_consumed_segments(landing, 0, at=at + 10**6) == made[2:4]
     assert landing.listing(KEY).segments == made[4:]
 
 

@@ -21,7 +21,7 @@ def require(*modules: str) -> None:
         raise MissingError(f"{', '.join(missing)} not installed: pip install 'sluice-router[pipeline]'")
 
 
-def java() -> str:
+def find_java() -> str:
     """Return the path of a Java that Spark supports. Raises MissingError."""
     home = os.environ.get("JAVA_HOME")
     if home:
