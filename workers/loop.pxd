@@ -24,7 +24,7 @@ cdef class Loop(TransportHost):
     cdef readonly PortWork port_work       # ports with something to do
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
-    cdef LoopScheduler pieces              # the same object as `scheduler`, with its type
+    cdef LoopScheduler pieces              # same object as `scheduler`, with its type
     cdef int64_t admission_bucket_ns                 # token bucket for admission and control messages in ns; below 0: deficit
     cdef uint64_t bucket_refilled_at               # last refill of the bucket in ns
     cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short

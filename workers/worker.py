@@ -117,7 +117,7 @@ class WorkerRuntime:
         self.loop.scheduler.memory.content_limit = setup.router.buffered_megabytes << 20
         self.log.later = self._later
         self.links: dict[int, Any] = {}  # ConsumerLink by slot index
-        self.link_table = LinkTable(self.region.links_per_worker)  # the same links, for ports
+        self.link_table = LinkTable(self.region.links_per_worker)  # same links as in `links`, for ports
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [
             WorkerPort(

@@ -30,5 +30,5 @@ cdef class Channel:
     cdef int lost(self) except -1
     # End up to `most` links; their number is added to `ended`. True: none is left.
     cdef bint end_some_links(self, uint32_t most, uint32_t* ended) except *
-    cdef readonly bint unanswered           # this side has sent its begin, and the peer has not answered
+    cdef readonly bint unanswered           # begin sent by this side, and the peer has not answered
     cdef int answered(self, uint16_t number, list items) except -1

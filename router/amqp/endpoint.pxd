@@ -21,7 +21,7 @@ cdef enum:
 cdef enum:
     TURN_DONE = 0              # nothing more to write now: it waits for credit or octets, or its queue is empty
     TURN_MORE = 1              # more can be written
-    TURN_WINDOW = 2            # it waits for the session's window
+    TURN_WINDOW = 2            # waits for the session's window
 
 # Delivery as the maps of a session know it. Delivery structs of all kinds of links begin like this.
 cdef struct DeliveryEntryOwner:

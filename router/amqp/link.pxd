@@ -17,7 +17,7 @@ cdef class Link(Endpoint):
     cdef uint64_t size                     # octets received of the message in progress
     cdef uint32_t sized_delivery_id                    # delivery-id of that message
     cdef bint sized_settled                # the peer has settled that message
-    cdef bint oversized                    # that message is too large: the rest of it is dropped
+    cdef bint oversized                    # too large a message: the rest of it is dropped
     cdef bint credit_withheld              # in the connection's list of links that get credit later
     cdef bint credit_held                  # no credit while CREDIT_OCTETS of streams are held
     cdef uint32_t passed                   # counter of times that stored octets were passed on

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t
 
 cpdef enum LinkLife:
     LIFE_NEW = 0                     # not in a session yet
-    LIFE_ATTACHING = 1               # this side's attach was first, the peer has not answered
+    LIFE_ATTACHING = 1               # local attach was first, the peer has not answered
     LIFE_PENDING = 2                 # the peer's attach is being decided: its frames wait
     LIFE_ATTACHED = 3
     # States of routed links (linkroute/routed_link.pyx). LEFT: the peer's detach was received, and the other end has
@@ -16,7 +16,7 @@ cpdef enum LinkLife:
     LIFE_ROUTE_MADE = 4              # created for a pair; neither attach is written
     LIFE_ROUTE_ASKED = 5             # the peer has attached, this side's answer is not written
     LIFE_ROUTE_ASKED_LEFT = 6
-    LIFE_ROUTE_OFFERED = 7           # this side's attach is written, the peer has not answered
+    LIFE_ROUTE_OFFERED = 7           # local attach is written, the peer has not answered
     LIFE_ROUTED = 8                  # both attaches were exchanged
     LIFE_ROUTED_LEFT = 9
     LIFE_ROUTE_MADE_DUE = 10
@@ -25,7 +25,7 @@ cpdef enum LinkLife:
     LIFE_ROUTE_OFFERED_DUE = 13
     LIFE_ROUTED_DUE = 14
     LIFE_ROUTED_LEFT_DUE = 15
-    LIFE_ROUTE_HALF = 16             # this side's detach is written; the peer's will be relayed to the other end
+    LIFE_ROUTE_HALF = 16             # local detach is written; the peer's will be relayed to the other end
     LIFE_ROUTE_CLOSED = 17           # both detaches were exchanged; the handler is not notified yet
     # States in which the link's deliveries are being released; the handler is not notified yet.
     LIFE_LEFT = 18                   # because of the peer's detach
@@ -44,11 +44,11 @@ cpdef enum LifeEvent:
     ON_REPLACED = 3                  # another object replaces the link
     ON_ROUTE_MADE = 4                # the link joins a session, and is attached when the other end is
     ON_ROUTE_ASKED = 5               # the link replaces one whose attach was pending
-    ON_ROUTE_WRITTEN = 6             # this side's attach on a routed link is written, first or as an answer
+    ON_ROUTE_WRITTEN = 6             # local attach on a routed link is written, first or as an answer
     ON_OTHER_DETACH = 7              # the other end has detached or ended; this side's detach waits
-    ON_ROUTE_DETACH = 8              # this side's detach on a routed link is written
+    ON_ROUTE_DETACH = 8              # local detach on a routed link is written
     ON_ROUTE_WITHDRAWN = 9           # a routed link that this side has not attached ends without a detach
-    ON_DETACH = 10                   # this side detaches a link that is not routed
+    ON_DETACH = 10                   # detach by this side of a link that is not routed
     ON_PEER_DETACH = 11
     ON_SESSION_LOST = 12
     ON_NOTIFIED = 13                 # the handler is notified of the end

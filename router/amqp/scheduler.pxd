@@ -49,7 +49,7 @@ cdef class ScheduledConnection(ConnectionMemory):
     cdef readonly bint finished             # nothing more will be written: the transport closes when `out` is empty
     cdef readonly bint dirty
     cdef object losing                      # deque of sessions with lost links that have not ended yet; None: none
-    cdef bint loses                         # one of them is ending links just now
+    cdef bint loses                         # a connection of the list is ending links just now
     cdef bint in_losing                 # in the scheduler's list `losing`
     cdef int resume_turn(self) except -1      # let a frame that waited for a turn continue
     cdef int take_slice(self) except -1     # begin the next slice

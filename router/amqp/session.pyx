@@ -243,7 +243,7 @@ cdef class Session(SessionReports):
         self.incoming_limit = self.next_incoming_id + frames
         self.update_at = self.incoming_limit - frames // 2
         self.shorter = True
-        self.window_changed |= frames == 0     # it waits for room from now on
+        self.window_changed |= frames == 0     # from now on the link waits for room
         self.connection.mark_channel(self)
 
     cdef void adjust_window(self) noexcept:

@@ -150,7 +150,7 @@ cdef class SessionReports(SessionLinks):
         if self.ended or self.connection.close_sent:
             return 0
         if DISPOSITION_ROOM + state.size > self.connection.remote_max_frame:
-            plain = plain_state(state_kind(state))     # it came over a connection with longer frames
+            plain = plain_state(state_kind(state))     # the state came over a connection with longer frames
             state = &plain
         w = buffer_room(&self.connection.out, DISPOSITION_ROOM + state.size)
         self.connection.out.end += write_disposition(w, self.local_channel, role, first, first + count - 1, settled,

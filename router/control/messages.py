@@ -117,7 +117,7 @@ class Forbidden(ControlMessage, kw_only=True):
     conn: int
     targets: int  # messages rejected because of their address
     users: int  # messages rejected because of their user-id
-    address: str | None = None  # one of the addresses
+    address: str | None = None  # an item of the addresses
 
 
 class HeartbeatMissed(ControlMessage):
@@ -512,9 +512,9 @@ class Link(ControlMessage, kw_only=True):
     # (`control`). "heartbeat": the worker sends heartbeats.
     use: Literal["address", "anonymous", "messages", "heartbeat"] = "address"
     capability: str | None = None  # capability of the peer's terminus
-    mirrored: bool = False  # this router's terminus has the capability, too
+    mirrored: bool = False  # set on this router's own terminus, too
     dynamic: bool = False  # the peer generates the address
-    bare: bool = False  # this router's own terminus is null
+    bare: bool = False  # set if this router's own terminus is null
     second: bool = False  # on a separate session
     capacity: int | None = None  # credit of the peer; None: linkCapacity of the connector
     service: str = ""  # key of `local`

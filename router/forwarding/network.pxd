@@ -55,7 +55,7 @@ cdef class RemoteDestination:
     # The counters of the other workers are summed once in each wake of this one.
     cdef const uint64_t* wakes             # wakes of this worker so far
     cdef uint64_t added_in                 # the wake of the last sum
-    cdef uint64_t others                   # that sum: unsettled deliveries of all other workers
+    cdef uint64_t others                   # sum of unsettled deliveries of all other workers
     cdef const RemoteSlot* mine
     cdef const uint8_t* first              # RemoteSlot of worker 0
     cdef size_t stride                     # octets from one worker's RemoteSlot to the next

@@ -57,8 +57,8 @@ cdef class ForwardingAddress:
     cdef Network network
     # Producers of this worker.
     cdef dict producers                    # ProducerLink bound here -> whether it may use the fallback
-    cdef set waiting                       # those that get credit once the address is reachable; None: none
-    cdef set called                        # those on connections that the router initiated; None: none
+    cdef set waiting                       # producers that get credit once the address is reachable, or None
+    cdef set called                        # producers on connections that the router initiated, or None
     cdef AddressSlot* slot                 # counters
     cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
     # Return True if a delivery has a destination now. fallback: that of the fallback counts.

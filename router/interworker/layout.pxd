@@ -91,7 +91,7 @@ cdef struct WorkerSlot:
     uint64_t given_up          # links whose messages were dropped at the memory bound
     uint64_t stuck             # stuck deliveries of all links; those of one link are in its slot
     uint64_t blocked           # links without credit for long
-    uint32_t links_used_high   # one above the highest link slot that this generation has claimed
+    uint32_t links_used_high   # highest link slot that this generation has claimed, plus 1
     uint32_t pad3
     uint64_t dropped[8]        # by DROP_ reason
     uint64_t latency[32]       # settled deliveries by time in the router

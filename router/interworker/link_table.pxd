@@ -9,7 +9,7 @@ cdef struct LinkPlace:
 cdef struct LinkPlaces:
     LinkPlace* by_slot
     uint32_t size                          # number of slots
-    uint32_t end                           # one above the highest slot that ever had a link
+    uint32_t end                           # highest slot that ever had a link, plus 1
 
 # Consumer links by slot. Owner: the worker.
 cdef class LinkTable:

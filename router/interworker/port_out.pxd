@@ -91,7 +91,7 @@ cdef inline int write_whole(PortOut port, uint8_t* room, OutDelivery* o, uint8_t
     o.flags |= OUT_STARTED
     map_put(&port.sent, port.next_key, o)
     head.type = R_TRANSFER
-    head.flags = flags | F_AT_HAND         # it is shorter than a stream
+    head.flags = flags | F_AT_HAND         # shorter than a stream
     head.kind = kind
     head.phase = <uint8_t>phase
     head.count = 1

@@ -28,7 +28,7 @@ MEMFD_NAME = "sluice"             # shown in /proc/<pid>/maps
 MAX_LINKS_PER_WORKER = 1 << 20    # the low 20 bits of a link slot's generation count its uses
 MAX_QUOTAS = QUOTAS
 MAX_ADDRESSES = 1 << 24           # 1 GiB of counters for each worker, when all are used
-MIN_RING_OCTETS = 1 << 12         # one page
+MIN_RING_OCTETS = 1 << 12         # a page
 MAX_RING_OCTETS = 1 << 30         # the length of a record has 32 bits and some are kept
 
 cdef enum:

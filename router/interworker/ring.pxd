@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from router.interworker.atomics cimport ACQUIRE, RELEASE, load64, store64
 from router.interworker.layout cimport RingHeader
 
-# One end of a ring. Plain struct: embedded by value in its user.
+# End of a ring. Plain struct: embedded by value in its user.
 cdef struct Ring:
     RingHeader* header
     uint8_t* data

@@ -68,7 +68,7 @@ cdef class ProducerEnd(RoutedLink):
         if first:
             note_delivery(session, t)
         if t.state.size > STATE_MOST // 2:
-            # It might not fit into frames of other connections.
+            # The state might not fit into frames of other connections.
             self.close_with(RESOURCE_LIMIT, "delivery state too long for a routed link")
             return 0
         if first:

@@ -71,7 +71,7 @@ cdef class OtherEnd(ReportingNode):
     # Return True if this end uses the port.
     cdef bint through(self, object port) noexcept
 
-# One link of a pair. Owner: its session. The other link is `local_end` (on this worker) or behind `remote_end` (on
+# Link of a pair. Owner: its session. The other link is `local_end` (on this worker) or behind `remote_end` (on
 # another worker); both are None when it is gone.
 cdef class RoutedLink(DeliveryLink):
     cdef RoutedLink local_end

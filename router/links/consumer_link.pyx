@@ -467,7 +467,7 @@ cdef class ConsumerLink(DeliveryLink):
             if o.message.aborted:
                 return DeliveryLink.abandon(self, o)    # wherever it is in the queue
             if o.flags & OUT_DROPPABLE:
-                self.count_routed(o, 1)    # it was incomplete before
+                self.count_routed(o, 1)    # the message was incomplete before
             else:
                 self.list_droppable(o)
         self.mark_ready()

@@ -9,7 +9,7 @@ from router.links.delivery_link cimport DeliveryLink
 cdef class GrantingLink(DeliveryLink):
     cdef readonly uint32_t credit          # deliveries that the producer may still send
     cdef readonly uint32_t occupied        # occupied places of the capacity: unsettled, held back or withheld
-    cdef uint32_t withheld                 # those that arrived while the address was unreachable
+    cdef uint32_t withheld                 # deliveries that arrived while the address was unreachable
     cdef readonly bint flowing             # credit is granted
     cdef bint draining                     # the producer was asked to drain; no credit until the address is reachable
     cdef bint drain_due                    # the flow with this drain is to be written

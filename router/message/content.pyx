@@ -94,7 +94,7 @@ cdef inline void chunk_read(Chunk* c) noexcept:
     """Note that a reader has reached the end of the last chunk."""
     c.at_end += 1
     if c.refs != 1 + c.at_end and c.at_end == 1 and c.meter is not NULL:
-        meter_changed(c.meter)         # this reader waits for more, although others are behind
+        meter_changed(c.meter)         # a reader that waits for more, although others are behind
     chunk_passed(c)
 
 

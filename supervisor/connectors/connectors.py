@@ -124,7 +124,7 @@ class _LoginError(Exception):
 
 
 class _Connector:
-    """One of the parallel connections of a connector, with its attempts. Owner: the connectors."""
+    """Parallel connection of a connector, with its attempts. Owner: the connectors."""
 
     def __init__(self, owner: Connectors, config: ConnectorConfig, index: int) -> None:
         """Announce the profile; attempts begin once all workers have it.

@@ -21,7 +21,7 @@ def add_brokers(context: AgentContext, name: str, verdict: dict[str, Any]) -> No
     routed = {direction: _routed(context.core, direction, name) for direction in (IN, OUT)}
     auto = list(_auto_links(context, name))
     if routed[IN] is not None and verdict["verdict"] == "not in use":
-        verdict["findings"].clear()  # these findings apply only to addresses without link routes
+        verdict["findings"].clear()  # findings that apply only to addresses without link routes
     for direction, clients in _CLIENTS.items():
         way = routed[direction]
         if way is None:

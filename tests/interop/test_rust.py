@@ -35,7 +35,7 @@ OUTCOMES = {
 }
 
 
-class RouterPath:
+class SenderReceiverRouters:
     """Routers at which messages enter and leave; they may be the same."""
 
     def __init__(self, into: RouterProcess, out: RouterProcess) -> None:
@@ -49,7 +49,7 @@ def kind(name: str) -> Any:
 
 
 @pytest.fixture(scope="module", params=[kind(name) for name in ("1-worker", "3-workers", "from-edge", "to-edge")])
-def _path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterPath]:
+def _path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SenderReceiverRouters]:
     site = EdgeNetwork()
 
     def start(name: str, sections: list[Section], workers: int = 3) -> RouterProcess:
@@ -63,16 +63,20 @@ def _path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             interior = start("A", with_edges("A"))
             at_edge = start("E", edge("E", interior))
             site.wait_reached("E")
-            yield RouterPath(at_edge, interior) if request.param == "from-edge" else RouterPath(interior, at_edge)
+            yield (
+                SenderReceiverRouters(at_edge, interior)
+                if request.param == "from-edge"
+                else SenderReceiverRouters(interior, at_edge)
+            )
         else:
             alone = start("Q", [listener()], int(request.param[0]))
-            yield RouterPath(alone, alone)
+            yield SenderReceiverRouters(alone, alone)
     finally:
         site.stop()
 
 
 @pytest.fixture
-def path(_path: RouterPath, request: pytest.FixtureRequest) -> RouterPath:
+def path(_path: SenderReceiverRouters, request: pytest.FixtureRequest) -> SenderReceiverRouters:
     """Path of a module's messages: through a router of one or three workers, from or to an edge router."""
     request.node.routers = list({_path.into, _path.out})
     return _path
@@ -90,7 +94,7 @@ one_router = pytest.mark.parametrize("_path", [kind("3-workers")], indirect=True
 
 @one_router
 @pytest.mark.parametrize("mechanism", ["none", "ANONYMOUS"])
-def test_connect_without_user(path: RouterPath, rust: ClientLauncher, address: str, mechanism: str) -> None:
+def test_connect_without_user(path: SenderReceiverRouters, rust: ClientLauncher, address: str, mechanism: str) -> None:
     where = f"amqp://127.0.0.1:{path.into.port}?mechanism={mechanism}"
     receiver = rust("receive", where, address, COUNT)
     receiver.wait_for("attached")
@@ -99,7 +103,7 @@ def test_connect_without_user(path: RouterPath, rust: ClientLauncher, address: s
 
 
 @pytest.mark.parametrize("how", ["send", "send-settled"])
-def test_send_arrives_in_order(path: RouterPath, rust: ClientLauncher, address: str, how: str) -> None:
+def test_send_arrives_in_order(path: SenderReceiverRouters, rust: ClientLauncher, address: str, how: str) -> None:
     receiver = rust("receive", path.out.port, address, COUNT)
     receiver.wait_for("attached")
     assert rust(how, path.into.port, address, COUNT).result() == COUNT
@@ -107,7 +111,9 @@ def test_send_arrives_in_order(path: RouterPath, rust: ClientLauncher, address: 
 
 
 @pytest.mark.parametrize("credit", [100, 1000])
-def test_pipelined_sends_arrive_in_order(path: RouterPath, rust: ClientLauncher, address: str, credit: int) -> None:
+def test_pipelined_sends_arrive_in_order(
+    path: SenderReceiverRouters, rust: ClientLauncher, address: str, credit: int
+) -> None:
     """With less credit than messages the client gives it again by itself."""
     receiver = rust("receive", path.out.port, address, MANY, credit)
     receiver.wait_for("attached")
@@ -115,7 +121,7 @@ def test_pipelined_sends_arrive_in_order(path: RouterPath, rust: ClientLauncher,
     assert receiver.result() == [str(n) for n in range(MANY)]
 
 
-def test_manual_credit_limits_deliveries(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_manual_credit_limits_deliveries(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     """Batches are accepted with one disposition each."""
     receiver = rust("batches", path.out.port, address, 3, 4)
     receiver.wait_for("attached")
@@ -123,14 +129,14 @@ def test_manual_credit_limits_deliveries(path: RouterPath, rust: ClientLauncher,
     assert receiver.result() == [[str(4 * batch + n) for n in range(4)] for batch in range(3)]
 
 
-def test_drain_takes_credit_back(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_drain_takes_credit_back(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     assert rust("drain", path.into.port, address, 3).result() == ["0", "1", "2", "late"]
 
 
 @pytest.mark.parametrize("of_receiver", ["first", "second"])
 @pytest.mark.parametrize("of_sender", ["first", "second"])
 def test_sender_learns_each_outcome(
-    path: RouterPath, rust: ClientLauncher, address: str, of_sender: str, of_receiver: str
+    path: SenderReceiverRouters, rust: ClientLauncher, address: str, of_sender: str, of_receiver: str
 ) -> None:
     """Settle modes of either link: with second, the receiver settles after the sender."""
     receiver = rust("dispose", path.out.port, address, of_receiver, *OUTCOMES)
@@ -140,14 +146,16 @@ def test_sender_learns_each_outcome(
     assert receiver.result() == list(OUTCOMES)
 
 
-def test_large_messages_arrive_unchanged(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_large_messages_arrive_unchanged(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive-large", path.out.port, address, len(SIZES))
     receiver.wait_for("attached")
     assert rust("send-large", path.into.port, address, *SIZES).result() == [ACCEPTED] * len(SIZES)
     assert receiver.result() == SIZES
 
 
-def test_large_messages_cross_small_frames_and_windows(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_large_messages_cross_small_frames_and_windows(
+    path: SenderReceiverRouters, rust: ClientLauncher, address: str
+) -> None:
     where = f"amqp://127.0.0.1:{path.out.port}?frame=512&window=7"
     receiver = rust("receive-large", where, address, 2)
     receiver.wait_for("attached")
@@ -155,14 +163,16 @@ def test_large_messages_cross_small_frames_and_windows(path: RouterPath, rust: C
     assert receiver.result() == SIZES[:2]
 
 
-def test_sections_arrive_unchanged(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_sections_arrive_unchanged(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive-sections", path.out.port, address)
     receiver.wait_for("attached")
     assert rust("send-sections", path.into.port, address).result() == ACCEPTED
     assert receiver.result() == []
 
 
-def test_receiver_gets_no_message_above_its_limit(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_receiver_gets_no_message_above_its_limit(
+    path: SenderReceiverRouters, rust: ClientLauncher, address: str
+) -> None:
     receiver = rust("receive-limited", path.out.port, address, 1, 300)
     receiver.wait_for("attached")
     too_long, short = rust("outcomes", path.into.port, address, "first", "x" * 500, "short").result()
@@ -171,7 +181,7 @@ def test_receiver_gets_no_message_above_its_limit(path: RouterPath, rust: Client
     assert receiver.result() == ["short"]
 
 
-def test_anonymous_sender(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_anonymous_sender_reaches_receivers(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive", path.out.port, address, 3)
     receiver.wait_for("attached")
     # A sender with an address waits until its router has a way to the receiver; one without does not.
@@ -181,7 +191,7 @@ def test_anonymous_sender(path: RouterPath, rust: ClientLauncher, address: str) 
     assert rust("anonymous", path.into.port, f"{address}-nobody", "three").result() == [["released"]]
 
 
-def test_requests_are_answered(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_requests_are_answered(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     """Answers go to a dynamic address, from a sender without an address."""
     rust("server", path.out.port, address).wait_for("attached")
     clients = [rust("request", path.into.port, address, "one", "two", "three") for _ in range(2)]
@@ -189,7 +199,7 @@ def test_requests_are_answered(path: RouterPath, rust: ClientLauncher, address: 
         assert client.result() == ["ONE", "TWO", "THREE"]
 
 
-def test_multicast_reaches_each_receiver(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_multicast_reaches_each_receiver(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     multicast = address.replace("balanced", "multicast")
     receivers = [rust("receive", path.out.port, multicast, COUNT) for _ in range(3)]
     for receiver in receivers:
@@ -199,13 +209,13 @@ def test_multicast_reaches_each_receiver(path: RouterPath, rust: ClientLauncher,
         assert receiver.result() == [str(n) for n in range(COUNT)]
 
 
-def test_links_reattach_after_detach(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_links_reattach_after_detach(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     """The client detaches its links without closing them, and attaches them again by the same names."""
     assert rust("reattach", path.into.port, address, COUNT).result() == [str(n) for n in range(COUNT)] * 2
 
 
 def test_unsettled_message_is_modified_when_receiver_detaches(
-    path: RouterPath, rust: ClientLauncher, address: str
+    path: SenderReceiverRouters, rust: ClientLauncher, address: str
 ) -> None:
     """The client attaches again with the message in its map of unsettled deliveries, which the router has forgotten."""
     receiver = rust("resume", path.out.port, address)
@@ -217,14 +227,14 @@ def test_unsettled_message_is_modified_when_receiver_detaches(
 
 
 @one_router
-def test_refused_links(path: RouterPath, rust: ClientLauncher) -> None:
+def test_refused_links_report_conditions(path: SenderReceiverRouters, rust: ClientLauncher) -> None:
     for command in ("send", "receive"):
         assert "Node not found" in rust(command, path.into.port, "unavailable/rust", 1).failure()
     assert "coordinator must be configured" in rust("transact", path.into.port, "x", 1).failure()
 
 
 @one_router
-def test_heartbeats_keep_connection_open(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_heartbeats_keep_connection_open(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     """Router and client are silent for longer than the idle time-out of either."""
     receiver = rust("receive", path.into.port, address, 2)
     receiver.wait_for("attached")
@@ -234,7 +244,7 @@ def test_heartbeats_keep_connection_open(path: RouterPath, rust: ClientLauncher,
 
 
 @one_router
-def test_silent_client_is_closed(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_silent_client_is_closed(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     receiver = rust("receive", path.into.ports["short"], address, 1)
     receiver.wait_for("attached")
     before = len(path.into.lines)
@@ -245,7 +255,7 @@ def test_silent_client_is_closed(path: RouterPath, rust: ClientLauncher, address
 
 
 @pytest.mark.parametrize("_path", [kind("1-worker")], indirect=True)
-def test_client_leaves_silent_router(path: RouterPath, rust: ClientLauncher, address: str) -> None:
+def test_client_leaves_silent_router(path: SenderReceiverRouters, rust: ClientLauncher, address: str) -> None:
     where = f"amqp://127.0.0.1:{path.into.port}?idle={IDLE_OF_CLIENT}"
     receiver = rust("receive", where, address, 1)
     receiver.wait_for("attached")
@@ -262,7 +272,7 @@ def test_client_leaves_silent_router(path: RouterPath, rust: ClientLauncher, add
 @one_router
 @pytest.mark.parametrize("other", ["jms", "go"])
 def test_messages_to_other_client_and_back(
-    path: RouterPath, rust: ClientLauncher, other: str, address: str, request: pytest.FixtureRequest
+    path: SenderReceiverRouters, rust: ClientLauncher, other: str, address: str, request: pytest.FixtureRequest
 ) -> None:
     clients: ClientLauncher = request.getfixturevalue(other)
     for number, (sender, receiver) in enumerate(((rust, clients), (clients, rust))):
@@ -273,7 +283,7 @@ def test_messages_to_other_client_and_back(
 
 
 def test_requests_to_proton_and_from_it(
-    path: RouterPath, rust: ClientLauncher, proton: ClientLauncher, address: str
+    path: SenderReceiverRouters, rust: ClientLauncher, proton: ClientLauncher, address: str
 ) -> None:
     proton("server", path.out.port, f"{address}-proton").wait_for("attached")
     rust("server", path.out.port, f"{address}-rust").wait_for("attached")

@@ -67,7 +67,7 @@ def test_text_table_is_aligned() -> None:
     assert lines[3].endswith("miss")
 
 
-def test_a_failure_is_a_miss_with_its_reason() -> None:
+def test_failure_is_reported_as_miss_with_reason() -> None:
     failure = FailedRow("multicast", "3 messages\nwere lost | twice")
     assert failure.passed is False
     table = markdown_table([failure])

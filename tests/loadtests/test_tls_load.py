@@ -23,37 +23,37 @@ def router(certificate: Certificate) -> Iterator[BenchRouter]:
         yield router
 
 
-def test_messages(router: BenchRouter, certificate: Certificate) -> None:
+def test_messages_arrive_over_tls(router: BenchRouter, certificate: Certificate) -> None:
     report = encrypted(router, certificate, count=5000)
     assert report["received"] == 5000
 
 
-def test_large_messages(router: BenchRouter, certificate: Certificate) -> None:
+def test_large_messages_arrive_over_tls(router: BenchRouter, certificate: Certificate) -> None:
     report = encrypted(router, certificate, count=30, size=300_000)
     assert report["received"] == 30
 
 
-def test_a_crowd_of_handshakes(router: BenchRouter) -> None:
+def test_handshake_burst_is_counted(router: BenchRouter) -> None:
     """All handshakes start at once: more than a worker handles in one wake."""
     report = router.load(handshakes=CROWD, opening=CROWD, **TLS)
     assert (report["handshakes"], report["resumed"]) == (CROWD, 0)
 
 
-def test_resumed_handshakes(router: BenchRouter) -> None:
+def test_resumed_handshakes_are_counted(router: BenchRouter) -> None:
     assert router.load(handshakes=CROWD, resume=True, **TLS)["resumed"] == CROWD
 
 
-def test_idle_connections(router: BenchRouter) -> None:
+def test_idle_connections_are_kept(router: BenchRouter) -> None:
     report = router.load(idle=50, address="idle", **TLS)
     assert (report["connections"], report["closed"]) == (50, 0)
 
 
-def test_another_certificate(router: BenchRouter) -> None:
+def test_unexpected_certificate_is_refused(router: BenchRouter) -> None:
     with pytest.raises(MeasureError, match="certificate verify failed"):
         encrypted(router, Certificate(), count=1)
 
 
-def test_a_listener_without_tls(router: BenchRouter) -> None:
+def test_listener_without_tls_is_reported(router: BenchRouter) -> None:
     with pytest.raises(MeasureError, match="handshake 0: failed"):
         load(port=router.ports[1], handshakes=1, stall_seconds=5, **TLS)
 

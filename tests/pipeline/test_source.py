@@ -301,7 +301,7 @@ def test_invalid_options_are_reported(options: dict[str, str], text: str):
     assert text in str(caught.value)
 
 
-def test_an_option_is_named_by_spark_too(spark: SparkSession, landing: Landing):
+def test_invalid_option_is_named_by_spark(spark: SparkSession, landing: Landing):
     with pytest.raises(PySparkException, match="option decode: 'json' is not one of raw, body, full"):
         read(spark, landing, decode="json")
     with pytest.raises(PySparkException, match="option path"):
@@ -309,12 +309,12 @@ def test_an_option_is_named_by_spark_too(spark: SparkSession, landing: Landing):
 
 
 @pytest.mark.long
-def test_a_stream_has_no_end(table: TableQuery):
+def test_stream_with_end_option_is_refused(table: TableQuery):
     with pytest.raises(PySparkException, match="option endingOffsets is for spark.read only"):
         table.run(endingOffsets="latest")
 
 
-def test_no_landing_folder(spark: SparkSession, tmp_path: Path):
+def test_missing_landing_folder_is_named(spark: SparkSession, tmp_path: Path):
     with pytest.raises(PySparkException, match="is not a landing folder"):
         spark.read.format("amqp").load(str(tmp_path)).collect()
 

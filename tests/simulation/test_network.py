@@ -36,21 +36,21 @@ def test_network_of_sluice_routers_converges(topology: str, seed: int) -> None:
 
 @pytest.mark.parametrize("foreign", [4, 16])
 @pytest.mark.parametrize("topology", ["random", "ring"])
-def test_a_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
+def test_network_with_routers_of_1_19_converges(topology: str, foreign: int) -> None:
     """The traffic to and among these routers is that of 1.19: requests are forwarded through the network and hops are
     counted."""
     play(RandomEventNetwork(16, 64, topology, 3, mirrors=16, foreign=foreign), 6)
 
 
 @pytest.mark.parametrize("foreign", [0, 4])
-def test_a_network_that_tells_its_addresses_in_parts_converges(foreign: int) -> None:
+def test_network_with_addresses_in_parts_converges(foreign: int) -> None:
     play(
         RandomEventNetwork(12, 240, "random", 7, mirrors=12, foreign=foreign, limits=ProtocolLimits(part_octets=100)),
         EVENTS,
     )
 
 
-def test_a_router_with_more_addresses_than_one_message_holds_is_heard() -> None:
+def test_addresses_beyond_one_message_are_received() -> None:
     """Topology A - B; C joins later."""
     network = SimulatedNetwork(1, shared=False)
     a, b, c = (network.add_router(name) for name in "ABC")
@@ -82,7 +82,7 @@ def test_flooding_in_a_full_mesh_costs_two_messages_a_connection_at_most() -> No
     assert network.messages - before <= 2 * len(scenario.edges) + hellos
 
 
-def test_a_triangle_is_routed_around_a_lost_connection_in_a_few_latencies() -> None:
+def test_triangle_reroutes_around_lost_connection_in_few_latencies() -> None:
     network = SimulatedNetwork(1, mirrors=3)
     for name in "ABC":
         network.add_router(name)
@@ -103,7 +103,7 @@ def test_a_triangle_is_routed_around_a_lost_connection_in_a_few_latencies() -> N
     assert (row["A"].valid_origins, row["B"].valid_origins) == (("B",), ("A",))
 
 
-def test_a_silent_connection_is_left_after_the_hello_time_out() -> None:
+def test_silent_connection_is_dropped_after_hello_timeout() -> None:
     network = SimulatedNetwork(1)
     for name in "ABC":
         network.add_router(name)
@@ -122,7 +122,7 @@ def test_a_silent_connection_is_left_after_the_hello_time_out() -> None:
     assert path.cost == 2
 
 
-def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
+def test_dead_router_is_unreachable_at_once_and_forgotten_later() -> None:
     network = SimulatedNetwork(1, mirrors=3)
     for name in "ABC":
         network.add_router(name)
@@ -142,7 +142,7 @@ def test_a_dead_router_is_unreachable_at_once_and_forgotten_in_time() -> None:
 
 @pytest.mark.parametrize("down", [1.0, 20.0, 100.0])
 @pytest.mark.parametrize("foreign", [None, 2, 3])
-def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: int | None, down: float) -> None:
+def test_router_with_clock_set_back_is_accepted_everywhere(foreign: int | None, down: float) -> None:
     """Topology A - B - C - D. D restarts with its clock 100 seconds back."""
     network = SimulatedNetwork(1, mirrors=4, foreign=frozenset() if foreign is None else frozenset([foreign]))
     a, _, _, d = (network.add_router(name) for name in "ABCD")
@@ -161,7 +161,7 @@ def test_a_router_whose_clock_was_set_back_is_heard_again_everywhere(foreign: in
     assert a.engine.path("D") is not None
 
 
-def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
+def test_routers_with_equal_ids_are_logged_and_network_is_stable() -> None:
     """Topology X - A - B - X. The routers at both ends have the same id."""
     network = SimulatedNetwork(1)
     first, _, b, last = (network.add_router(name) for name in "XABX")
@@ -180,7 +180,7 @@ def test_two_routers_of_one_id_are_named_and_the_network_is_at_rest() -> None:
     assert other.engine.keys_of("X") == {"M0last": 3}
 
 
-def test_a_flapping_connection_does_not_flood() -> None:
+def test_flapping_connection_does_not_flood() -> None:
     scenario = RandomEventNetwork(16, 0, "mesh", 1)
     network = scenario.network
     network.run(20.0)

@@ -34,7 +34,9 @@ def run() -> Iterator[LivenessRun]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("hop", "workers"), list(zip(HOPS, (3, 1, 1), strict=True)))
-def test_everything_comes_to_rest(run: LivenessRun, hop: str, workers: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_network_after_load_comes_to_rest(
+    run: LivenessRun, hop: str, workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     for seed in range(1, ROUNDS + 1):
         kind = ("rest", "grudge")[seed % 2]
         assert run.round(seed, RoundSetting(hop, workers, kind)), capsys.readouterr().out
@@ -51,7 +53,7 @@ def one_link(**consumer: object) -> Scenario:
     return Scenario(0, "rest", seconds=0.01, addresses=[address], connections=connections)
 
 
-def test_what_stands_still_is_noticed() -> None:
+def test_stalled_link_is_noticed() -> None:
     with RoutersUnderTest(1, "none") as routers:
         assert LivenessRound(one_link(), routers, PATIENCE).run() == []
         (fault,) = LivenessRound(one_link(settle=("never", 0.0, 1)), routers, 0.5).run()

@@ -51,7 +51,7 @@ class HeartbeatWatch:
         client, now = self._client, self._now
         if self._record.gone or client.connection.ended:
             return
-        if now - self._looked > 2 * PERIOD_MS:  # this worker did not run, and so did not read heartbeats
+        if now - self._looked > 2 * PERIOD_MS:  # a worker that did not run has not read heartbeats
             self._last = now
         self._looked = now
         if now - self._last > SILENT_MS:

@@ -297,7 +297,7 @@ cdef class Transport:
         if self.incomplete_size == self.whole:
             self.whole = 0
             taken = self.connection.receive(self.rest, self.incomplete_size)
-            if taken:                  # it takes all: one frame
+            if taken:                  # takes everything: a single frame
                 self.drop_incomplete()
             loop.fed.append(self.connection)
             if self.connection.paused:
@@ -380,7 +380,7 @@ cdef class Transport:
         if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
             self.flush()               # the peer may have read since
         if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            self.loop.admission_steps_left = max(self.loop.admission_steps_left, 1)  # this read cannot wait for an admission step
+            self.loop.admission_steps_left = max(self.loop.admission_steps_left, 1)  # a read that cannot wait for an admission step
             return self.readable()
         return 0
 
@@ -444,7 +444,7 @@ cdef class Transport:
     cdef bint flush_buffered(self) except -1:
         """Send buffered octets. False: the connection cannot write now, or is closed."""
         if not self.established:
-            if self.connection.finished:   # it ends before the handshake: nothing can be sent to the peer
+            if self.connection.finished:   # an end before the handshake: nothing can be sent to the peer
                 self.close()
             return False
         if self.unsent() and self.write_some(NULL, 0) < 0 and errno != EAGAIN and errno != EINTR:

@@ -7,7 +7,7 @@ from workers.transport.base cimport Handshake, Transport
 cdef class WebSocketTransport(Transport):
     cdef Transport below                   # TCP or TLS transport; it only reads and writes the descriptor
     cdef FrameReader reader
-    cdef bint client                       # this end is the client
+    cdef bint client                       # the local end is the client
     cdef bint asked                        # the request has been sent
     cdef bint said_close
     cdef bint refused                      # the answer being sent refuses the connection

@@ -336,7 +336,7 @@ class Engine:
     def _hello(self, link: ControlLink, message: messages.Hello, now: float) -> None:
         node = None
         if len(message.id) > self._limits.id_octets:
-            self._nodes.too_long()  # this router's HELLO would contain the id
+            self._nodes.too_long()  # a HELLO of this router would contain the id
             return
         if message.id != self._local.id and self._local.id in message.seen:
             node = self._nodes.create(message.id, now)

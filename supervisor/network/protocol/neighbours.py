@@ -43,7 +43,7 @@ class ControlLink:
         # Start of the time in which its HELLOs have had another instance or process than those with the same id on
         # other links. A doubted link is not used.
         self.doubted: float | None = None
-        self.named_peer = False  # this router's last HELLO on the link named the peer
+        self.named_peer = False  # last HELLO of this router on the link named the peer
         self.answers = 0  # extra HELLOs sent on the link since the last periodic one
 
 

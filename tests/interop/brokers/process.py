@@ -32,7 +32,7 @@ class BrokerUnavailable(Exception):
 
 
 def require(path: Path, name: str) -> Path:
-    """Return `path` if scripts/interop-tools has created it. Raises BrokerUnavailable with the reason of that script."""
+    """Return `path`, which scripts/interop-tools creates. Raises BrokerUnavailable with the reason of that script."""
     if path.exists():
         return path
     reason = TOOLS / f"{name}.missing"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.interop.network.net import InteropNetwork, Sluice, full_mesh
-from tests.interop.network.scripted import RouterView, ScriptedRouter
+from tests.interop.network.scripted import ScriptedRouter, ScriptedRouterView
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
 from tests.system.router import Section
@@ -208,9 +208,9 @@ def solo(_solo: Sluice) -> Iterator[Sluice]:
 
 
 @pytest.fixture
-def view(solo: Sluice) -> RouterView:
+def view(solo: Sluice) -> ScriptedRouterView:
     """Management view of the router of `solo`."""
-    return RouterView(solo)
+    return ScriptedRouterView(solo)
 
 
 @pytest.fixture

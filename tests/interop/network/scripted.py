@@ -137,7 +137,7 @@ class ScriptedRouter(ControlSender):
         self.router.stop()
 
 
-class RouterView:
+class ScriptedRouterView:
     """Network knowledge of the router under test, read by management on one connection."""
 
     def __init__(self, sluice: Sluice) -> None:

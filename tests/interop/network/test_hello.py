@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.interop.network.net import CONVERGE, QUICK, Sluice
-from tests.interop.network.scripted import RouterView, ScriptedRouter
+from tests.interop.network.scripted import ScriptedRouter, ScriptedRouterView
 from tests.peer.router19 import control
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
@@ -20,7 +20,7 @@ def test_hello_equals_that_of_1_19(scripted_router: ScriptedRouterFactory) -> No
     assert hello.octets == control.hello("S", instance, [str(name) for name in hello.body["seen"]])
 
 
-def test_hello_lists_router_that_sees_nobody(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_hello_lists_router_that_sees_nobody(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router(sees=False)
     neighbour.router.engine.mute.add("HELLO")
     assert neighbour.id not in neighbour.wait("HELLO").body["seen"]
@@ -36,7 +36,7 @@ def test_hello_lists_router_that_sees_nobody(scripted_router: ScriptedRouterFact
     )
 
 
-def test_hello_listing_router_makes_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_hello_listing_router_makes_neighbour(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router(cost=4)
     view.wait_neighbour(neighbour.id)
     row = view.wait_node(neighbour.id, lambda row: row["cost"] == 4, "its cost is known")
@@ -61,7 +61,9 @@ def test_new_neighbour_receives_ra_and_lsr(scripted_router: ScriptedRouterFactor
     assert neighbour.wait("LSR").octets == control.link_state_request("S", neighbour.id)
 
 
-def test_neighbour_change_raises_link_state_sequence(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_neighbour_change_raises_link_state_sequence(
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
+) -> None:
     watcher = scripted_router().wait_adjacent()
     before = int(watcher.wait("RA").body["ls_seq"])
     other = scripted_router()
@@ -71,7 +73,9 @@ def test_neighbour_change_raises_link_state_sequence(scripted_router: ScriptedRo
     watcher.wait("RA", ls_seq=more.body["ls_seq"] + 1)
 
 
-def test_silent_neighbour_is_lost_until_next_hello(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_silent_neighbour_is_lost_until_next_hello(
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
+) -> None:
     neighbour = scripted_router().wait_adjacent()
     view.wait_neighbour(neighbour.id)
     neighbour.router.engine.mute.add("HELLO")
@@ -81,7 +85,9 @@ def test_silent_neighbour_is_lost_until_next_hello(scripted_router: ScriptedRout
     view.wait_neighbour(neighbour.id)
 
 
-def test_hello_without_router_does_not_keep_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_hello_without_router_does_not_keep_neighbour(
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
+) -> None:
     neighbour = scripted_router().wait_adjacent()
     view.wait_neighbour(neighbour.id)
     neighbour.router.engine.heard.clear()
@@ -102,7 +108,7 @@ def test_hello_without_router_does_not_keep_neighbour(scripted_router: ScriptedR
     view.wait_no_neighbour(neighbour.id)
 
 
-def test_detached_control_link_ends_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_detached_control_link_ends_neighbour(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router().wait_adjacent()
     view.wait_neighbour(neighbour.id)
     link = neighbour.connection.control_in
@@ -113,14 +119,16 @@ def test_detached_control_link_ends_neighbour(scripted_router: ScriptedRouterFac
     assert not neighbour.connection.lost
 
 
-def test_lost_connection_ends_neighbour_at_once(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_lost_connection_ends_neighbour_at_once(
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
+) -> None:
     neighbour = scripted_router().wait_adjacent()
     view.wait_neighbour(neighbour.id)
     neighbour.world.call(neighbour.connection.drop)
     view.wait_no_neighbour(neighbour.id, timeout=2.0)
 
 
-def test_hello_with_own_id_changes_nothing(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_hello_with_own_id_changes_nothing(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router().wait_adjacent()
     neighbour.send(control.hello("S", 5, ["S"]))
     before = len(neighbour.received("HELLO"))
@@ -129,7 +137,7 @@ def test_hello_with_own_id_changes_nothing(scripted_router: ScriptedRouterFactor
     assert "S" not in neighbour.received("HELLO")[-1].body["seen"]
 
 
-def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router().wait_adjacent()
     view.wait_neighbour(neighbour.id)
     second = neighbour.router.connect(neighbour.sluice.ports["ir"])
@@ -147,7 +155,7 @@ def test_parallel_connections_keep_neighbour(scripted_router: ScriptedRouterFact
 
 
 def test_restarted_neighbour_becomes_neighbour_again(
-    router19_loop: Router19Loop, solo: Sluice, view: RouterView
+    router19_loop: Router19Loop, solo: Sluice, view: ScriptedRouterView
 ) -> None:
     first = Router19(router19_loop, "again", QUICK, instance=1000)
     first.connect(solo.ports["ir"])

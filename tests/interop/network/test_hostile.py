@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.interop.network.net import CONVERGE, QUICK, Sluice
-from tests.interop.network.scripted import RouterView, ScriptedRouter
+from tests.interop.network.scripted import ScriptedRouter, ScriptedRouterView
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
@@ -240,7 +240,7 @@ def test_control_messages_on_data_link_are_released(hostile: ScriptedRouter, sol
     check_neighbour_kept(hostile)
 
 
-def test_messages_with_own_id_change_nothing(hostile: ScriptedRouter, solo: Sluice, view: RouterView) -> None:
+def test_messages_with_own_id_change_nothing(hostile: ScriptedRouter, solo: Sluice, view: ScriptedRouterView) -> None:
     before = sorted(view.neighbours())
     hostile.send(control.router_advertisement("S", 1, 10_000, 10_000, trace=["villain"]))
     hostile.send(control.link_state_update("S", "S", 1, 10_000, {"nowhere": 1}, trace=["villain"]))
@@ -251,7 +251,7 @@ def test_messages_with_own_id_change_nothing(hostile: ScriptedRouter, solo: Slui
 
 
 def test_unknown_routers_are_forgotten_after_withdrawal(
-    hostile: ScriptedRouter, solo: Sluice, view: RouterView
+    hostile: ScriptedRouter, solo: Sluice, view: ScriptedRouterView
 ) -> None:
     peers = {"S": 1, **{f"ghost{number}": 1 for number in range(400)}}
     hostile.ra(10_000)
@@ -264,7 +264,7 @@ def test_unknown_routers_are_forgotten_after_withdrawal(
 
 
 def test_neighbour_without_credit_does_not_block_others(
-    scripted_router: ScriptedRouterFactory, view: RouterView, hostile: ScriptedRouter
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView, hostile: ScriptedRouter
 ) -> None:
     """A neighbour that grants no credit on its control link does not delay messages to others."""
     with AmqpPeer.opened(view.sluice.ports["ir"], container_id="mean") as peer:
@@ -281,7 +281,7 @@ def test_neighbour_without_credit_does_not_block_others(
 
 
 def test_routers_sharing_id_do_no_harm(
-    router19_loop: Router19Loop, solo: Sluice, view: RouterView, fresh: Fresh
+    router19_loop: Router19Loop, solo: Sluice, view: ScriptedRouterView, fresh: Fresh
 ) -> None:
     twins = [Router19(router19_loop, "twin", QUICK, instance=number) for number in (1, 2)]
     try:

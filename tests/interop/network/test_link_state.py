@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.interop.network.net import CONVERGE, InteropNetwork
-from tests.interop.network.scripted import RouterView, ScriptedRouter
+from tests.interop.network.scripted import ScriptedRouter, ScriptedRouterView
 from tests.peer.router19 import control
 
 ScriptedRouterFactory = Callable[..., ScriptedRouter]
 
 
-def announce_link_state(view: RouterView, neighbour: ScriptedRouter, peers: dict[str, int], ls_seq: int = 1) -> None:
+def announce_link_state(
+    view: ScriptedRouterView, neighbour: ScriptedRouter, peers: dict[str, int], ls_seq: int = 1
+) -> None:
     """Send the neighbour's link state and wait until S has it."""
     neighbour.ra(ls_seq)
     neighbour.lsu(ls_seq, peers)
@@ -21,7 +23,7 @@ def announce_link_state(view: RouterView, neighbour: ScriptedRouter, peers: dict
 
 
 def test_higher_sequence_is_requested_and_equal_ignored(
-    scripted_router: ScriptedRouterFactory, view: RouterView
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
 ) -> None:
     neighbour = scripted_router().wait_adjacent()
     announce_link_state(view, neighbour, {"S": 1})
@@ -37,7 +39,7 @@ def test_higher_sequence_is_requested_and_equal_ignored(
     assert len(neighbour.received("LSR")) == before + 1
 
 
-def test_older_or_equal_link_state_is_ignored(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_older_or_equal_link_state_is_ignored(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router().wait_adjacent()
     announce_link_state(view, neighbour, {"S": 1, "zz-a": 1}, ls_seq=5)
     neighbour.lsu(5, {"S": 1, "zz-b": 1})
@@ -47,7 +49,7 @@ def test_older_or_equal_link_state_is_ignored(scripted_router: ScriptedRouterFac
     assert not {"zz-b", "zz-c"} & set(view.nodes())
 
 
-def test_inner_sequence_of_lsu_counts(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_inner_sequence_of_lsu_counts(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router().wait_adjacent()
     announce_link_state(view, neighbour, {"S": 1}, ls_seq=3)
     octets = control.link_state_update(neighbour.id, "S", neighbour.instance, 3, {"S": 1, "zz-inner": 1})
@@ -79,7 +81,7 @@ def test_link_state_request_gets_single_answer(scripted_router: ScriptedRouterFa
 
 
 def test_peers_of_neighbour_become_known_and_are_requested(
-    scripted_router: ScriptedRouterFactory, view: RouterView
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
 ) -> None:
     neighbour = scripted_router().wait_adjacent()
     far = neighbour.phantom(neighbour.id + "-far")
@@ -91,7 +93,7 @@ def test_peers_of_neighbour_become_known_and_are_requested(
 
 
 def test_advertisement_of_unlisted_router_creates_node(
-    scripted_router: ScriptedRouterFactory, view: RouterView
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
 ) -> None:
     neighbour = scripted_router().wait_adjacent()
     announce_link_state(view, neighbour, {"S": 1})
@@ -102,7 +104,7 @@ def test_advertisement_of_unlisted_router_creates_node(
 
 
 def test_advertisements_are_flooded_onward_but_not_back(
-    scripted_router: ScriptedRouterFactory, view: RouterView
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
 ) -> None:
     left, right = scripted_router().wait_adjacent(), scripted_router().wait_mutual()
     announce_link_state(view, left, {"S": 1})
@@ -116,7 +118,9 @@ def test_advertisements_are_flooded_onward_but_not_back(
     assert not left.router.control("RA", left.id)
 
 
-def test_requests_for_other_routers_are_forwarded(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_requests_for_other_routers_are_forwarded(
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
+) -> None:
     left, right = scripted_router().wait_adjacent(), scripted_router().wait_mutual()
     announce_link_state(view, left, {"S": 1})
     announce_link_state(view, right, {"S": 1})
@@ -126,7 +130,9 @@ def test_requests_for_other_routers_are_forwarded(scripted_router: ScriptedRoute
     assert passed.octets == control.link_state_request(left.id, right.id, trace=[left.id, "S"])
 
 
-def test_new_instance_in_advertisement_is_restart(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_new_instance_in_advertisement_is_restart(
+    scripted_router: ScriptedRouterFactory, view: ScriptedRouterView
+) -> None:
     neighbour = scripted_router().wait_adjacent()
     announce_link_state(view, neighbour, {"S": 1, neighbour.id + "-old": 1}, ls_seq=50)
     neighbour.mau(1, [("M0restart/x", 3)])
@@ -145,7 +151,7 @@ def test_new_instance_in_advertisement_is_restart(scripted_router: ScriptedRoute
     assert neighbour.wait("MAR", requests).body["have_seq"] == 0
 
 
-def test_new_instance_in_hello_is_restart(scripted_router: ScriptedRouterFactory, view: RouterView) -> None:
+def test_new_instance_in_hello_is_restart(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> None:
     neighbour = scripted_router().wait_adjacent()
     announce_link_state(view, neighbour, {"S": 1, neighbour.id + "-old": 1}, ls_seq=50)
     before = len(neighbour.received("LSR"))
@@ -159,7 +165,7 @@ def test_new_instance_in_hello_is_restart(scripted_router: ScriptedRouterFactory
 @pytest.mark.timeout(60)
 def test_link_state_without_refresh_ages_out(network: InteropNetwork) -> None:
     sluice = network.sluice("S", remoteLsMaxAgeSeconds=3)
-    view = RouterView(sluice)
+    view = ScriptedRouterView(sluice)
     neighbour = ScriptedRouter(network.world, sluice, "N")
     network.routers19.append(neighbour.router)
     neighbour.wait_adjacent()

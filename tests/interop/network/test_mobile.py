@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.interop.network.net import Sluice
-from tests.interop.network.scripted import RouterView, ScriptedRouter
+from tests.interop.network.scripted import ScriptedRouter, ScriptedRouterView
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
@@ -21,7 +21,7 @@ Fresh = Callable[..., str]
 
 
 @pytest.fixture
-def neighbour(scripted_router: ScriptedRouterFactory, view: RouterView) -> ScriptedRouter:
+def neighbour(scripted_router: ScriptedRouterFactory, view: ScriptedRouterView) -> ScriptedRouter:
     """Scripted neighbour whose link state S knows."""
     found = scripted_router().wait_adjacent()
     found.ra(1)
@@ -166,7 +166,7 @@ class Anything:
 # --- announcements of others ------------------------------------------------------------------------------------------
 
 
-def test_advertised_sequence_is_requested(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_advertised_sequence_is_requested(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     key = "M0" + fresh()
     neighbour.ra(1, 3)
     request = neighbour.wait("MAR")
@@ -178,7 +178,7 @@ def test_advertised_sequence_is_requested(neighbour: ScriptedRouter, view: Route
     assert len(neighbour.received("MAR")) == 1
 
 
-def test_updates_in_sequence_are_applied(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_updates_in_sequence_are_applied(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     keys = ["M0" + fresh() for _ in range(3)]
     neighbour.mau(1, [(keys[0], 3), (keys[1], 3)])
     neighbour.mau(2, [(keys[2], 3)], [keys[0], "M0never/there"])
@@ -188,7 +188,7 @@ def test_updates_in_sequence_are_applied(neighbour: ScriptedRouter, view: Router
     assert neighbour.received("MAR") == []
 
 
-def test_absolute_update_replaces_keys(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_absolute_update_replaces_keys(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     first, second = "M0" + fresh(), "M0" + fresh()
     neighbour.mau(1, [(first, 3)])
     view.wait_remotes(first, neighbour.id)
@@ -199,7 +199,7 @@ def test_absolute_update_replaces_keys(neighbour: ScriptedRouter, view: RouterVi
     view.wait_remotes(first, neighbour.id)
 
 
-def test_sequence_gap_is_requested(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_sequence_gap_is_requested(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     keys = ["M0" + fresh() for _ in range(3)]
     neighbour.mau(1, [(keys[0], 3)])
     neighbour.mau(3, [(keys[2], 3)])
@@ -209,7 +209,7 @@ def test_sequence_gap_is_requested(neighbour: ScriptedRouter, view: RouterView, 
         view.wait_remotes(key, neighbour.id)
 
 
-def test_repeated_updates_change_nothing(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_repeated_updates_change_nothing(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     keys = ["M0" + fresh() for _ in range(4)]
     neighbour.mau(1, [(keys[0], 3)])
     neighbour.mau(2, [(keys[1], 3)])
@@ -223,7 +223,7 @@ def test_repeated_updates_change_nothing(neighbour: ScriptedRouter, view: Router
 
 @pytest.mark.parametrize(("hint", "distribution"), [(1, "multicast"), (2, "closest"), (3, "balanced")])
 def test_hints_apply_to_unconfigured_addresses(
-    neighbour: ScriptedRouter, view: RouterView, fresh: Fresh, hint: int, distribution: str
+    neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh, hint: int, distribution: str
 ) -> None:
     key = "M0" + fresh("unconfigured")
     neighbour.mau(1, [(key, hint)])
@@ -231,14 +231,14 @@ def test_hints_apply_to_unconfigured_addresses(
     assert view.management.one("router.address", key=key)["distribution"] == distribution
 
 
-def test_configuration_overrides_hints(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_configuration_overrides_hints(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     key = "M0" + fresh("closest")
     neighbour.mau(1, [(key, 1)])
     view.wait_remotes(key, neighbour.id)
     assert view.management.one("router.address", key=key)["distribution"] == "closest"
 
 
-def test_keys_of_all_classes_are_accepted(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_keys_of_all_classes_are_accepted(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     name = fresh("classes").replace("/", ".")
     keys = [f"M0{name}", f"M1{name}", f"MF{name}", f"C{name}", f"D{name}", f"E{name}.*.x", f"F{name}.*.x", f"H{name}"]
     neighbour.mau(1, [(key, 4 if key[0] in "CDEF" else 3) for key in keys])
@@ -255,7 +255,9 @@ def send_raw_update(neighbour: ScriptedRouter, body: Sequence[tuple[Any, Any]], 
 
 
 @pytest.mark.parametrize("hints", [None, [3], [3, 3, 3], "text"])
-def test_invalid_hints_are_ignored(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh, hints: Any) -> None:
+def test_invalid_hints_are_ignored(
+    neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh, hints: Any
+) -> None:
     keys = ["M0" + fresh("unhinted") for _ in range(2)]
     body: list[tuple[Any, Any]] = [
         (Symbol("id"), neighbour.id),
@@ -272,7 +274,9 @@ def test_invalid_hints_are_ignored(neighbour: ScriptedRouter, view: RouterView, 
     view.wait_remotes(keys[1], neighbour.id)
 
 
-def test_symbol_and_string_encodings_are_accepted(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_symbol_and_string_encodings_are_accepted(
+    neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh
+) -> None:
     key = "M0" + fresh()
     send_raw_update(
         neighbour,
@@ -296,7 +300,7 @@ def test_symbol_and_string_encodings_are_accepted(neighbour: ScriptedRouter, vie
     ],
 )
 def test_invalid_updates_are_ignored(
-    neighbour: ScriptedRouter, view: RouterView, fresh: Fresh, body: dict[str, Any]
+    neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh, body: dict[str, Any]
 ) -> None:
     send_raw_update(neighbour, [(Symbol("id"), neighbour.id), *((Symbol(key), value) for key, value in body.items())])
     key = "M0" + fresh()
@@ -305,7 +309,9 @@ def test_invalid_updates_are_ignored(
     assert view.remotes("M0bad") == []
 
 
-def test_updates_from_unknown_router_are_ignored(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_updates_from_unknown_router_are_ignored(
+    neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh
+) -> None:
     key, marker = "M0" + fresh(), "M0" + fresh()
     stranger = neighbour.phantom(neighbour.id + "-stranger")
     stranger.mau(1, [(key, 3)])
@@ -314,7 +320,7 @@ def test_updates_from_unknown_router_are_ignored(neighbour: ScriptedRouter, view
     assert view.remotes(key) == []
 
 
-def test_unknown_opcode_is_ignored(neighbour: ScriptedRouter, view: RouterView, fresh: Fresh) -> None:
+def test_unknown_opcode_is_ignored(neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh) -> None:
     send_raw_update(neighbour, [("id", neighbour.id), ("pv", Int(1))], opcode="XYZ")
     key = "M0" + fresh()
     neighbour.mau(1, [(key, 3)])
@@ -322,7 +328,7 @@ def test_unknown_opcode_is_ignored(neighbour: ScriptedRouter, view: RouterView, 
 
 
 def test_updates_of_other_routers_are_flooded(
-    scripted_router: ScriptedRouterFactory, neighbour: ScriptedRouter, view: RouterView, fresh: Fresh
+    scripted_router: ScriptedRouterFactory, neighbour: ScriptedRouter, view: ScriptedRouterView, fresh: Fresh
 ) -> None:
     other = scripted_router().wait_mutual()
     view.wait_neighbour(other.id)
@@ -335,7 +341,7 @@ def test_updates_of_other_routers_are_flooded(
 
 
 def test_sender_credit_follows_remote_consumers(
-    neighbour: ScriptedRouter, solo: Sluice, view: RouterView, fresh: Fresh
+    neighbour: ScriptedRouter, solo: Sluice, view: ScriptedRouterView, fresh: Fresh
 ) -> None:
     address = fresh()
     sender = solo.client().sender(address, credit=False)

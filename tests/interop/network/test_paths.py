@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.interop.network.net import CONVERGE, InteropNetwork
-from tests.interop.network.scripted import ControlSender, RouterView, ScriptedRouter
+from tests.interop.network.scripted import ControlSender, ScriptedRouter, ScriptedRouterView
 from tests.peer.router19.control import Router19Control
 from tests.peer.router19.loop import Router19Loop
 from tests.system.router import poll
@@ -115,7 +115,7 @@ class PathCase:
 @pytest.fixture(scope="module")
 def path_cases(
     router19_loop: Router19Loop, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[RouterView, dict[str, PathCase]]]:
+) -> Iterator[tuple[ScriptedRouterView, dict[str, PathCase]]]:
     """All cases at once around one router. Their networks meet only in this router."""
     network = InteropNetwork(router19_loop, tmp_path_factory.mktemp("paths"), 1)
     cases: dict[str, PathCase] = {}
@@ -123,7 +123,7 @@ def path_cases(
         sluice = network.sluice(ME)
         for number, (name, (states, me, *_expected)) in enumerate(CASES.items()):
             cases[name] = PathCase(router19_loop, sluice, number, states, me)
-        yield RouterView(sluice), cases
+        yield ScriptedRouterView(sluice), cases
     finally:
         for case in cases.values():
             case.stop()
@@ -131,7 +131,7 @@ def path_cases(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_paths_match_specification_text(path_cases: tuple[RouterView, dict[str, PathCase]], name: str) -> None:
+def test_paths_match_specification_text(path_cases: tuple[ScriptedRouterView, dict[str, PathCase]], name: str) -> None:
     view, cases = path_cases
     names = cases[name].names
     _states, _me, hops, costs, origins = CASES[name]

@@ -85,7 +85,7 @@ def test_addresses_that_are_no_folders_are_refused(address):
 
 
 @pytest.mark.parametrize("key", ["", "l", "l/", "/a", "../a", "l/a/b"])
-def test_other_keys_are_refused(key):
+def test_foreign_keys_are_refused(key):
     with pytest.raises(LandingError, match="is not a log"):
         parse_log_key(key)
 

@@ -30,7 +30,7 @@ def in_flight() -> int:
     return (incoming + outgoing) * DELIVERY // 2
 
 
-class BystanderPair:
+class BoundedPair:
     """Bystanders: a producer and its consumer."""
 
     def __init__(self, router: InProcessRouter) -> None:
@@ -58,7 +58,7 @@ def many_senders(actor: AmqpActor, address: str, count: int) -> list[ActorSender
 def test_producer_at_connection_bound_is_slowed(routers):
     """Receivers settle late: no link ends, and everything arrives."""
     router = routers(text=configuration(listener="maxBufferedMegabytes: 1"))
-    pair = BystanderPair(router)
+    pair = BoundedPair(router)
     worker, gateway = AmqpActor(router, "worker"), AmqpActor(router, "gateway")
     receiver = receiver_without_settling(worker, "balanced.jobs")
     run(router, [worker])
@@ -85,7 +85,7 @@ def test_receiver_that_never_settles_is_closed_at_process_bound(routers, workers
     """Its producers detach and attach again, so their credit does not bound the receiver's deliveries."""
     limit = 4 * MEGABYTE
     router = routers(workers=workers, text=configuration(), content_limit=limit)
-    pair = BystanderPair(router)
+    pair = BoundedPair(router)
     hoarder, gateway = AmqpActor(router, "hoarder"), AmqpActor(router, "gateway", workers - 1)
     hoarder.may_close = True
     receiver = receiver_without_settling(hoarder, "balanced.hoard")
@@ -119,7 +119,7 @@ def test_receiver_with_few_deliveries_survives_full_process(routers):
     """A receiver with few unsettled deliveries stays when messages fill the process."""
     limit = 4 * MEGABYTE
     router = routers(text=configuration(listener="maxSessionFrames: 20"), content_limit=limit)
-    pair = BystanderPair(router)
+    pair = BoundedPair(router)
     worker, filler = AmqpActor(router, "worker"), AmqpActor(router, "filler")
     receiver = receiver_without_settling(worker, "balanced.jobs")
     full = worker.session(2).receiver("balanced.full")

@@ -58,7 +58,7 @@ class ManualTimer:
         self.action = None
 
 
-class AutoLinkRouter:
+class AutoLinkCore:
     """Auto links on a core with one worker."""
 
     def __init__(self, text):
@@ -126,7 +126,7 @@ class AutoLinkRouter:
 
 @pytest.fixture
 def router():
-    return AutoLinkRouter(OUT + IN)
+    return AutoLinkCore(OUT + IN)
 
 
 def take_links(router):
@@ -249,7 +249,7 @@ def test_matching_containers_get_one_link_each(router):
 
 
 def test_new_auto_link_with_open_container_attaches_at_once():
-    router = AutoLinkRouter(OUT)
+    router = AutoLinkCore(OUT)
     router.open()
     router.take_orders()
     more = load_text("router.conf", HEAD + OUT + IN).auto_links
@@ -258,7 +258,7 @@ def test_new_auto_link_with_open_container_attaches_at_once():
 
 
 def test_fallback_auto_links_use_fallback_instance():
-    router = AutoLinkRouter("address {\n prefix: q\n enableFallback: yes\n}\n" + OUT.replace("}", " fallback: yes\n}")
+    router = AutoLinkCore("address {\n prefix: q\n enableFallback: yes\n}\n" + OUT.replace("}", " fallback: yes\n}")
               + IN.replace("}", " fallback: yes\n}"))  # fmt: skip
     assert sorted(router.keys()) == ["M0q", "MFq"]
     router.open()

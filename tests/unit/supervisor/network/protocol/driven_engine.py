@@ -10,7 +10,7 @@ from supervisor.network.protocol.outputs import Change, EngineLogLine, PathChang
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 
-class SentMessage(NamedTuple):
+class EngineMessage(NamedTuple):
     """Message that the engine has sent."""
 
     link: int
@@ -29,7 +29,7 @@ class DrivenEngine:
         self.me = me
         self.now = 1000.0
         self.engine = Engine(me, 100, timers or Timers(), self.now, limits, process=process)
-        self.sent: list[SentMessage] = []
+        self.sent: list[EngineMessage] = []
         self.changes: list[Change] = []
         self.log: list[EngineLogLine] = []
         self.octets: list[tuple[int, bytes]] = []
@@ -47,7 +47,7 @@ class DrivenEngine:
             envelope = annotations.read(octets)
             to = messages.address(octets, envelope.tail_at)
             message = messages.decode(envelope.tail())
-            self.sent.append(SentMessage(link, to, message, envelope.ingress_id(), envelope.trace_ids()))
+            self.sent.append(EngineMessage(link, to, message, envelope.ingress_id(), envelope.trace_ids()))
             self.octets.append((link, octets))
         self.changes += self.engine.take_changes()
         self.log += self.engine.take_log()
@@ -116,7 +116,7 @@ class DrivenEngine:
 
     # -- Output of the engine
 
-    def of(self, kind: type[Message]) -> list[SentMessage]:
+    def of(self, kind: type[Message]) -> list[EngineMessage]:
         return [sent for sent in self.sent if isinstance(sent.message, kind)]
 
     def paths(self) -> dict[str, PathChanged]:
