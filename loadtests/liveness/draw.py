@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 WIDE = (1 << 31) - 1
 #: Octets of all messages of a round, and of the largest one.
 ROUND_OCTETS = 10 * MIB

@@ -260,7 +260,6 @@ class PartyConnection:
         self._in = bytearray()
         self._headers = 0
         self._turn = 0
-        self._last_write = 0.0
         self.attempt = 0
         #: handles of links without a role: an auto link that is created and deleted
         self.flaps: dict[tuple[int, int], int] = {}

@@ -195,7 +195,3 @@ class RoutersUnderTest:
             totals = counters.totals()
             found.append({name: totals[name] for name in totals if name.startswith("dropped.") and totals[name]})
         return found
-
-    def failed_checks(self) -> int:
-        """Return the number of failed assertions in the routers."""
-        return sum(counters.totals()["checks_failed"] for counters in self._counters)

@@ -59,7 +59,7 @@ def advice(rollups: Rollups, figures: AdviceFigures | None = None) -> list[dict[
             text = f"The busiest worker uses {capacity.FULL:.0%} of a core on {_day(router.full_on)} if it goes on so."
             found.append({"kind": "capacity", "router": router.router, "subject": router.router, "text": text})
     for router_load in figures.imbalances:
-        if len(router_load.cpu_seconds) > 1 and router_load.skew > 1.5:
+        if len(router_load.cpu_seconds) > 1 and router_load.skew > recommend.SKEWED:
             text = f"The busiest worker does {router_load.skew:.1f} times the average."
             found.append(
                 {"kind": "imbalance", "router": router_load.router, "subject": router_load.router, "text": text}

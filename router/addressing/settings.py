@@ -12,7 +12,6 @@ UNAVAILABLE: Final = "unavailable"
 
 # Scopes: an edge router announces the address to no router, to the edge routers of its site, or to all routers.
 LOCAL: Final = "local"
-SITE: Final = "site"
 NETWORK: Final = "network"
 
 DEFAULT_OVERFLOW: Final = "throttle"

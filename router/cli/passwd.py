@@ -20,7 +20,6 @@ DESCRIPTION = (
     "Set the password of a user in a saslUsers file, or delete the user. The password is read from the terminal, or is "
     "the first line of the standard input. A missing file is created. Routers that use the file notice the change."
 )
-NEW_FILE_MODE = 0o600
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice passwd") -> int:

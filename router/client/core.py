@@ -29,7 +29,6 @@ from router.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, RemoteError
 from router.amqp.sasl import ClientExchange, SaslClient
 from router.amqp.scheduler import Scheduler
 from router.client.errors import ClientError, ConnectionFailedError
-from router.client.links import LinkState
 from router.client.session import SessionState
 from router.client.tls import Tls, failure
 from router.client.url import Url, parse
@@ -246,10 +245,6 @@ class ClientCore:
 
     def forget(self, session: SessionState) -> None:
         self.sessions.remove(session)
-
-    @property
-    def links(self) -> list[LinkState]:
-        return [link for session in self.sessions for link in session.links]
 
     # -- events of the engine ------------------------------------------------------------------------------------------
 

@@ -349,15 +349,6 @@ cdef class Network:
             node = &self.nodes[at]
         return UNKNOWN_ROUTER
 
-    def index_of(self, text):
-        """Return `origin_of` a node id, for tests."""
-        octets = text.encode()
-        encoded = b"\xa1" + bytes([len(octets)]) + octets
-        cdef Slice slice
-        slice.data = encoded
-        slice.size = len(encoded)
-        return self.origin_of(&slice)
-
     def describe(self):
         """Return routers by index and hops by connection, as plain values, for tests."""
         cdef Router router

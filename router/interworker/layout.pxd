@@ -16,7 +16,6 @@ cdef enum:
     SAMPLE_EVERY = 1024        # deliveries of a link for one sample; a power of two
     NO_TIME = 0xFFFFFFFF       # time in a sample that is not known
     RATE_SECONDS = 8           # seconds in LinkSlot.started, a power of two: 5 for a rate, and those being written
-    DROP_REASONS = 8
     DROP_NO_DESTINATION = 0    # presettled, no consumer
     DROP_OVERFLOW = 1          # presettled, consumer's queue full
     DROP_CONSUMER_LOST = 2     # presettled, queued when its consumer was lost

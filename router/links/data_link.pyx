@@ -100,10 +100,6 @@ cdef class RouterOut(ConsumerLink):
             self.home.put(self)
         return 0
 
-    def stream_of(self, StreamPool pool not None):
-        """Make this a streaming link of a pool."""
-        self.home = pool
-
 
 cdef inline bint is_stream(const Content* c) noexcept:
     """Return True for a message that goes by a streaming link."""

@@ -88,7 +88,6 @@ cdef void message_release(Message* m) noexcept
 cdef Message* content_store(Content* c) except NULL
 
 cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept
-cdef size_t cursor_ready(Cursor* cursor) noexcept nogil
 cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept
 cdef void cursor_close(Cursor* cursor) noexcept
 # Return True if some reader of an incomplete message waits for more octets, or if there is no reader any more.

@@ -366,16 +366,6 @@ cdef void cursor_open(Cursor* cursor, Message* m, size_t offset) noexcept:
             cursor.chunk.at_end += 1
 
 
-cdef size_t cursor_ready(Cursor* cursor) noexcept nogil:
-    """Return the octets that can be read now, at least: the rest of this chunk, and the next chunk."""
-    cdef Chunk* c = cursor.chunk
-    if c is NULL:
-        return 0
-    if c.next is not NULL:
-        return c.size - cursor.offset + c.next.size
-    return c.size - cursor.offset
-
-
 cdef size_t cursor_read(Cursor* cursor, uint8_t* w, size_t size) noexcept:
     """Copy up to `size` octets to w and advance the cursor. Returns the number of octets."""
     cdef Chunk* c = cursor.chunk

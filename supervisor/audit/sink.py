@@ -12,7 +12,6 @@ from supervisor.audit.output import AuditOutput
 from supervisor.audit.system_log import JournalOutput, SyslogOutput
 from supervisor.audit.writer import AuditWriter
 
-NUMBER_OCTETS: Final = 40  # octets that the sequence number adds to a line, at most
 # Octets that a log with `onFull: refuse` keeps free for events of actions that were admitted before it became full.
 RESERVE: Final = 4 * MAX_LINE_OCTETS
 

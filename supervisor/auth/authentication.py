@@ -114,11 +114,6 @@ class Authentication(Subsystem):
         self._expiries: dict[int, Cancellable] = {}  # timers for the expiry of tokens
         self._renewals: Counter[int] = Counter()  # number of tokens being checked
 
-    @property
-    def process(self) -> AuthenticationProcess | None:
-        """Authentication process; None if no listener has ever needed it."""
-        return self._process
-
     def states(self) -> Sequence[ProviderState]:
         """Return the states of the providers that the process has reported."""
         return () if self._process is None else self._process.states

@@ -72,7 +72,6 @@ _LINK_COUNTERS: Final = {
     "released": "released",
     "modified": "modified",
 }
-_DIRECTIONS: Final = ("consumers", "producers")
 _STALLS: Final = 5  # links named in findings, for each direction
 _BEYOND: Final = -1  # in place of a record id: links to next hops, and routed links
 # Stalls of links by record id and whether the links are consumers.

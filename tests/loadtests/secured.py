@@ -13,10 +13,8 @@ from jwt.algorithms import ECAlgorithm
 
 from router.sasl.users import Users
 from router.sasl.verifiers import make
-from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki
-from tests.system.router import SETTINGS, RouterProcess, Section, listener
+from tests.system.router import SETTINGS, Section, listener
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 ISSUER = "https://id.example"
@@ -75,11 +73,3 @@ def sections(folder: Path, made: Pki) -> list[Section]:
         listener("clear", **known, authenticatePeer=True, saslMechanisms="PLAIN OAUTHBEARER"),
         *SETTINGS,
     ]
-
-
-def shown_connection(router: RouterProcess, container: str) -> tuple[str | None, str | None, bool]:
-    """Return user, mechanism and encryption of a connection, as shown by the router."""
-    with AmqpPeer.opened(router.ports[""]) as peer:
-        rows = Management(peer).query("connection")
-    (row,) = (row for row in rows if row["container"] == container)
-    return row["user"], row["sasl"], row["isEncrypted"]

@@ -9,7 +9,6 @@ cdef class WebSocketTransport(Transport):
     cdef FrameReader reader
     cdef bint client                       # the local end is the client
     cdef bint asked                        # the request has been sent
-    cdef bint said_close
     cdef bint refused                      # the answer being sent refuses the connection
     cdef bint secured                      # the handshake of `below` is done
     cdef bint encrypted                    # a peer without TLS gets no answer

@@ -30,7 +30,6 @@ class Flooding:
         outbox: EngineOutbox,
         start: bytes,
     ) -> None:
-        self._own_id = own_id
         self._nodes = nodes
         self._neighbours = neighbours
         self._outbox = outbox

@@ -212,10 +212,6 @@ class Router19Engine:
             node = self.nodes[router_id] = Router19Node(router_id, instance)
         return node
 
-    def neighbour_on(self, connection: Any) -> Router19Node | None:
-        """Return the neighbour on a connection."""
-        return next((node for node in self.nodes.values() if node.connection is connection), None)
-
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def handle(self, message: Router19Control, connection: Any, cost: int, now: float) -> None:

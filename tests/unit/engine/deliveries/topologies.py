@@ -36,15 +36,6 @@ class ConversationTopology:
         for router in self.routers:
             router.check_quiet()
 
-    def ended(self) -> dict[str, int]:
-        """Return the counters of the outcomes of clients' deliveries, summed over the routers."""
-        found: dict[str, int] = {}
-        for router in self.routers:
-            for name, count in router.region.router_totals().items():
-                if name.startswith("ended_") or name in ("checks_failed", "presettled"):
-                    found[name] = found.get(name, 0) + count
-        return found
-
 
 @contextmanager
 def single_router(workers: int, *, routed: bool = False) -> Iterator[ConversationTopology]:
