@@ -193,7 +193,7 @@ cdef int put_uint(MessageBatch out, int64_t value) except -1:
     return 0
 
 
-cdef int put_integer(Messages out, int64_t value) except -1:
+cdef int put_integer(MessageBatch out, int64_t value) except -1:
     """Append an int, or a long if it does not fit, as codec.encode_value does."""
     cdef uint8_t* p
     if -128 <= value < 128:
@@ -221,7 +221,7 @@ cdef bint begins_with(const uint8_t* data, size_t size, const char* prefix, size
     return size >= length and memcmp(data, prefix, length) == 0
 
 
-cdef int put_identity(Messages out, const uint8_t* data, size_t size) except -1:
+cdef int put_identity(MessageBatch out, const uint8_t* data, size_t size) except -1:
     """Append an id: the inverse of decode.add_identity. A prefix without a matching value makes a string."""
     cdef str rest
     if begins_with(data, size, b"str:", 4):
@@ -270,7 +270,7 @@ cdef int put_field(MessageBatch out, ColumnReader column, Py_ssize_t row) except
     return put_uint(out, value)
 
 
-cdef int put_list(Messages out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
+cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
     """Append a list section, or nothing if all fields are null.
 
     columns: in the order of their fields. A null message-id becomes `prefix` and a number.
@@ -332,7 +332,7 @@ cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal) except -1:
     return 0
 
 
-cdef int put_value(Messages out, ColumnReader column, Py_ssize_t row) except -1:
+cdef int put_value(MessageBatch out, ColumnReader column, Py_ssize_t row) except -1:
     """Append a value of a map."""
     cdef const uint8_t* data
     cdef size_t size
@@ -348,7 +348,7 @@ cdef int put_value(Messages out, ColumnReader column, Py_ssize_t row) except -1:
     return put_integer(out, column.number(row))
 
 
-cdef int put_map(Messages out, uint8_t code, MapColumn pairs, Py_ssize_t row, bint symbols) except -1:
+cdef int put_map(MessageBatch out, uint8_t code, MapColumn pairs, Py_ssize_t row, bint symbols) except -1:
     """Append a map section, or nothing if the map is null or empty."""
     cdef size_t head, size
     cdef int32_t i, first, end
@@ -391,7 +391,7 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     prefix/NUMBER, counted by rows from `first`. Raises ValueError, with the column's name, for a value that its field
     cannot have.
     """
-    cdef Messages out = Messages()
+    cdef MessageBatch out = MessageBatch()
     cdef list header = fields_of(HEADER, columns)
     cdef list properties = fields_of(PROPERTIES, columns)
     cdef ColumnReader body = ColumnReader("body", columns["body"]) if "body" in columns else None
@@ -435,7 +435,7 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
 
 def encoded_messages(array, Py_ssize_t count):
     """Return messages that are encoded already. array: binary, without nulls."""
-    cdef Messages out = Messages()
+    cdef MessageBatch out = MessageBatch()
     cdef ColumnReader column = ColumnReader("message", array)
     cdef const uint8_t* data
     cdef size_t size

@@ -15,7 +15,7 @@ cdef enum:
     TRACE_OCTETS = 4096        # octets of a frame that are traced; more than a log line holds
 
 
-cdef class ConnectionOutput(Scheduled):
+cdef class ConnectionOutput(ScheduledConnection):
     def __cinit__(self):
         self.dirty_channels = []
 

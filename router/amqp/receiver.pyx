@@ -152,7 +152,7 @@ cdef class Receiver(PlainLink):
         return 0
 
     cdef int delivery_update(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef ReceivedDelivery d = self.unsettled[(<Unsettled*>entry).id]
+        cdef ReceivedDelivery d = self.unsettled[(<UnsettledEntry*>entry).id]
         if settled:
             d.settled = True
             self.forget(&self.session.received, d.id)

@@ -163,7 +163,7 @@ cdef class Sender(PlainLink):
         return 0                           # the receiver grants credit
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        cdef SentDelivery d = self.unsettled[(<Unsettled*>entry).id]
+        cdef SentDelivery d = self.unsettled[(<UnsettledEntry*>entry).id]
         cdef bytes octets = state.data[:state.size] if state.size else b""
         if settled:
             d.settled = True

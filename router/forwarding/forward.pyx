@@ -75,7 +75,7 @@ cdef inline uint32_t score(Consumer c) noexcept:
     return outstanding
 
 
-cdef inline int offer_to_consumer(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+cdef inline int offer_to_consumer(ForwardingAddress address, Consumer consumer, InDelivery* d, Content* c) except -1:
     """Make the copy for one consumer, of this or another worker."""
     if consumer.container:
         address.slot.egress_container += 1
@@ -87,7 +87,7 @@ cdef inline int offer_to_consumer(Address address, Consumer consumer, InDelivery
     return 0
 
 
-cdef int offer_to_next_hop(Address address, Consumer consumer, InDelivery* d, Content* c) except -1:
+cdef int offer_to_next_hop(ForwardingAddress address, Consumer consumer, InDelivery* d, Content* c) except -1:
     """Make the copy for a data link of a next hop."""
     address.slot.transit += 1
     totals.transit += 1
@@ -98,20 +98,20 @@ cdef int offer_to_next_hop(Address address, Consumer consumer, InDelivery* d, Co
     return 0
 
 
-cdef inline int priority_of(Address address, const Content* c) noexcept:
+cdef inline int priority_of(ForwardingAddress address, const Content* c) noexcept:
     """Return the priority of a message, by which it takes one of a next hop's links."""
     if address.priority >= 0:
         return address.priority
     return c.sections.priority if c.sections.priority >= 0 else DEFAULT_PRIORITY
 
 
-cdef int forward_any(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_any(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     if exceeds_some(address, c):
         return forward_limited(address, d, c)
     return forward_all(address, d, c)
 
 
-cdef int forward_limited(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_limited(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     """Forward a delivery to the consumers that take a message of its length."""
     cdef list consumers = address.consumers
     cdef list fitting = consumers_for(address, octets_to_consumer(c))
@@ -128,7 +128,7 @@ cdef int forward_limited(Address address, InDelivery* d, Content* c) except -1:
         address.start = start
 
 
-cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     """Forward a delivery by the treatment of the address, whatever the length of the message."""
     cdef int copies
     cdef Consumer only
@@ -158,7 +158,7 @@ cdef int forward_all(Address address, InDelivery* d, Content* c) except -1:
     return copies
 
 
-cdef int forward_network(Address address, InDelivery* d, Content* c, int n) except -1:
+cdef int forward_network(ForwardingAddress address, InDelivery* d, Content* c, int n) except -1:
     """Forward a delivery of an address that other routers have consumers of, too."""
     cdef int copies = 0
     cdef int remote = 0
@@ -180,12 +180,12 @@ cdef int forward_network(Address address, InDelivery* d, Content* c, int n) exce
     return copies + remote
 
 
-cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_exchange(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     """Forward to direct consumers as usual and to next hops of matching bindings presettled, else to the alternate.
 
     Returns the number of copies.
     """
-    cdef Address hop
+    cdef ForwardingAddress hop
     cdef int copies
     cdef list hops
     cdef bint settled = c.settled
@@ -213,7 +213,7 @@ cdef int forward_exchange(Address address, InDelivery* d, Content* c) except -1:
     return copies
 
 
-cdef int forward_as(Address hop, int phase, InDelivery* d, Content* c) except -1:
+cdef int forward_as(ForwardingAddress hop, int phase, InDelivery* d, Content* c) except -1:
     """Forward a delivery to another address than the one it was sent to."""
     c.to.data = hop.to
     c.to.size = len(hop.to)
@@ -221,7 +221,7 @@ cdef int forward_as(Address hop, int phase, InDelivery* d, Content* c) except -1
     return forward(hop, d, c)
 
 
-cdef int forward_fallback(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_fallback(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     cdef int copies = forward_as(address.fallback, FALLBACK_PHASE, d, c)
     if copies:
         address.slot.redirected += 1
@@ -244,7 +244,7 @@ cdef inline void compare_consumer(void* at, uint32_t came_by, BestConsumer* best
         best.eligible = eligible
 
 
-cdef void compare_some(Address address, uint32_t came_by, int n, int some, BestConsumer* best) noexcept:
+cdef void compare_some(ForwardingAddress address, uint32_t came_by, int n, int some, BestConsumer* best) noexcept:
     """Compare `some` of the n consumers, from the list's start on, stopping at an idle one."""
     cdef void* consumers = <void*>address.consumers
     cdef int at = address.start
@@ -255,7 +255,7 @@ cdef void compare_some(Address address, uint32_t came_by, int n, int some, BestC
             return
 
 
-cdef void best_consumer(Address address, uint32_t came_by, int n, BestConsumer* best) noexcept:
+cdef void best_consumer(ForwardingAddress address, uint32_t came_by, int n, BestConsumer* best) noexcept:
     """Find the consumer with the best score; among many, one that is hardly ever worse (decision 0039)."""
     cdef void* consumers = <void*>address.consumers
     cdef uint64_t chance
@@ -283,7 +283,7 @@ cdef void best_consumer(Address address, uint32_t came_by, int n, BestConsumer* 
         compare_some(address, came_by, n, n, best)
 
 
-cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
+cdef void* least_loaded(ForwardingAddress address, uint32_t came_by, bint* idle) noexcept:
     cdef BestConsumer best
     cdef int n = <int>items_in(<void*>address.consumers)
     best.consumer = NULL
@@ -294,7 +294,7 @@ cdef void* least_loaded(Address address, uint32_t came_by, bint* idle) noexcept:
     return <void*>best.consumer
 
 
-cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) except -1:
+cdef int forward_balanced(ForwardingAddress address, InDelivery* d, Content* c, int n) except -1:
     """Forward to the consumer with the lowest score, the earlier one if equal; if it is idle, rotate the list."""
     cdef BestConsumer best
     best_consumer(address, c.came_by, n, &best)
@@ -306,7 +306,7 @@ cdef int forward_balanced(Address address, InDelivery* d, Content* c, int n) exc
     return 1
 
 
-cdef int forward_balanced_at_edge(Address address, InDelivery* d, Content* c, int n) except -1:
+cdef int forward_balanced_at_edge(ForwardingAddress address, InDelivery* d, Content* c, int n) except -1:
     """Forward at an edge router when other edge routers have consumers as well: the cost of a connection is added to
     the score. At equal values a consumer of this router wins.
 
@@ -360,7 +360,7 @@ cdef inline void compare_edge_consumer(void* at, const Content* c, uint32_t upli
         best.rank = rank
 
 
-cdef uint32_t uplink_cost(Address address) noexcept:
+cdef uint32_t uplink_cost(ForwardingAddress address) noexcept:
     """Return the cost of the uplink among the consumers of an address; GONE: there is none."""
     cdef Consumer consumer
     for consumer in address.by_edge:
@@ -369,7 +369,7 @@ cdef uint32_t uplink_cost(Address address) noexcept:
     return GONE
 
 
-cdef int forward_closest(Address address, InDelivery* d, Content* c, int n) except -1:
+cdef int forward_closest(ForwardingAddress address, InDelivery* d, Content* c, int n) except -1:
     """Forward in strict rotation over the consumers here, or, if other edge routers have some, over the nearest."""
     cdef Consumer consumer
     cdef bint nearest = address.served is not None
@@ -388,7 +388,7 @@ cdef inline uint32_t distance(Consumer consumer) noexcept:
     return 2 * consumer.cost + (consumer.peer is not None)
 
 
-cdef uint32_t least_distance(Address address, const Content* c) noexcept:
+cdef uint32_t least_distance(ForwardingAddress address, const Content* c) noexcept:
     """Return the distance of the nearest consumers that may get the delivery."""
     cdef Consumer consumer
     cdef uint32_t least = GONE
@@ -400,7 +400,7 @@ cdef uint32_t least_distance(Address address, const Content* c) noexcept:
     return least
 
 
-cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int n) except -1:
+cdef int forward_balanced_remote(ForwardingAddress address, InDelivery* d, Content* c, int n) except -1:
     """Forward to another router if that is better than any consumer here (inter-router.md 11.5).
 
     Returns the number of copies; 0: it is not. The value of a router is its unsettled deliveries plus its cost. Its
@@ -422,7 +422,7 @@ cdef int forward_balanced_remote(Address address, InDelivery* d, Content* c, int
     return 1
 
 
-cdef void choose_remote(Address address, int priority, int origin, uint64_t producer, const BestConsumer* here,
+cdef void choose_remote(ForwardingAddress address, int priority, int origin, uint64_t producer, const BestConsumer* here,
                         NextHopChoice* step) noexcept:
     """Choose the next hop of the router that is better than the best consumer here. step.link is NULL if none is."""
     cdef void* ways = <void*>address.ways
@@ -459,7 +459,7 @@ cdef void choose_remote(Address address, int priority, int origin, uint64_t prod
     step.outstanding = NULL if chosen is NULL else (<RemoteDestination>chosen).own.tally
 
 
-cdef void choose_next_hop(Address address, int priority, const Sections* sections, uint64_t producer, NextHopChoice* step) noexcept:
+cdef void choose_next_hop(ForwardingAddress address, int priority, const Sections* sections, uint64_t producer, NextHopChoice* step) noexcept:
     cdef BestConsumer nobody
     cdef int origin = HERE
     cdef void* nearest = <void*>address.nearest
@@ -483,7 +483,7 @@ cdef void choose_next_hop(Address address, int priority, const Sections* section
         step.link = (<Path>(<tuple>item_at(nearest, 0))[1]).pick(priority, producer)
 
 
-cdef int forward_nearest(Address address, InDelivery* d, Content* c) except -1:
+cdef int forward_nearest(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     """Forward to the router of lowest cost, in rotation among equals; unreachable routers are skipped
     (inter-router.md 11.4)."""
     cdef tuple found
@@ -513,7 +513,7 @@ cdef inline uint32_t cost_of(tuple found) noexcept:
     return (<RemoteDestination>found[0]).router.cost
 
 
-cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remote) except -1:
+cdef int forward_multicast(ForwardingAddress address, InDelivery* d, Content* c, int* remote) except -1:
     """Make one copy for each consumer, and one for each next hop that leads to other routers with consumers.
 
     Each other worker gets one record for all its consumers. Returns the number of copies for consumers; `remote` gets
@@ -532,7 +532,7 @@ cdef int forward_multicast(Address address, InDelivery* d, Content* c, int* remo
         raise
 
 
-cdef PortOut spread_port(Address address):
+cdef PortOut spread_port(ForwardingAddress address):
     """Return the port to this worker, if copies for local consumers go through its ring; None: they get them directly.
 
     The ring is used for very many consumers, or when the current frame has made a slice's worth of copies for other
@@ -549,7 +549,7 @@ cdef PortOut spread_port(Address address):
     return port.outgoing if address.spreads else None
 
 
-cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) except -1:
+cdef int offer_to_all(ForwardingAddress address, InDelivery* d, Content* c, int* remote) except -1:
     """Make the copies of a multicast delivery; see `forward_multicast`."""
     cdef Consumer consumer
     cdef PortOut port
@@ -613,7 +613,7 @@ cdef int offer_to_all(Address address, InDelivery* d, Content* c, int* remote) e
     return copies
 
 
-cdef bint uses_uplink(Address address, const Content* c) except *:
+cdef bint uses_uplink(ForwardingAddress address, const Content* c) except *:
     """True if a consumer that gets a copy is behind the uplink of this edge router."""
     cdef Consumer consumer
     for consumer in address.consumers:
@@ -622,13 +622,13 @@ cdef bint uses_uplink(Address address, const Content* c) except *:
     return False
 
 
-cdef list uplink_of(Address address):
+cdef list uplink_of(ForwardingAddress address):
     """Return the uplink of an edge router as a list of consumers, for messages to any address."""
-    cdef Address uplink = address.network.uplink
+    cdef ForwardingAddress uplink = address.network.uplink
     return [] if uplink is None or uplink is address or address.confined else uplink.consumers
 
 
-cdef list add_target(Address address, Consumer consumer, PortOut port, InDelivery* d, Content* c, list ports):
+cdef list add_target(ForwardingAddress address, Consumer consumer, PortOut port, InDelivery* d, Content* c, list ports):
     """Add a consumer to the record for its worker; return the list of ports that have targets."""
     consumer.sent += 1
     port.add_target(consumer.slot_index, consumer.generation)
@@ -642,7 +642,7 @@ cdef list add_target(Address address, Consumer consumer, PortOut port, InDeliver
     return ports
 
 
-cdef list multicast_links(Address address, Content* c):
+cdef list multicast_links(ForwardingAddress address, Content* c):
     """Return the data links by which a multicast message goes on to other routers (inter-router.md 11.3).
 
     Each router is to get the message once, whatever the topology. So it goes to those routers for which this router is

@@ -32,7 +32,7 @@ cdef class InternalProducer(NodeOwner):
     def __dealloc__(self):
         meter_release(self.meter)
 
-    def send(self, Address address not None, bytes octets not None):
+    def send(self, ForwardingAddress address not None, bytes octets not None):
         """Forward a whole message, presettled, to consumers of an address; return the number of copies.
 
         Raises ValueError when its leading sections are malformed.

@@ -106,7 +106,7 @@ cdef class ProducerHandler(DeliveryHandler):
         self.rules.deny_user()
         return True
 
-    cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, Address address,
+    cdef int deliver_elsewhere(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                                bint targeted) except -1:
         """Deliver a message of which no consumer of its address may get a copy: fallback, uplink, or refusal."""
         if self.exceeds_all(c, address):
@@ -121,7 +121,7 @@ cdef class ProducerHandler(DeliveryHandler):
             return self.deliver_uplink(link, d, c)
         return self.no_destination(link, d, address, targeted)
 
-    cdef bint exceeds_all(self, const Content* c, Address address) except *:
+    cdef bint exceeds_all(self, const Content* c, ForwardingAddress address) except *:
         """Return True if the address has consumers, and the message is too long for each of them.
 
         False as well if there may be other consumers beyond the uplink of this edge router.
@@ -133,7 +133,7 @@ cdef class ProducerHandler(DeliveryHandler):
 
     cdef int deliver_uplink(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         """Forward to the uplink of this edge router (inter-router.md 14.2)."""
-        cdef Address uplink = self.table.network.uplink
+        cdef ForwardingAddress uplink = self.table.network.uplink
         if forward(uplink, d, c):
             count_ingress(self, <void*>uplink)
         else:
@@ -145,13 +145,13 @@ cdef class ProducerHandler(DeliveryHandler):
 
         Returns False if that router is not connected, or takes no copy.
         """
-        cdef Address beyond = self.edge_of(c)
+        cdef ForwardingAddress beyond = self.edge_of(c)
         if beyond is None or not forward(beyond, d, c):
             return False
         count_ingress(self, <void*>beyond)
         return True
 
-    cdef Address edge_of(self, const Content* c):
+    cdef ForwardingAddress edge_of(self, const Content* c):
         """At an edge router: return the address of the other edge router that the message names, if connected."""
         cdef Slice text = c.sections.to
         if c.to.data is not NULL:
@@ -185,7 +185,7 @@ cdef class ProducerHandler(DeliveryHandler):
         if c.checkpoint and not c.settled:
             d.flags |= IN_TRACKED
 
-    cdef int no_destination(self, ProducerLink link, InDelivery* d, Address address, bint targeted) except -1:
+    cdef int no_destination(self, ProducerLink link, InDelivery* d, ForwardingAddress address, bint targeted) except -1:
         """Handle a message that nothing takes: release it, or withhold the producer's credit."""
         if targeted and not link.keeps_credit and not address.reachable(not (<TargetedHandler>self).from_fallback):
             link.unreachable(d)
@@ -194,7 +194,7 @@ cdef class ProducerHandler(DeliveryHandler):
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED
 
-    cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1:
+    cdef int deliver_exchange(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address) except -1:
         """Forward through an exchange: accept the message if any consumer gets it, else release or reject it."""
         d.flags |= IN_ACCEPT
         if forward_exchange(address, d, c) == 0:
@@ -208,7 +208,7 @@ cdef class ProducerHandler(DeliveryHandler):
             count_ingress(self, <void*>address)
         return ROUTED
 
-    cdef void count_undeliverable(self, Address address) noexcept:
+    cdef void count_undeliverable(self, ForwardingAddress address) noexcept:
         """Count a delivery at its address, although nothing takes it."""
         if self.counted_before:
             return
@@ -216,7 +216,7 @@ cdef class ProducerHandler(DeliveryHandler):
         if self.container:
             address.slot.ingress_container += 1
 
-    cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, Address address) except -1:
+    cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address) except -1:
         """Pass a message, whole, to the router itself."""
         if address.rejects:
             link.refuse(d, D_REJECTED, None, True)
@@ -247,14 +247,14 @@ cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
     if handler.edge:
         totals.ingress_edge += 1
     if address is not <void*>None:
-        (<Address>address).slot.ingress += 1
+        (<ForwardingAddress>address).slot.ingress += 1
     if handler.container:
         totals.ingress_container += 1
         if address is not <void*>None:
-            (<Address>address).slot.ingress_container += 1
+            (<ForwardingAddress>address).slot.ingress_container += 1
 
 
-cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, Address address,
+cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                         bint targeted) except -1:
     """Deliver a message to its address. targeted: the link's target named the address; else the message did."""
     if address.uplink and handler.table.network.edges and handler.deliver_edge(d, c):
@@ -305,7 +305,7 @@ cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at
 cdef class TargetedHandler(ProducerHandler):
     """Handler of a link with a target: deliveries go to the address that was bound at attach."""
 
-    def __cinit__(self, Table table not None, Address address not None, *, to=None, phase=0, honour=False, tenant=None,
+    def __cinit__(self, Table table not None, ForwardingAddress address not None, *, to=None, phase=0, honour=False, tenant=None,
                   from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None, checks=False):
         """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection.
 
@@ -327,7 +327,7 @@ cdef class TargetedHandler(ProducerHandler):
         self.mark = mark
         self.checks = checks
 
-    def rebind(self, Address address not None, ProducerLink link not None):
+    def rebind(self, ForwardingAddress address not None, ProducerLink link not None):
         """Bind the link to the same address in a new table."""
         self.address = address
         self.table.bind_producer(address, link, not self.from_fallback)
@@ -424,9 +424,9 @@ cdef class AnonymousHandler(ProducerHandler):
         cdef int result
         cdef int phase = ANY_PHASE
         cdef Slice text
-        cdef Address address
+        cdef ForwardingAddress address
         cdef bint again
-        cdef Nowhere why = NOWHERE_UNKNOWN
+        cdef NotFoundReason why = NOWHERE_UNKNOWN
         cdef ScanResult scanned = scan(c.data, c.size, True, self.honour, &c.sections)
         if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
             result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
@@ -481,8 +481,8 @@ cdef class AnonymousHandler(ProducerHandler):
         The message leaves with an address that states these rights. The management agent of this router knows them
         from the connection.
         """
-        cdef Address address
-        cdef Nowhere why = NOWHERE_UNKNOWN
+        cdef ForwardingAddress address
+        cdef NotFoundReason why = NOWHERE_UNKNOWN
         raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
         limited = self.table.limited_address(raw, self.rules.rights)
         if limited is None:
@@ -534,9 +534,9 @@ cdef class AnonymousHandler(ProducerHandler):
             self.last_targets = self.rules.targets
         return True
 
-    cdef Address lookup(self, const Slice* text, int phase, bint again, Nowhere* why):
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase, bint again, NotFoundReason* why):
         """Look up the address of a message; a repeated address is answered from the last look-up."""
-        cdef Address address
+        cdef ForwardingAddress address
         if again and phase == ANY_PHASE and self.last_epoch is self.table.lookups_key:
             return self.last_address
         raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
@@ -596,7 +596,7 @@ cdef class RouterHandler(ProducerHandler):
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
         cdef Slice text
-        cdef Address address
+        cdef ForwardingAddress address
         cdef Network network = self.table.network
         cdef ScanResult scanned = SCAN_OK
         cdef void* beginning = use_cached_prefix(self, c)
@@ -646,14 +646,14 @@ cdef class RouterHandler(ProducerHandler):
         """Scan the message with its properties: an exchange routes by the subject."""
         return check_sections(link, d, c, scan(c.data, c.size, True, True, &c.sections), self.table.network.hop_limit)
 
-    cdef Address lookup(self, const Slice* text, int phase):
-        cdef Nowhere why = NOWHERE_UNKNOWN
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase):
+        cdef NotFoundReason why = NOWHERE_UNKNOWN
         cdef AddressCache recent = self.table.recent
         cdef uint32_t place = 0
         cdef void* found = NULL
-        cdef Address address
+        cdef ForwardingAddress address
         if recent.get(text, phase, &place, &found):
-            return <Address>found
+            return <ForwardingAddress>found
         raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
         address = self.table.find(raw, None, phase, &why)
         if text.size <= RECENT_TEXT:

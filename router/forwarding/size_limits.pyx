@@ -23,7 +23,7 @@ cdef uint64_t octets_to_consumer(const Content* c) except? 0xFFFFFFFFFFFFFFFF:
     return octets
 
 
-cdef list consumers_for(Address address, uint64_t octets):
+cdef list consumers_for(ForwardingAddress address, uint64_t octets):
     cdef Consumer consumer
     cdef list found
     cdef uint64_t above = 0

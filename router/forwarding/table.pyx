@@ -129,7 +129,7 @@ cdef class Table:
         self.on_local = on_local
         self.network = Network(worker)
         self.network.own_port = self.ports[worker] if worker < len(self.ports) else None
-        self.recent = Recent()
+        self.recent = AddressCache()
         self.clear()
 
     def clear(self):

@@ -283,12 +283,12 @@ cdef class PortIn(ReportingNode):
         c.checkpoint = head.kind & K_CHECKPOINT
         return d
 
-    cdef ConsumerLink link_of(self, const Target* target):
+    cdef ConsumerLink link_of(self, const RecordTarget* target):
         """Return the consumer that a record names; None: it is gone."""
         cdef void* found = link_at(self.places, target.slot, target.generation)
         return None if found is NULL else <ConsumerLink>found
 
-    cdef void take(self, const Target* target, uint32_t count) noexcept:
+    cdef void take(self, const RecordTarget* target, uint32_t count) noexcept:
         """Count deliveries to these consumers as taken from the ring."""
         cdef ConsumerLink link
         cdef uint32_t i
@@ -297,7 +297,7 @@ cdef class PortIn(ReportingNode):
             if link is not None:
                 taken_counters(link.slot)[self.peer] += 1
 
-    cdef int spread(self, InDelivery* d, Content* c, const Target* target, uint32_t count, int overflow) except -1:
+    cdef int spread(self, InDelivery* d, Content* c, const RecordTarget* target, uint32_t count, int overflow) except -1:
         """Make copies for the targets from `progress` on; for those that are gone, release the copy."""
         cdef ConsumerLink link
         cdef uint32_t i
@@ -392,7 +392,7 @@ cdef class PortIn(ReportingNode):
     cdef bint transfer_failed(self, const uint8_t* p, object fault) except *:
         """End the connection of the consumer whose copy failed; the others get their copies."""
         cdef const DeliveryHead* head = <const DeliveryHead*>p
-        cdef const Target* target = <const Target*>(p + sizeof(DeliveryHead)) + self.progress
+        cdef const RecordTarget* target = <const RecordTarget*>(p + sizeof(DeliveryHead)) + self.progress
         cdef InDelivery* d = <InDelivery*>map_get(&self.received, head.key)
         cdef ConsumerLink link
         if self.progress >= head.count:
