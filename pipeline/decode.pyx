@@ -374,7 +374,8 @@ cdef int add_identity(ColumnText out, const Slice* value) except -1:
     cdef char[3] digits
     if code == T_STR8 or code == T_STR32:
         octets = content(p, p + value.size)
-        if text_begins_with(&octets, b"ul:", 3) or text_begins_with(&octets, b"uuid:", 5) or text_begins_with(&octets, b"bin:", 4) \
+        if text_begins_with(&octets, b"ul:", 3) or text_begins_with(&octets, b"uuid:", 5) \
+                or text_begins_with(&octets, b"bin:", 4) \
                 or text_begins_with(&octets, b"str:", 4) or text_begins_with(&octets, b"odd:", 4):
             out.add(b"str:", 4)
         return out.add_text(octets.data, octets.size)
@@ -473,7 +474,7 @@ cdef bint find_sections(const uint8_t* p, const uint8_t* end, MessageSections* o
 
 
 cdef bint read_body_section(const uint8_t* section, const uint8_t* value, const uint8_t* after, uint64_t code,
-                      MessageSections* out) noexcept:
+                            MessageSections* out) noexcept:
     cdef bint first = out.body is NULL
     if not first and code != out.body_code:
         return False

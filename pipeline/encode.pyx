@@ -270,7 +270,8 @@ cdef int put_field(MessageBatch out, ColumnReader column, Py_ssize_t row) except
     return put_uint(out, value)
 
 
-cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, bytes prefix, int64_t ordinal) except -1:
+cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, bytes prefix,
+                  int64_t ordinal) except -1:
     """Append a list section, or nothing if all fields are null.
 
     columns: in the order of their fields. A null message-id becomes `prefix` and a number.
@@ -379,7 +380,10 @@ cdef int put_map(MessageBatch out, uint8_t code, MapColumn pairs, Py_ssize_t row
 
 
 cdef list fields_of(tuple known, dict columns):
-    return [ColumnReader(name, columns[name], kind, index) for index, (name, kind) in enumerate(known) if name in columns]
+    return [
+        ColumnReader(name, columns[name], kind, index)
+        for index, (name, kind) in enumerate(known) if name in columns
+    ]
 
 
 def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first):

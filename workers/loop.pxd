@@ -25,7 +25,8 @@ cdef class Loop(TransportHost):
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
     cdef LoopScheduler pieces              # same object as `scheduler`, with its type
-    cdef int64_t admission_bucket_ns                 # token bucket for admission and control messages in ns; below 0: deficit
+    # token bucket for admission and control messages in ns; below 0: deficit
+    cdef int64_t admission_bucket_ns
     cdef uint64_t bucket_refilled_at               # last refill of the bucket in ns
     cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short
     cdef bint trim_scheduled                        # the timer that returns memory to the system is running

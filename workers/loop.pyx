@@ -44,9 +44,9 @@ cdef enum:
     # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
     LONG_WAKE_NS = 20000000
     # Share of the worker's time for admission and control messages while established clients are active: one part in
-    # PARTS. If the first waiting client has waited for LONG_WAIT_MS, the share is one part in LARGE_SHARE_DIVISOR, and after
-    # twice that time it is unlimited, so that no client gives up. The share is measured by the clock: where cores are
-    # scarce, fewer admission steps are made.
+    # SMALL_SHARE_DIVISOR. If the first waiting client has waited for LONG_WAIT_MS, the share is one part in
+    # LARGE_SHARE_DIVISOR, and after twice that time it is unlimited, so that no client gives up. The share is
+    # measured by the clock: where cores are scarce, fewer admission steps are made.
     SMALL_SHARE_DIVISOR = 16
     LARGE_SHARE_DIVISOR = 4
     LONG_WAIT_MS = 2000
@@ -57,7 +57,8 @@ cdef enum:
     # worker, too.
     INTERPRETER_BUDGET_NS = 150000
     FRAMES_WHILE_ACTIVE = 8
-    MAX_DEFICIT_NS = 1000000          # largest deficit of the token bucket; the rest is forgiven, which bounds the pause
+    # largest deficit of the token bucket; the rest is forgiven, which bounds the pause
+    MAX_DEFICIT_NS = 1000000
     # A timer this late means that the process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
@@ -163,18 +164,21 @@ cdef class Loop(TransportHost):
         """Refill the token bucket for the time that has passed."""
         cdef uint64_t now = self.scheduler.now_ns
         if now > self.bucket_refilled_at:
-            self.admission_bucket_ns = min(BUCKET_CAPACITY_NS, self.admission_bucket_ns + <int64_t>((now - self.bucket_refilled_at) // self.parts()))
+            self.admission_bucket_ns += <int64_t>((now - self.bucket_refilled_at) // self.parts())
+            self.admission_bucket_ns = min(BUCKET_CAPACITY_NS, self.admission_bucket_ns)
             self.bucket_refilled_at = now
 
     cdef int parts(self) noexcept:
-        """Return the divisor of the worker's time that admission gets now; see PARTS."""
+        """Return the divisor of the worker's time that admission gets now; see SMALL_SHARE_DIVISOR."""
         cdef Transport first
         cdef uint64_t waited
         if not self.entering:
             return SMALL_SHARE_DIVISOR
         first = self.entering[0]
         waited = self.scheduler.now - first.waits_since
-        return SMALL_SHARE_DIVISOR if waited <= LONG_WAIT_MS else LARGE_SHARE_DIVISOR if waited <= 2 * LONG_WAIT_MS else 1
+        if waited <= LONG_WAIT_MS:
+            return SMALL_SHARE_DIVISOR
+        return LARGE_SHARE_DIVISOR if waited <= 2 * LONG_WAIT_MS else 1
 
     cdef void charge(self, uint64_t begun) noexcept:
         """Take the time since `begun` (ns) from the token bucket, after admission work or a control message."""

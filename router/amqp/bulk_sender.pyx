@@ -1,5 +1,5 @@
-"""Sending link for many messages without a Python object for each: their octets are stored consecutively (`MessageBatch`),
-and accepted messages are only counted.
+"""Sending link for many messages without a Python object for each: their octets are stored consecutively
+(`MessageBatch`), and accepted messages are only counted.
 
 The handler is a Python object with
 

@@ -11,8 +11,9 @@ Cold events go to a handler, a Python object with
     on_detached(link) -> bool             the link was detached, or lost with its session. True: the answer to the
                                           peer's detach or end waits until `link.answer_detach()`
     on_message(link, octets)              while `link.logged`: the first 8192 octets of a message
-    on_link_evicted(link, held, what)         at the bound of memory: the action taken on the link that held most
-    on_wrong_transfer_count(session, next_id, sent)  a flow has a next-incoming-id (or None) that is impossible after this many
+    on_link_evicted(link, held, what)     at the bound of memory: the action taken on the link that held most
+    on_wrong_transfer_count(session, next_id, sent)
+                                          a flow has a next-incoming-id (or None) that is impossible after this many
                                           transfers; reported once for a session
     on_oversized(link)                    a message exceeds `limit_size`: it is dropped, and link and connection end
                                           after its last frame
@@ -294,7 +295,8 @@ cdef class Session(SessionReports):
 
     cdef size_t little(self) noexcept:
         """Return the octets that the session may hold at a bound of memory and still get a window."""
-        return min(HOLD_OCTETS, self.connection.process.guaranteed_octets() // max(self.connection.local_channels.count, 1))
+        return min(HOLD_OCTETS,
+                   self.connection.process.guaranteed_octets() // max(self.connection.local_channels.count, 1))
 
     cdef uint32_t window_most(self) noexcept:
         """Return the frames of the largest size for which memory and quota have room, at least one."""
@@ -365,7 +367,8 @@ cdef class Session(SessionReports):
         if self.passed != self.waits_passed:
             self.waits_passed = self.passed
             self.waits_since = now
-        return now - self.waits_since >= STANDSTILL_MS and (self.connection.paused & PAUSE_MEMORY or self.any_can_progress())
+        return now - self.waits_since >= STANDSTILL_MS and (self.connection.paused & PAUSE_MEMORY
+                                                            or self.any_can_progress())
 
     # -- flow ---------------------------------------------------------------------------------------------------------
 
@@ -409,7 +412,7 @@ cdef class Session(SessionReports):
         if wrong and not self.miscounted:
             self.miscounted = True
             self.handler.on_wrong_transfer_count(self, f.next_incoming_id if f.has_next_incoming_id else None,
-                                       self.next_outgoing_id)
+                                                 self.next_outgoing_id)
         return 0
 
     cdef int window_opened(self) except -1:

@@ -1,11 +1,11 @@
 """Fast path of a delivery: from its incoming frame into the consumer's write buffer, or into the ring to its worker.
 
 docs/internals/engine.md, "The fast path", lists the steps of the slow path that the fast path replaces. This file has
-the fast path for unchanged messages to a client of this worker. choose_consumer_now.pyx has the fast path into a ring, and the
-one for messages from or to other routers, whose annotations are rewritten. Each first checks its conditions without
-any effect. Once it has a consumer, it does everything the slow path would do for this delivery, counter by counter.
-Whoever changes one of the paths changes the others; random scenarios go through all of them and are compared
-(tests/unit/workers/test_short_ways.py, test_short_ways_between_routers.py).
+the fast path for unchanged messages to a client of this worker. fast_path.pyx has the fast path into a
+ring, and the one for messages from or to other routers, whose annotations are rewritten. Each first checks its
+conditions without any effect. Once it has a consumer, it does everything the slow path would do for this delivery,
+counter by counter. Whoever changes one of the paths changes the others; random scenarios go through all of them and
+are compared (tests/unit/workers/test_short_ways.py, test_short_ways_between_routers.py).
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -133,8 +133,8 @@ cdef inline void* choose_consumer_now(void* address, ProducerLink link, const Tr
     """Return the consumer that gets the delivery of this frame now and unchanged; NULL: it needs another path.
 
     `fits_fast_path` and `has_no_annotations` must hold. Room in the ring to a consumer of another worker is checked by
-    `forward_to_ring`. address: of the link's target, borrowed as the result. turns: set if the list of consumers rotates.
-    Has no effect.
+    `forward_to_ring`. address: of the link's target, borrowed as the result. turns: set if the list of consumers
+    rotates. Has no effect.
     """
     cdef void* consumer
     cdef void* near
@@ -151,7 +151,7 @@ cdef inline void* choose_consumer_now(void* address, ProducerLink link, const Tr
 
 
 cdef inline int forward_now(ProducerLink link, ConsumerLink consumer, const Transfer* t, const AnnotationsEdit* other,
-                        Tally* outstanding, bint returns_credit) except -1:
+                            Tally* outstanding, bint returns_credit) except -1:
     """Forward the delivery of this frame: all effects of the slow path, except the counters of the address.
 
     returns_credit: the link gets its credit back at once. Other parameters: as of `send_whole`.
@@ -205,23 +205,28 @@ cdef inline void count_to_container(void* address) noexcept:
     totals.egress_container += 1
 
 
-# Forward the delivery of this frame into the ring to the consumer's worker; otherwise as `forward_now`. False, without any
-# effect: the ring has no room, or other deliveries already wait for it. to, phase, honour: of the link's handler.
-cdef bint forward_to_ring(ForwardingAddress address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
-                    int phase, bint honour) except -1
+# Forward the delivery of this frame into the ring to the consumer's worker; otherwise as `forward_now`. False,
+# without any effect: the ring has no room, or other deliveries already wait for it. to, phase, honour: of the link's
+# handler.
+cdef bint forward_to_ring(ForwardingAddress address, ProducerLink link, Consumer consumer, const Transfer* t,
+                          const Slice* to,
+                          int phase, bint honour) except -1
 
-cdef inline bint decision_holds(const ForwardingDecision* answer, uint64_t version, const LeadingSections* said) noexcept nogil:
+cdef inline bint decision_holds(const ForwardingDecision* answer, uint64_t version,
+                                const LeadingSections* said) noexcept nogil:
     """Return True if the cached decision holds for this message. version: the present Table.recent.version."""
     return answer.version == version and answer.at == said.at and answer.priority == said.priority
 
 
 # Make the forwarding decision for a producer's next delivery to this address. False: it needs the slow path.
 # came_by: number of the connection of an edge router or another router; 0: of a client. to, phase: as of Content.
-cdef bint make_forwarding_decision(ForwardingDecision* answer, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
-                      const LeadingSections* said, const Slice* to, int phase) noexcept
+cdef bint make_forwarding_decision(ForwardingDecision* answer, ForwardingAddress address, uint64_t version,
+                                   uint32_t came_by, uint64_t producer,
+                                   const LeadingSections* said, const Slice* to, int phase) noexcept
 # Forward the delivery of this frame now, with the annotations that its consumer gets. False, without any effect: it
-# cannot leave now, or needs the slow path. `fits_fast_path` must hold; answer: valid for this address and message. address:
-# borrowed.
-cdef bint forward_edited_now(void* address, ProducerLink link, const Transfer* t, const ForwardingDecision* answer) except -1
+# cannot leave now, or needs the slow path. `fits_fast_path` must hold; answer: valid for this address and message.
+# address: borrowed.
+cdef bint forward_edited_now(void* address, ProducerLink link, const Transfer* t,
+                             const ForwardingDecision* answer) except -1
 # Store the delivery of this frame as it will leave, and queue it at its consumer. Otherwise as `forward_edited_now`.
 cdef bint queue_edited(void* address, ProducerLink link, const Transfer* t, const ForwardingDecision* answer) except -1

@@ -1,4 +1,4 @@
-"""Fast paths of deliveries to other workers, and of deliveries from or to other routers: see choose_consumer_now.pxd.
+"""Fast paths of deliveries to other workers, and of deliveries from or to other routers: see fast_path.pxd.
 
 `forward_to_ring` does for a ring what `first_frame`, `give` and `offer_one` do on the slow path. The delivery keeps its
 place until the other worker reports its outcome. The other worker continues it in `PortIn.pass_on`.
@@ -18,7 +18,9 @@ from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_make,
 )
 from router.forwarding.consumer cimport Consumer
-from router.forwarding.forward cimport FEW_CONSUMERS, NextHopChoice, least_loaded, rotate_nearest_routers, choose_next_hop, rotate_consumers
+from router.forwarding.forward cimport (
+    FEW_CONSUMERS, NextHopChoice, choose_next_hop, least_loaded, rotate_consumers, rotate_nearest_routers,
+)
 from router.forwarding.table cimport BALANCED, CLOSEST, ForwardingAddress
 from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_AS_IS, K_CHECKPOINT
@@ -30,8 +32,9 @@ from router.message.content cimport STREAM_AT, Content, Cursor, Message, message
 from router.stats.counters cimport totals
 
 
-cdef bint forward_to_ring(ForwardingAddress address, ProducerLink link, Consumer consumer, const Transfer* t, const Slice* to,
-                    int phase, bint honour) except -1:
+cdef bint forward_to_ring(ForwardingAddress address, ProducerLink link, Consumer consumer, const Transfer* t,
+                          const Slice* to,
+                          int phase, bint honour) except -1:
     cdef void* port = <void*>consumer.port.outgoing
     cdef InDelivery* d
     cdef OutDelivery* o
@@ -58,7 +61,8 @@ cdef bint forward_to_ring(ForwardingAddress address, ProducerLink link, Consumer
     return True
 
 
-cdef inline bint choose_leg(ForwardingAddress address, uint32_t came_by, const LeadingSections* said, uint64_t producer, ForwardingLeg* way) noexcept:
+cdef inline bint choose_leg(ForwardingAddress address, uint32_t came_by, const LeadingSections* said,
+                            uint64_t producer, ForwardingLeg* way) noexcept:
     """Choose the consumer of this worker that gets the next delivery, as `deliver` and `forward` do.
 
     Returns False if the address needs the slow path, or the consumer is on another worker.
@@ -94,7 +98,8 @@ cdef inline bint choose_leg(ForwardingAddress address, uint32_t came_by, const L
     return True
 
 
-cdef bint keep_composed_annotations(ComposedAnnotations* kept, const LeadingSections* said, const Slice* to, int phase) noexcept:
+cdef bint keep_composed_annotations(ComposedAnnotations* kept, const LeadingSections* said, const Slice* to,
+                                    int phase) noexcept:
     """Compose the annotations for router links and keep them."""
     cdef Content c
     memset(&c, 0, sizeof(Content))
@@ -105,8 +110,9 @@ cdef bint keep_composed_annotations(ComposedAnnotations* kept, const LeadingSect
     return composed_keep(kept, &c)
 
 
-cdef inline bint choose_annotations_edit(void* consumer, const LeadingSections* said, ComposedAnnotations* kept, const Slice* to, int phase,
-                                  AnnotationsEdit* other) noexcept:
+cdef inline bint choose_annotations_edit(void* consumer, const LeadingSections* said, ComposedAnnotations* kept,
+                                         const Slice* to, int phase,
+                                         AnnotationsEdit* other) noexcept:
     """Set the edit that gives the message the consumer's annotations.
 
     Returns False if they must be composed for each message.
@@ -130,8 +136,9 @@ cdef inline bint choose_annotations_edit(void* consumer, const LeadingSections* 
     return True
 
 
-cdef bint make_forwarding_decision(ForwardingDecision* answer, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
-                      const LeadingSections* said, const Slice* to, int phase) noexcept:
+cdef bint make_forwarding_decision(ForwardingDecision* answer, ForwardingAddress address, uint64_t version,
+                                   uint32_t came_by, uint64_t producer,
+                                   const LeadingSections* said, const Slice* to, int phase) noexcept:
     answer.version = 0
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
             or not choose_leg(address, came_by, said, producer, &answer.way) \
@@ -172,10 +179,12 @@ cdef inline void count_leg(void* address, const ForwardingDecision* answer) noex
             rotate_consumers(<ForwardingAddress>address)
 
 
-cdef bint forward_edited_now(void* address, ProducerLink link, const Transfer* t, const ForwardingDecision* answer) except -1:
+cdef bint forward_edited_now(void* address, ProducerLink link, const Transfer* t,
+                             const ForwardingDecision* answer) except -1:
     if not is_usual(link, t) or not can_send_now(<ConsumerLink>answer.way.consumer, size_out(t, answer), t.settled):
         return False
-    forward_now(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding, link.credit_on_forward)
+    forward_now(link, <ConsumerLink>answer.way.consumer, t, &answer.other, answer.way.outstanding,
+                link.credit_on_forward)
     count_leg(address, answer)
     return True
 

@@ -35,7 +35,8 @@ cdef struct NextHopChoice:
 
 # Choose the next hop for a producer's next delivery to an address with consumers on other routers only. sections: of
 # the message's annotations; NULL: none. link is NULL when the choice needs the slow path. Has no effect.
-cdef void choose_next_hop(ForwardingAddress address, int priority, const Sections* sections, uint64_t producer, NextHopChoice* step) noexcept
+cdef void choose_next_hop(ForwardingAddress address, int priority, const Sections* sections, uint64_t producer,
+                          NextHopChoice* step) noexcept
 # Choose the consumer of a `balanced` address, which has FEW_CONSUMERS at most, for a delivery that arrived by the edge
 # connection `came_by` (0: by none). NULL: none may get it. idle: the chosen consumer has no deliveries, so the caller
 # must rotate the list (`rotate_consumers`). Has no effect; the result is borrowed.

@@ -422,7 +422,8 @@ cdef int forward_balanced_remote(ForwardingAddress address, InDelivery* d, Conte
     return 1
 
 
-cdef void choose_remote(ForwardingAddress address, int priority, int origin, uint64_t producer, const BestConsumer* here,
+cdef void choose_remote(ForwardingAddress address, int priority, int origin, uint64_t producer,
+                        const BestConsumer* here,
                         NextHopChoice* step) noexcept:
     """Choose the next hop of the router that is better than the best consumer here. step.link is NULL if none is."""
     cdef void* ways = <void*>address.ways
@@ -459,7 +460,8 @@ cdef void choose_remote(ForwardingAddress address, int priority, int origin, uin
     step.outstanding = NULL if chosen is NULL else (<RemoteDestination>chosen).own.tally
 
 
-cdef void choose_next_hop(ForwardingAddress address, int priority, const Sections* sections, uint64_t producer, NextHopChoice* step) noexcept:
+cdef void choose_next_hop(ForwardingAddress address, int priority, const Sections* sections, uint64_t producer,
+                          NextHopChoice* step) noexcept:
     cdef BestConsumer nobody
     cdef int origin = HERE
     cdef void* nearest = <void*>address.nearest

@@ -20,8 +20,10 @@ from router.forwarding.forward cimport forward, forward_exchange, forward_fallba
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
 from router.forwarding.fast_path cimport (
-    ForwardingDecision, LeadingSections, count_from_container, count_forwarded, count_to_container, make_forwarding_decision, decision_holds, fits_fast_path,
-    forward_edited_now, forward_now, forward_to_ring, has_no_annotations, use_scanned_prefix, choose_consumer_now, queue_edited,
+    ForwardingDecision, LeadingSections, count_from_container, count_forwarded, count_to_container,
+    make_forwarding_decision, decision_holds, fits_fast_path,
+    forward_edited_now, forward_now, forward_to_ring, has_no_annotations, use_scanned_prefix, choose_consumer_now,
+    queue_edited,
 )
 from router.forwarding.cached_prefix cimport PREFIX_CACHE_EVERY, CachedPrefix, find_prefix, keep_prefix
 from router.forwarding.consumer cimport Consumer
@@ -254,7 +256,8 @@ cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
             (<ForwardingAddress>address).slot.ingress_container += 1
 
 
-cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
+cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* d, Content* c,
+                        ForwardingAddress address,
                         bint targeted) except -1:
     """Deliver a message to its address. targeted: the link's target named the address; else the message did."""
     if address.uplink and handler.table.network.edges and handler.deliver_edge(d, c):
@@ -305,7 +308,8 @@ cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at
 cdef class TargetedHandler(ProducerHandler):
     """Handler of a link with a target: deliveries go to the address that was bound at attach."""
 
-    def __cinit__(self, Table table not None, ForwardingAddress address not None, *, to=None, phase=0, honour=False, tenant=None,
+    def __cinit__(self, Table table not None, ForwardingAddress address not None, *, to=None, phase=0, honour=False,
+                  tenant=None,
                   from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None, checks=False):
         """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection.
 
@@ -590,8 +594,9 @@ cdef class RouterHandler(ProducerHandler):
         cdef uint64_t version = self.table.recent.version
         return ((<CachedPrefix>beginning).version == version and (<CachedPrefix>beginning).address is not None
                 and not said.sections.settled
-                and make_forwarding_decision(&(<CachedPrefix>beginning).answer, (<CachedPrefix>beginning).address, version, self.conn,
-                                link.number, said, &said.sections.to_override, said.sections.phase))
+                and make_forwarding_decision(&(<CachedPrefix>beginning).answer, (<CachedPrefix>beginning).address,
+                                             version, self.conn,
+                                             link.number, said, &said.sections.to_override, said.sections.phase))
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

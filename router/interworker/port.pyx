@@ -11,7 +11,8 @@ from router.interworker.link_table cimport LinkTable
 from router.interworker.outbox cimport Outbox, mark_port_dirty
 from router.interworker.port_work cimport PortWork, bit_of
 from router.interworker.records cimport (
-    DeliveryHead, R_CONTINUE, R_LINK, R_LINK_EVENT, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord, LinkHead,
+    DeliveryHead, R_CONTINUE, R_LINK, R_LINK_EVENT, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord,
+    LinkHead,
     LinkRecord, decode_delivery, decode_link,
 )
 from router.interworker.ring cimport (

@@ -213,8 +213,8 @@ cdef class PortIn(ReportingNode):
     cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1:
         """Send the message of a record to its consumer by the fast path.
 
-        Has the effects of `receive_one`, `offer` and `returned`. `can_send_unchanged` must hold (docs/internals/engine.md, "The
-        short way").
+        Has the effects of `receive_one`, `offer` and `returned`. `can_send_unchanged` must hold
+        (docs/internals/engine.md, "The fast path").
         """
         cdef const DeliveryHead* head = r.head
         cdef uint64_t now = self.scheduler.now_ns
@@ -297,7 +297,8 @@ cdef class PortIn(ReportingNode):
             if link is not None:
                 taken_counters(link.slot)[self.peer] += 1
 
-    cdef int spread(self, InDelivery* d, Content* c, const RecordTarget* target, uint32_t count, int overflow) except -1:
+    cdef int spread(self, InDelivery* d, Content* c, const RecordTarget* target, uint32_t count,
+                    int overflow) except -1:
         """Make copies for the targets from `progress` on; for those that are gone, release the copy."""
         cdef ConsumerLink link
         cdef uint32_t i

@@ -42,7 +42,8 @@ cdef class PortOut(NodeOwner):
                        int overflow) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int keep_meter(self, const InDelivery* d) except -1
-    cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c, uint32_t count,
+    cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c,
+                          uint32_t count,
                           int overflow) noexcept
     cdef Message* stored_part(self, OutDelivery* o, Content* c, uint8_t* head, bint dropped) except NULL
     cdef int queue_first_part(self, OutDelivery* o, Message* m, uint8_t* head, size_t size, uint32_t sections) except -1

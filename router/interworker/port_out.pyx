@@ -148,7 +148,8 @@ cdef class PortOut(NodeOwner):
             out_free(o)
             raise
 
-    cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c, uint32_t count,
+    cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c,
+                          uint32_t count,
                           int overflow) noexcept:
         """Fill the first record of a delivery, without the octets of the message."""
         memset(head, 0, sizeof(DeliveryHead))

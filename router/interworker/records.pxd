@@ -125,7 +125,8 @@ cdef inline uint64_t sized_octets(size_t size) noexcept nogil:
 
 cdef inline uint64_t transfer_octets(uint32_t count, size_t to, size_t served, size_t state) noexcept nogil:
     """Return the octets of a TRANSFER in front of its message, for fields of these sizes."""
-    return sizeof(DeliveryHead) + <uint64_t>count * sizeof(RecordTarget) + to + sized_octets(served) + sized_octets(state)
+    return (sizeof(DeliveryHead) + <uint64_t>count * sizeof(RecordTarget) + to + sized_octets(served)
+            + sized_octets(state))
 
 
 cdef inline uint8_t* put_sized(uint8_t* w, const Slice* part) noexcept nogil:
@@ -187,7 +188,8 @@ cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* 
     cdef const DeliveryHead* head = <const DeliveryHead*>p
     cdef const uint8_t* end = p + size
     # Both terms are below 2**36: the sum does not wrap.
-    if size < sizeof(DeliveryHead) or <uint64_t>head.count * sizeof(RecordTarget) + head.extra > size - sizeof(DeliveryHead):
+    if (size < sizeof(DeliveryHead)
+            or <uint64_t>head.count * sizeof(RecordTarget) + head.extra > size - sizeof(DeliveryHead)):
         return False
     r.head = head
     r.targets = <const RecordTarget*>(head + 1)
@@ -209,7 +211,8 @@ cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* 
 # ---------------------------------------------------------------------------------------------------------------------
 # Other records of deliveries: Head, octets
 
-cdef inline void delivery_record(DeliveryHead* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key, uint32_t count,
+cdef inline void delivery_record(DeliveryHead* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key,
+                                 uint32_t count,
                                  const Slice* state) noexcept nogil:
     """Fill the head of an UPDATE, SETTLED or RETURNED, which the octets of `state` follow.
 

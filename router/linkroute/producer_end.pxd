@@ -27,7 +27,8 @@ cdef class ProducerEnd(RoutedLink):
     # A drain that the receiver has ended since. If `drain_due`, it is written before the pending flow.
     cdef Flow drain
     cdef bint drain_due
-    cdef HeldFirstTransfer beginning               # of `current` while no octets of it have arrived, so nothing is passed on
+    # of `current` while no octets of it have arrived, so nothing is passed on
+    cdef HeldFirstTransfer beginning
     cdef int pass_on(self, InDelivery* d, const Transfer* t, bint first) except -1
     cdef int wait_for_octets(self, InDelivery* d, const Transfer* t) except -1
     cdef int refuse(self, InDelivery* d, bytes why) except -1

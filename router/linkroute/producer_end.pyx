@@ -141,7 +141,8 @@ cdef class ProducerEnd(RoutedLink):
 
     cdef void release_held_credit(self) noexcept:
         """Pass credit on that was held back, if it may flow again."""
-        if self.credit_held_back and not is_detached(self) and not self.credit_held and self.node.in_count < ROUTED_MOST // 2:
+        if (self.credit_held_back and not is_detached(self) and not self.credit_held
+                and self.node.in_count < ROUTED_MOST // 2):
             self.credit_held_back = False
             self.pending_flow.due = True
             self.session.want_flow(self)

@@ -11,7 +11,7 @@ has its turn to write. Attaches for a connection that has ROUTED_UNSENT_MOST oct
 Rare events go to `context`, an object with
 
     on_event(what, body)       EVENT_ATTACH, EVENT_ANSWER: fields of an attach, an encoded list
-    send_null_attach() -> bool      before the detach of an unanswered link: send an attach with null terminus; False: there
+    send_null_attach() -> bool before the detach of an unanswered link: send an attach with null terminus; False: there
                                was no attach to answer
     detached() -> bool         as of other links
 """

@@ -57,8 +57,8 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
-    # Queue the only copy of d: message m from `cursor` on; takes the references of both. `may_queue_edited` must hold, and a
-    # struct must be reserved (deliveries_reserve). outstanding: as of `send_whole`.
+    # Queue the only copy of d: message m from `cursor` on; takes the references of both. `may_queue_edited` must
+    # hold, and a struct must be reserved (deliveries_reserve). outstanding: as of `send_whole`.
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint takes_copies(self) noexcept
@@ -138,7 +138,8 @@ cdef inline bint may_queue_edited(ConsumerLink link) noexcept:
     return link.life == LIFE_ATTACHED and not link.logged and not link.settles
 
 
-cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size, const AnnotationsEdit* other) noexcept nogil:
+cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size,
+                                const AnnotationsEdit* other) noexcept nogil:
     """Write a message with its edit applied."""
     if other.at:
         memcpy(w, data, other.at)

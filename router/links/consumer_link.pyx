@@ -29,7 +29,8 @@ from router.amqp.id_map cimport map_reserve, map_take
 from router.amqp.states cimport is_outcome, plain_state
 from router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
-    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new, own_message_charge,
+    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new,
+    own_message_charge,
     queue_append,
 )
 from router.delivery.outcome cimport out_left, out_update
@@ -618,7 +619,8 @@ cdef class ConsumerLink(DeliveryLink):
         cdef size_t octets = 0
         while o is not NULL and found.budget:
             found.budget -= 1
-            if o.message is not NULL and not o.flags & OUT_ABORT and has_no_incoming_link(o.message.meter, found.connection):
+            if o.message is not NULL and not o.flags & OUT_ABORT and has_no_incoming_link(o.message.meter,
+                                                                                          found.connection):
                 octets += o.message.size - o.taken
             o = o.next
         return octets

@@ -14,7 +14,9 @@ from router.delivery.delivery cimport (
 from router.interworker.layout cimport LinkSlot
 from router.message.content cimport COPY_OCTETS, copy_left
 from router.stats.counters cimport count_age, count_finished, count_outcome, count_presettled_delivery
-from router.stats.samples cimport is_sample, is_settled_sample, mark_sample_sent, write_settled_sample, write_outcome_sample
+from router.stats.samples cimport (
+    is_sample, is_settled_sample, mark_sample_sent, write_outcome_sample, write_settled_sample,
+)
 
 # Base of the router's links: a link of the protocol that is a delivery node with counters. Owner: its session.
 cdef class DeliveryLink(Link):

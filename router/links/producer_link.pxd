@@ -17,7 +17,7 @@ cdef class DeliveryHandler:
     # Return True if a message that is incomplete, and smaller than what is streamed, should be routed now
     # nevertheless.
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept
-    # Forward the delivery of this frame by the fast path (forwarding/short_way.pxd). False, without any effect: it
+    # Forward the delivery of this frame by the fast path (forwarding/fast_path.pxd). False, without any effect: it
     # needs the slow path.
     cdef bint passes(self, ProducerLink link, const Transfer* t) except -1
 

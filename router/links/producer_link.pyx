@@ -17,7 +17,8 @@ from router.amqp.id_map cimport map_take
 from router.amqp.states cimport is_outcome, plain_state, state_kind
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
-    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more, in_has_unwritten,
+    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
+    in_has_unwritten,
 )
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.delivery.settled_state cimport settled_state

@@ -38,7 +38,8 @@ cdef inline void move_slice(Slice* slice, const uint8_t* data, const ScannedPref
         slice.data = &last.octets[0] + (slice.data - data)
 
 
-cdef inline bint prefix_keep(ScannedPrefix* last, const uint8_t* data, size_t size, const Sections* found) noexcept nogil:
+cdef inline bint prefix_keep(ScannedPrefix* last, const uint8_t* data, size_t size,
+                             const Sections* found) noexcept nogil:
     """Keep the prefix of a message, in which `scan` without properties has found `found`.
 
     False: it is not kept, since other messages cannot be compared with it.

@@ -15,7 +15,8 @@ from router.interworker.ring cimport (
 )
 from router.interworker.port_work cimport bit_of
 from router.interworker.wakeup cimport (
-    any_doorbell, doorbell_is_set, clear_producer_waits, clear_sleeping, producer_is_waiting, set_doorbell, set_producer_waits,
+    any_doorbell, doorbell_is_set, clear_producer_waits, clear_sleeping, producer_is_waiting, set_doorbell,
+    set_producer_waits,
     set_sleeping, take_doorbells, wake, worker_sleeps
 )
 
@@ -294,8 +295,9 @@ cdef int answer(Ring* outbound, WorkerSlot* peer, int worker, int peer_eventfd) 
     return announce(peer, worker, peer_eventfd)
 
 
-def send_numbered_records(Region region not None, int worker, int peer, int epoll, int peer_eventfd, unsigned int rounds,
-         int patience_ms):
+def send_numbered_records(Region region not None, int worker, int peer, int epoll, int peer_eventfd,
+                          unsigned int rounds,
+                          int patience_ms):
     """Send `rounds` numbered records to `peer`, which calls `receive_numbered_records`. Sleep while the ring is full.
 
     Return the number of records sent; fewer than `rounds` if a wake-up was lost. Raises OSError.
@@ -339,8 +341,10 @@ def send_numbered_records(Region region not None, int worker, int peer, int epol
     return sent
 
 
-def receive_numbered_records(Region region not None, int worker, int epoll, eventfds, unsigned int rounds, int patience_ms):
-    """Receive `rounds` records from each other worker, which calls `send_numbered_records`. Sleep while no doorbell is set.
+def receive_numbered_records(Region region not None, int worker, int epoll, eventfds, unsigned int rounds,
+                             int patience_ms):
+    """Receive `rounds` records from each other worker, which calls `send_numbered_records`. Sleep while no doorbell is
+    set.
 
     `eventfds` are those of all workers. Return the number of records received by worker; fewer than `rounds` if a
     wake-up was lost. Raises OSError, and ValueError for a record out of order.

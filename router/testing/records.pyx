@@ -8,7 +8,8 @@ from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.interworker.records cimport (
-    R_TRANSFER, DeliveryRecord, DeliveryHead, LinkHead, LinkRecord, RecordTarget, TransferRecord, decode_delivery, decode_link,
+    R_TRANSFER, DeliveryRecord, DeliveryHead, LinkHead, LinkRecord, RecordTarget, TransferRecord, decode_delivery,
+    decode_link,
     decode_transfer, delivery_record, encode_link, encode_transfer, transfer_octets, window_record,
 )
 

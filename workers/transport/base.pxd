@@ -13,7 +13,8 @@ cdef enum Handshake:
     HANDSHAKE_FAILED           # through the peer's fault: the connection ends
 
 cdef enum:
-    ADMISSION_STEPS_PER_WAKE = 4           # admission steps of a wake: frames before or with an open take a tenth of a millisecond
+    # admission steps of a wake: frames before or with an open take a tenth of a millisecond
+    ADMISSION_STEPS_PER_WAKE = 4
     # Admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond.
     TLS_HANDSHAKE_COST = 4
 

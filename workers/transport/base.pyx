@@ -380,7 +380,8 @@ cdef class Transport:
         if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
             self.flush()               # the peer may have read since
         if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            self.loop.admission_steps_left = max(self.loop.admission_steps_left, 1)  # a read that cannot wait for an admission step
+            # a read that cannot wait for an admission step
+            self.loop.admission_steps_left = max(self.loop.admission_steps_left, 1)
             return self.readable()
         return 0
 

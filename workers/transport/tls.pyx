@@ -32,15 +32,15 @@ cdef enum:
     TLS_RECORD = 0x16          # first octet of a handshake record
     # Limit of records without data after the handshake. OpenSSL would continue to read them as long as the peer sends
     # any, and a key update costs a thousand times what it costs to send a prepared one. Peers send two or three such
-    # records, then one for millions of records with data. Each record with data makes up for one part in DATA_RECORDS_PER_CREDIT
-    # of a record without.
+    # records, then one for millions of records with data. Each record with data makes up for one part in
+    # DATA_RECORDS_PER_CREDIT of a record without.
     MAX_RECORDS_WITHOUT_DATA = 16
     DATA_RECORDS_PER_CREDIT = 64
     RECORDS_PER_READ = 256       # most records with data in one read; each may have one octet only
 
 
 cdef void limit_empty_records(int sent, int version, int kind, const void* data, size_t size, SSL* ssl,
-                       void* argument) noexcept nogil:
+                              void* argument) noexcept nogil:
     """Count a record that OpenSSL has read. After too many records without data, make OpenSSL report the end of the
     stream."""
     cdef int* records = <int*>argument
