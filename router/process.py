@@ -64,7 +64,7 @@ def set_no_new_privileges() -> None:
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities but KEPT_CAPABILITIES permanently, in this process and its future children. Raises OSError."""
+    """Drop all capabilities but KEPT_CAPABILITIES for good, in this process and its future children. Raises OSError."""
     set_no_new_privileges()
     libc = _libc()
     header, sets = _Header(_CAPABILITIES_VERSION, 0), (_Sets * 2)()
