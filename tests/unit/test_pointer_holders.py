@@ -18,8 +18,8 @@ GENERATION: Final = "compared with a generation first"
 ONE_CALL: Final = "lives for one call"
 
 ALLOWED: Final = {
-    ("router/amqp/bulk_sender.pxd", "Row", "messages"): PART_OF_IT,
-    ("router/amqp/endpoint.pxd", "EntryOwner", "link"): PART_OF_IT,
+    ("router/amqp/bulk_sender.pxd", "MessageRow", "messages"): PART_OF_IT,
+    ("router/amqp/endpoint.pxd", "DeliveryEntryOwner", "link"): PART_OF_IT,
     ("router/amqp/id_map.pxd", "IdSlot", "value"): PART_OF_IT,
     ("router/amqp/meter.pxd", "Meter", "owner"): LEAVES,
     ("router/amqp/node_list.pxd", "ListNode", "object"): LEAVES,
@@ -27,10 +27,10 @@ ALLOWED: Final = {
     ("router/amqp/survey.pxd", "Survey", "most"): ONE_CALL,
     ("router/amqp/survey.pxd", "Survey", "unrouted_link"): ONE_CALL,
     ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,
-    ("router/forwarding/forward.pxd", "Step", "link"): ONE_CALL,
-    ("router/forwarding/forward.pyx", "Best", "consumer"): ONE_CALL,
-    ("router/forwarding/forward.pyx", "Near", "consumer"): ONE_CALL,
-    ("router/forwarding/fast_path.pxd", "Way", "consumer"): GENERATION,
+    ("router/forwarding/forward.pxd", "NextHopChoice", "link"): ONE_CALL,
+    ("router/forwarding/forward.pyx", "BestConsumer", "consumer"): ONE_CALL,
+    ("router/forwarding/forward.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
+    ("router/forwarding/fast_path.pxd", "ForwardingLeg", "consumer"): GENERATION,
     ("router/interworker/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
 }

@@ -10,14 +10,14 @@ from router.environment import child_environment, is_needed
 
 ERASE = """
 import os
-from router.environment import find_environment_memory, reduce
+from router.environment import find_environment_memory, reduce_environment
 
 area = find_environment_memory()
 del os.environ["TOKEN"]
 area.erase(["TOKEN"])
 if os.fork() == 0:
     print(open(f"/proc/{os.getpid()}/environ").read().replace(chr(0), "|"), flush=True)
-    reduce(area)
+    reduce_environment(area)
     print(open(f"/proc/{os.getpid()}/environ").read().replace(chr(0), "|"), sorted(os.environ), flush=True)
     os._exit(0)
 os.wait()

@@ -152,8 +152,8 @@ def test_timestamp_format_is_applied(pattern, stamp):
 @pytest.mark.starts
 def test_timestamps_in_local_time_or_utc():
     program = (
-        "import time; time.tzset(); from router.log import Clock; "
-        "print(Clock(None, False).stamp(0)); print(Clock(None, True).stamp(0))"
+        "import time; time.tzset(); from router.log import TimestampFormatter as F; "
+        "print(F(None, False).stamp(0)); print(F(None, True).stamp(0))"
     )
     environment = {**os.environ, "TZ": "XXX-03:30", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -201,7 +201,7 @@ def test_further_lines_of_traceback_are_marked(make_log):
 def test_output_may_be_standard_stream():
     program = (
         "from router.log import *; m = ModuleSettings\n"
-        "log = Log(LogSettings({'DEFAULT': m(timestamp=False), 'AGENT': m(output='stdout')}))\n"
+        "log = ProcessLog(LogSettings({'DEFAULT': m(timestamp=False), 'AGENT': m(output='stdout')}))\n"
         "log.info('SERVER', 'to stderr'); log.info('AGENT', 'to stdout')"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -613,7 +613,7 @@ WRITER = """
 import sys
 from router.log import Log, LogSettings, ModuleSettings
 path, name, count = sys.argv[1:]
-log = Log(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=path)}))
+log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=path)}))
 sys.stdin.read()  # until both are there
 for number in range(int(count)):
     log.info("SERVER", f"{name} {number} " + name * (number % 2000))
