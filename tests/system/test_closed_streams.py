@@ -131,10 +131,10 @@ def test_startup_fault_is_logged(logging_router: FileLoggingRouter, tmp_path: Pa
 def test_zygote_fault_is_logged(logging_router: FileLoggingRouter) -> None:
     program = f"""
 from router.config.load import load
-from router.log import Log
+from router.log import ProcessLog
 from supervisor.main import run
 configuration = load({str(logging_router.config)!r})
-run(configuration, Log(configuration.log_settings()), program="x", test_hooks=False, worker_module="no.such.module")
+run(configuration, ProcessLog(configuration.log_settings()), program="x", test_hooks=False, worker_module="no.such.module")
 """
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=ROOT, timeout=60)

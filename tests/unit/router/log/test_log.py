@@ -611,7 +611,7 @@ def test_syslog_line_has_no_timestamp(daemon):
 
 WRITER = """
 import sys
-from router.log import Log, LogSettings, ModuleSettings
+from router.log import LogSettings, ModuleSettings, ProcessLog
 path, name, count = sys.argv[1:]
 log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=path)}))
 sys.stdin.read()  # until both are there
