@@ -28,7 +28,7 @@ cdef extern from "stdint.h":
 # Result of a check at a bound.
 cdef enum LastResort:
     ENDED_NOTHING = 0
-    ENDED_STUCK = 1            # a link whose messages nobody took
+    ENDED_STUCK = 1            # a link whose messages no consumer took
     ENDED_UNROUTED = 2         # a link with an unfinished message that was not routed
     ENDED_AWAITED = 3          # a connection, with all deliveries that its peer had not settled
 
@@ -36,16 +36,16 @@ cdef enum LastResort:
 cdef class ProcessMemory:
     cdef Clock clock
     cdef public uint64_t content_limit    # octets that the process may hold
-    cdef uint64_t content                 # octets held: messages and the cost of deliveries
-    cdef uint64_t deliveries              # cost of the deliveries in octets
-    # The bound is reached: links and sessions that hold something get no credit and no window.
+    cdef uint64_t content                 # octets held, those of `deliveries` included
+    cdef uint64_t deliveries              # octets held by the structs of deliveries and copies
+    # The bound is reached: links and sessions that hold messages get no credit and no window.
     cdef readonly bint crowded
-    cdef bint watched                 # in `starved`, which checks whether somebody waits for room
+    cdef bint watched                 # in `Clock.starved`, which checks whether a link or session waits for room
     cdef set withheld                 # Connections that continue when the process is no longer crowded
     cdef set connections              # open Connections
     cdef uint64_t surveyed_at              # time in ms of the last survey of all links on behalf of one connection
     cdef uint64_t look_at             # time in ms of the next survey of all links while the process is crowded
-    cdef public uint64_t windows_shut  # sessions whose window is shut until something is taken
+    cdef public uint64_t windows_shut  # sessions whose window is shut until held octets are freed
     # Windows are promises of memory: see `window_octets`.
     cdef uint64_t withdraw_at         # octets held at which windows are shortened next
     cdef readonly list windows_to_shorten         # Connections whose windows are still to be shortened
@@ -66,11 +66,11 @@ cdef class ConnectionMemory:
     cdef ProcessMemory process
     cdef ObjectTable local_channels         # sessions
     cdef Meter* content                     # octets held of messages and deliveries that arrived here, or NULL
-    cdef readonly uint64_t content_limit    # octets that it may hold
+    cdef readonly uint64_t content_limit    # octets that the connection may hold
     cdef readonly bint relays               # the peer is a router, so messages come from and go to many clients
     cdef list withheld                      # links that get no credit while too much is held; None: none
     cdef set shut                           # sessions shut because the connection or the process is full; None: none
-    cdef bint watched                       # in `Scheduler.starved`, which checks whether the shortage lasts
+    cdef bint watched                       # in `Clock.starved`, which checks whether the shortage lasts
     cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened next
     cdef Quota quota                        # limits shared with other connections; None: none
     cdef Meter* content_meter(self) except NULL

@@ -104,10 +104,10 @@ class CredentialsGone(OpBase, tag="-tls"):
 
 
 class LogOp(OpBase, tag="log"):
-    """Settings of the log. A value of `opened` other than before: reopen the log files."""
+    """Log settings of the workers. If `opened` differs from the last op's, the workers reopen their log files."""
 
     settings: dict[str, Any]  # LogSettings.to_dict()
-    opened: int
+    opened: int  # how often the log files were ordered to be reopened
 
 
 class TraceOp(OpBase, tag="trace"):

@@ -28,17 +28,17 @@ cdef enum:
     IN_TRACKED = 16384         # from another router, sent settled by its producer (Content.checkpoint)
     # OutDelivery.flags
     OUT_QUEUED = 1             # in its link's queue: the last octet is not written
-    OUT_STARTED = 2            # the first frame is written: it has a delivery-id
+    OUT_STARTED = 2            # the first frame is written, so the copy has a delivery-id
     OUT_SETTLED = 4            # sent settled
-    OUT_REPORT = 8             # sent settled for an unsettled delivery: it counts as accepted once written
-    OUT_PARTIAL = 16           # of a routed link: all octets so far are written, so it is in no list of its link
-    OUT_ABORT = 32             # no more octets are written; an aborted transfer ends it
-    OUT_LATE_SETTLED = 64      # settled before it was complete: only the last frame says so
+    OUT_REPORT = 8             # sent settled for an unsettled delivery, which is accepted once the copy is written
+    OUT_PARTIAL = 16           # of a routed link: all octets so far are written, so the copy is in no list of its link
+    OUT_ABORT = 32             # no more octets are written; an aborted transfer ends the copy
+    OUT_LATE_SETTLED = 64      # settled before it was complete: only the last frame has settled=true
     OUT_STUCK = 128            # counted as stuck
-    OUT_CHECK = 256            # sent unsettled for a settled delivery: settlement means that it has left its queue
+    OUT_CHECK = 256            # sent unsettled for a settled delivery: the peer settles once its copy left the queue
     OUT_DROPPABLE = 512        # presettled and not started: in its link's list of copies that may be dropped
-    OUT_RESTING = 1024           # in a port's list of copies that wait for octets or for their window
-    OUT_SAMPLED = 2048         # `sent` is set: its settlement is a sample
+    OUT_RESTING = 1024         # in a port's list of copies that wait for octets or for their window
+    OUT_SAMPLED = 2048         # `sent` is set: a sample is recorded when the copy is settled
     OUT_COUNTED = 8192         # while queued, Message.copies counts it
     OUT_ROUTED = 4096          # settled, from another router: bounded in octets in its consumer's queue
 
@@ -48,21 +48,21 @@ cdef struct InDelivery:
     InDelivery* previous
     InDelivery* next
     OutDelivery* copies          # copies whose outcome is awaited
-    uint64_t key               # by which the upstream finds it (in a session: its delivery-id)
+    uint64_t key               # number by which the upstream finds the delivery; in a session the delivery-id
     uint64_t since             # ns: arrival of the first octet; 0: not counted
     Message* message           # counted reference while the message may grow, or NULL
     uint16_t flags
-    uint8_t kind               # best state of the copies so far; 0: none
+    uint8_t kind               # state (D_…) of the only copy, or the best outcome of several so far; 0: none
     uint32_t live              # copies in `copies`
     uint32_t pending           # copies without a terminal state
     uint32_t state_size
-    uint8_t* state             # encoding of that state (owned, or `short_state`), or NULL
+    uint8_t* state             # encoding of the state `kind` (owned, or `short_state`), or NULL
     uint8_t[8] short_state     # room for a state without fields
-    # Meter of its `charged` copies (counted reference), see `in_charge`; NULL: `uncharged` counts them, or none is
-    # charged.
+    # Meter to which the `charged` copies are charged (counted reference), see `in_charge`. NULL: they are charged to
+    # the global `uncharged`, or there are none.
     Meter* meter
     uint32_t queued            # copies of a multicast delivery that were queued when it was routed
-    uint32_t charged           # copies that are charged until it ends
+    uint32_t charged           # copies that are charged until the delivery ends
 
 # Outgoing delivery: one copy, for one consumer. Owner: its downstream node, which has it in its queue or its list of
 # sent copies. The fields that every copy needs come first, so that they are in few cache lines.
@@ -89,7 +89,7 @@ cdef struct OutDelivery:
     uint32_t prefix_at         # octets of the prefix that are written
     uint64_t taken             # octets of the message behind the cursor, including those that the prefix replaces
     uint64_t tag_octets        # delivery tag, once started
-    uint64_t acknowledged      # to another worker: octets that it has passed on
+    uint64_t acknowledged      # of a copy to another worker: octets that this worker has passed on
     uint64_t sent              # ns: when the last octet was written, if OUT_SAMPLED
 
 cdef enum:
@@ -97,8 +97,8 @@ cdef enum:
     # link with credit or another worker. A single message above the bound is taken when none waits.
     OWN_QUEUED = 8388608
     OWN_FLOWING = 33554432
-    OWN_OVERHEAD = 512         # counted for each of them beside its content
-    OWN_STREAM = 262144        # counted for an incomplete one: the most of it that may be here
+    OWN_OVERHEAD = 512         # counted for each such message beside its content
+    OWN_STREAM = 262144        # counted for an incomplete message: the most of its content that may be stored here
 
 # Calls from a delivery and its copies to the nodes on both sides: functions of the object that a node is part of.
 cdef struct NodeCalls:
@@ -119,7 +119,7 @@ cdef struct NodeCalls:
     int (*producer_lost)(void* owner, OutDelivery* o) except -1
     # To the downstream of o, whose octets wait: do not write the rest. May free o.
     int (*abandon)(void* owner, OutDelivery* o) except -1
-    # To either side: a delivery that was counted as stuck has ended.
+    # To the node that counted a delivery or a copy as stuck: the delivery or the copy has ended.
     void (*unstuck)(void* owner) noexcept
 
 # Delivery node: one side of deliveries. Part of a link (DeliveryLink), of a port, or of the router itself as producer
@@ -133,9 +133,9 @@ cdef struct DeliveryNode:
     OutDelivery* queue_last
     OutDelivery* sent_first    # copies written and unsettled
     OutDelivery* sent_last
-    uint64_t own_octets        # octets in the queue that are of the router's own messages
-    uint32_t in_count          # deliveries in the first list
-    Meter* meter               # counts DELIVERY_OCTETS for each of them (counted reference); NULL: nothing does
+    uint64_t own_octets        # octets of the router's own messages in the queue
+    uint32_t in_count          # length of the list of `in_first`
+    Meter* meter               # counts DELIVERY_OCTETS for each incoming delivery (counted reference); NULL: no meter
 
 # Base class of delivery nodes other than links.
 cdef class NodeOwner:
@@ -162,7 +162,7 @@ cdef struct Pools:
     uint32_t seen              # ins_kept + outs_kept as `pools_grew` last compared them
 
 cdef enum:
-    # Free structs of each kind that a pool keeps: as many as wait for their outcome on a few busy links.
+    # Most free structs that each pool keeps: enough for the unsettled deliveries of a few busy links.
     POOL_KEEP = 131072
     POOL_GROWTH = 4096         # free structs more than before that count as growth: much memory was used
     POOL_DROPS = 8192          # structs of each kind that one call of pools_drop frees, at most: a fraction of a ms
@@ -212,7 +212,7 @@ cdef void queue_remove(DeliveryNode* s, OutDelivery* o) noexcept
 
 cdef uint64_t live_in() noexcept
 cdef uint64_t live_out() noexcept
-# Return the octets that all of them count towards the memory bound of the process.
+# Return the octets that all live deliveries and copies count towards the memory bound of the process.
 cdef uint64_t delivery_octets() noexcept
 
 # ---------------------------------------------------------------------------------------------------------------------

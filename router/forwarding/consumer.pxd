@@ -9,7 +9,7 @@ from router.interworker.port cimport WorkerPort
 # Outgoing link as a destination of deliveries. Owner: the address, or the next hop. Immutable but for `sent` and the
 # two fields by which the table finds it, `address` and `also`.
 cdef class Consumer:
-    cdef object address                    # Address that the table has bound it to; None: not bound
+    cdef object address                    # ForwardingAddress to which the table has bound it; None: not bound
     cdef Consumer also                     # next consumer that is bound with the same slot
     cdef readonly int worker
     cdef readonly uint32_t slot_index

@@ -91,9 +91,9 @@ cdef class Network:
     cdef list node_texts                   # bytes that `nodes` point into
     cdef bint nodes_stale
     cdef uint64_t chance                   # state of `next_random`
-    cdef object uplink                     # at an edge router: Address for messages to its uplink; None: no uplink
+    cdef object uplink                     # at an edge router: ForwardingAddress of its uplink; None: no uplink
     cdef WorkerPort own_port               # port to this worker itself; None: there is none
-    cdef dict edges                        # at an edge router: Address of each connected other edge router, by id
+    cdef dict edges                        # at an edge router: ForwardingAddress of each connected edge router, by id
     cdef int find_nodes(self) except -1
     # Return the index of the router that an encoded node id names; HERE when there is no id.
     cdef int origin_of(self, const Slice* encoded) noexcept

@@ -29,7 +29,7 @@ cdef class ForwardingAddress:
     cdef readonly int priority             # 0…9; -1: each message has its own
     cdef readonly int overflow             # Overflow
     cdef readonly bint inproc              # the router itself is a destination
-    cdef readonly bint rejects             # … which rejects every delivery (option -T)
+    cdef readonly bint rejects             # the router itself is a destination that rejects all deliveries (option -T)
     cdef readonly bint uplink              # at an edge router: the address of its uplink, whether connected or not
     cdef bint special                      # `inproc`, `uplink` or `limits`
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
@@ -47,7 +47,7 @@ cdef class ForwardingAddress:
     cdef uint64_t fits_to
     cdef int fitting_start                 # index in `fitting` at which the rotating list starts
     cdef list by_edge                      # the few consumers that are on an edge connection
-    cdef bytes served                      # at an edge router: encoded marks of the peers among them; None: no peers
+    cdef bytes served                      # at an edge router: encoded marks of the peers in `by_edge`; None: no peers
     # Other routers.
     cdef list remotes                      # RemoteDestination, by index; None: no other router announced the address
     cdef list ways                         # Path, made for `version`
@@ -75,9 +75,9 @@ cdef class Exchange:
     cdef readonly ForwardingAddress alternate
     cdef readonly int alternate_phase
     cdef object matcher                    # KeyMatcher
-    cdef dict next_hops                    # binding id -> Address
+    cdef dict next_hops                    # binding id -> ForwardingAddress
     cdef dict counters                     # binding id -> number of its counters
-    cdef dict cache                        # subject octets -> (Addresses, numbers of counters), bounded
+    cdef dict cache                        # subject octets -> (ForwardingAddresses, numbers of counters), bounded
     # Counters of the exchange: `ingress` counts messages received, `egress` those that some consumer got, `redirected`
     # those that went to the alternate. A binding has counters of its own, in which `ingress` counts matching messages.
     cdef AddressSlot* slot
@@ -90,11 +90,11 @@ cdef class Table:
     cdef readonly Region region
     cdef readonly int worker
     cdef readonly uint64_t epoch
-    cdef dict addresses                    # id -> Address
-    cdef dict by_key                       # key -> Address
+    cdef dict addresses                    # id -> ForwardingAddress
+    cdef dict by_key                       # key -> ForwardingAddress
     cdef dict exchanges                    # id -> Exchange
     cdef dict consumers                    # slot_key -> Consumer; others of the same slot follow by `also`
-    cdef set bound                         # Addresses that have producers here
+    cdef set bound                         # ForwardingAddresses that have producers here
     cdef readonly Network network
     cdef readonly list ports               # WorkerPort by worker; None for this one: copies here are not spread
     cdef readonly dict links               # slot index -> ConsumerLink: live links of this worker
@@ -102,11 +102,11 @@ cdef class Table:
     # Cached results of look-ups, bounded. (text, tenant, phase) of anonymous messages -> result of `look_up`;
     # (text, tenant) -> whole address; (text, rights, "rights") -> limited address.
     cdef dict lookups
-    cdef AddressCache recent                     # cached addresses of messages from routers
-    cdef object lookups_key                # replaced at each change: look-ups remembered with another object are void
+    cdef AddressCache recent               # cached addresses of messages from routers
+    cdef object lookups_key                # replaced at each change: look-ups cached with an earlier object are void
     cdef readonly str router_id
     cdef readonly str mode                 # of the router
-    # (link, key, octets) -> bool: takes a message for the router itself; False: it was not taken.
+    # (link, key, octets) -> bool: processes a message for the router itself; False: the message was not accepted.
     cdef readonly object on_local
     cdef object look_up(self, bytes text, str tenant, int phase)
     cdef int bind_consumer(self, ForwardingAddress address, Consumer consumer) except -1

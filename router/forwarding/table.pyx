@@ -89,7 +89,7 @@ def by_distance(tuple found not None):
 
 cdef class Exchange:
     cdef list hops(self, bytes subject):
-        """Return the next hops (Address) for a subject, each once; count the bindings that match."""
+        """Return the next hops (ForwardingAddress) for a subject, each once; count the bindings that match."""
         cdef list hops, counters
         cdef uint32_t number
         cdef tuple found = self.cache.get(subject)
@@ -116,7 +116,7 @@ cdef class Table:
 
     def __cinit__(self, Region region not None, int worker, str router_id not None, ports, dict links not None,
                   on_local, str mode="standalone"):
-        """ports: WorkerPort by worker; None for this one: multicast copies are not spread.
+        """ports: WorkerPort by worker. If the entry of this worker is None, multicast copies are not spread.
 
         links: slot index -> ConsumerLink, maintained by the worker. on_local: as of the field. mode: of the router.
         """
@@ -177,11 +177,11 @@ cdef class Table:
                     link.context.rebind(new)
 
     def get(self, address_id):
-        """Return the Address, or None."""
+        """Return the ForwardingAddress with this id, or None."""
         return self.addresses.get(address_id)
 
     def by_name(self, key):
-        """Return the Address of a key (`M0orders`), or None."""
+        """Return the ForwardingAddress of a key (`M0orders`), or None."""
         return self.by_key.get(key)
 
     cdef ForwardingAddress find(self, bytes text, str tenant, int phase, NotFoundReason* why):
@@ -216,7 +216,7 @@ cdef class Table:
         return found
 
     cdef tuple limited_address(self, bytes text, str rights):
-        """Return the address that a message for a management node leaves with if its sender has these rights.
+        """Return the address to which a message for a management node is forwarded if its sender has these rights.
 
         Returns (octets, encoded string); the octets are `text` itself if nothing changes. None: access is forbidden.
         """
@@ -232,7 +232,7 @@ cdef class Table:
         return found
 
     cdef int keep(self, tuple key, size_t octets, object found) except -1:
-        """Cache the result of a look-up. octets: length of the text in its key."""
+        """Cache the result of a look-up, unless its text is long. octets: length of the texts in `key`."""
         if octets <= TEXT_KEPT:
             if len(self.lookups) >= LOOKUPS_KEPT:
                 self.lookups.clear()
@@ -240,7 +240,8 @@ cdef class Table:
         return 0
 
     cdef object look_up(self, bytes text, str tenant, int phase):
-        """Return the Address, None (unknown), False (unavailable) or True (unknown, and confined to this router)."""
+        """Return the ForwardingAddress, None (unknown), False (unavailable) or True (unknown, and confined to this
+        router)."""
         plain = addresses.normalise(text.decode("utf-8", "replace"))
         cls, name = addresses.classify(plain, self.router_id, self.mode)
         if cls != "M":

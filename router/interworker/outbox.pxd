@@ -13,7 +13,8 @@ cdef enum:
     ANNOUNCE_OCTETS = 32768
     # ns that outcomes may wait for the peer to wake up by itself, before it is signalled for them.
     OUTCOME_WAIT_NS = 200000
-    # Outcomes for which the peer is signalled at once after others have waited in vain: the first time, and at most.
+    # Number of outcomes for which the peer is signalled at once after a deferred wake-up became due. It starts with
+    # the first constant and doubles each time, up to the second.
     FEWEST_AT_ONCE = 16
     MOST_AT_ONCE = 4096
 
@@ -21,12 +22,12 @@ cdef enum:
 cdef class Outbox:
     cdef Ring ring                         # ring to the peer
     cdef bint is_open                      # the peer is alive
-    cdef readonly bint waits               # the peer was asked to set our doorbell when it has made room
-    cdef bint urgent                       # among the unannounced records is one that must not wait
+    cdef readonly bint waits               # the peer must set our doorbell when it has made room
+    cdef bint urgent                       # some unannounced record must not wait for the deferred wake-up
     cdef uint64_t announce_at              # octets of records after which they are published at once
     cdef PortWork work                     # work of all ports of this worker
     cdef uint64_t bit                      # the port's bit in `work`
-    cdef Region region                     # keeps the slots
+    cdef Region region                     # reference that keeps `own` and `peer` mapped
     cdef WorkerSlot* own
     cdef WorkerSlot* peer
     cdef uint64_t own_bit                  # bit of this worker in doorbells

@@ -59,7 +59,7 @@ cdef class Outbox:
             self.work.outcomes_due |= self.bit
 
     cdef void notify_peer(self) noexcept:
-        """Notify the peer of something published that must not wait: records, or room."""
+        """Set the peer's doorbell for records, or for room in its ring. Wake the peer if it sleeps."""
         if set_doorbell(self.peer, self.own_bit) or (self.signal_at and worker_sleeps(self.peer)):
             self.own.signals += 1
             wake(self.peer_eventfd)
@@ -67,11 +67,11 @@ cdef class Outbox:
         self.work.outcomes_due &= ~self.bit
 
     cdef uint64_t owed(self, uint64_t now) noexcept:
-        """Return the ns until the peer is to be signalled for outcomes, or signal it; 0: none wait any more."""
+        """Signal the peer if its deferred wake-up is due. Return the ns until then; 0: no outcomes wait."""
         if self.signal_at and doorbell_is_set(self.peer, self.own_bit):
             if now < self.signal_at:
                 return self.signal_at - now
-            # The peer has not woken up by itself, and may not the next times.
+            # The peer has not woken up by itself, and may not do so the next times.
             self.penalty = min(max(2 * self.penalty, FEWEST_AT_ONCE), MOST_AT_ONCE)
             self.at_once = self.penalty
             self.notify_peer()
@@ -85,7 +85,7 @@ cdef class Outbox:
     # -- records ------------------------------------------------------------------------------------------------------
 
     cdef uint8_t* reserve(self, uint32_t size) noexcept:
-        """Reserve room for a record; NULL: there is none, and the peer will notify us when it has made some."""
+        """Reserve room for a record. NULL: the ring is full, and the peer sets our doorbell once it has made room."""
         cdef uint8_t* room = ring_reserve(&self.ring, size)
         if room is NULL:
             self.waits = True
@@ -127,7 +127,7 @@ cdef class Outbox:
         return 0
 
     cdef int post_outcome(self, const uint8_t* a, size_t a_size, const uint8_t* b, size_t b_size) except -1:
-        """Write one small record that the peer need not see at once; otherwise as `post`."""
+        """Write one small record as `post` does, but let it wait for the deferred wake-up of the peer."""
         cdef bint urgent = self.urgent
         self.post(a, a_size, b, b_size)
         if not buffer_used(&self.backlog) and ring_unpublished(&self.ring):
@@ -135,13 +135,13 @@ cdef class Outbox:
         return 0
 
     cdef int check_fits(self, size_t size) except -1:
-        """Raise LocalError for a record that can never fit. It would be the first in line for ever."""
+        """Raise LocalError for a record that can never fit: in the backlog it would block all later records."""
         if size > ring_longest(&self.ring):
             raise LocalError("link", RESOURCE_LIMIT, f"a record of {size} octets for another worker")
         return 0
 
     cdef Slice fitting(self, uint8_t kind, const Slice* state) noexcept:
-        """Return the state, or the one without fields of its kind if it is too long for a record."""
+        """Return the state, or the state of this kind without fields if `state` is too long for a record."""
         if sizeof(DeliveryHead) + state.size > ring_longest(&self.ring):
             return plain_state(kind)
         return state[0]

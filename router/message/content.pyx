@@ -12,8 +12,8 @@ cdef enum:
     SMALL_STEP = 64
     SMALL_SIZES = 17
     SMALL_KEPT = 16777216
-    MESSAGES_KEPT = 65536      # unused Message structs kept: as many as wait for credit on a few busy links
-    ROOM_FOR_ONE = 4           # octets of room in a chunk behind the first for each octet received, at most
+    MESSAGES_KEPT = 65536      # most unused Message structs kept: enough for the queues of a few busy links
+    ROOM_FOR_ONE = 4           # most octets of room, in a chunk behind the first, for each octet received
     DROPS = 8192               # chunks and messages that one call of chunks_drop frees, at most: a fraction of a ms
 
 cdef uint64_t stored = 0       # octets in chunks of this process
@@ -21,7 +21,7 @@ uncharged = 0
 cdef uint64_t linearised = 0   # octets that message_linearise has copied
 cdef Chunk* spare_chunks = NULL  # unused chunks of CHUNK_OCTETS
 cdef int spares = 0
-cdef Chunk* small_chunks[SMALL_SIZES]   # by room / SMALL_STEP
+cdef Chunk* small_chunks[SMALL_SIZES]   # unused small chunks, by room / SMALL_STEP
 cdef size_t small_kept = 0
 cdef Message* spare_messages = NULL      # unused structs, linked by `next_spare`
 cdef int messages_kept = 0

@@ -12,8 +12,8 @@ cdef enum:
 # Limits of one quota slot; 0: no limit.
 cdef struct Scope:
     QuotaSlot* slot
-    uint64_t message_ns        # time of the message rate that one message uses
-    double octet_ns            # time of the octet rate that one octet uses
+    uint64_t message_ns        # ns that the message rate allows for one message
+    double octet_ns            # ns that the octet rate allows for one octet
     uint64_t buffered_most     # octets that all workers may hold
     uint64_t buffered          # octets that all workers held when this worker read them last
 
@@ -27,8 +27,8 @@ cdef class TenantQuota(Quota):
     cdef int count             # scopes in use
     cdef bint bounds_octets    # a scope limits the octets held
     cdef set connections
-    cdef dict links            # links that wait for credit, in order of arrival
-    cdef dict sessions         # sessions that wait for a window, in order of arrival
+    cdef dict links            # links that wait for credit, the longest-waiting first
+    cdef dict sessions         # sessions that wait for a window, the longest-waiting first
     cdef uint64_t reported     # octets held by this worker's connections, as stored in the slots
     cdef uint64_t looked_at    # time of the last `note_buffered`, ns of the clock
     cdef uint64_t due          # time of the scheduled call of `look`, ms; 0: none is scheduled

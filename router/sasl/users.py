@@ -37,7 +37,7 @@ class Users:
     """Users of a file. Immutable; a change makes a new object."""
 
     def __init__(self, users: Mapping[str, Mapping[str, Verifier]], key: bytes | None = None) -> None:
-        """Store the users. `users` has verifiers by user name and mechanism. `key` is that of `FakeVerifiers`."""
+        """Store the users. users: verifiers by user name and mechanism. key: see `FakeVerifiers`."""
         self.users: Final = users
         self.key: Final = key
         self._fakes: Final = FakeVerifiers(key)

@@ -148,7 +148,7 @@ class CancelExchange(Struct, tag=True):
 
 
 class CheckTokenRequest(Struct, tag=True):
-    """Exchange that consists of a token that renews another one; answered with `LoginAccepted` or `LoginRefused`."""
+    """Token with which a client renews its login, outside SASL; answered with `LoginAccepted` or `LoginRefused`."""
 
     exchange: int
     context: ExchangeContext
@@ -159,7 +159,7 @@ class CheckTokenRequest(Struct, tag=True):
 
 
 class ConfirmUsers(Struct, tag=True):
-    """Question whether a file still has the users of present connections; answered with `UsersMissing` if not."""
+    """Query whether a file still has all users of present connections; answered with `UsersMissing` if not."""
 
     file: str  # name of a UsersFile
     users: list[str]  # names as in the file, without prefix

@@ -25,12 +25,12 @@ _DELETE: Final = "delete"
 
 class _RouteProxyState(Enum):
     ABSENT = "absent"  # unknown to the interior router
-    ASKED = "asked"  # a request about it is unanswered
+    ASKED = "asked"  # a request to create or delete it is unanswered
     PRESENT = "present"
 
 
 class _RouteProxy:
-    """Link route at the interior router. Owner: the route proxies."""
+    """Link route that the interior router has, or is to have, for local containers. Owner: `RouteProxies`."""
 
     __slots__ = ("direction", "due", "identity", "key", "name", "pattern", "request", "state", "wanted")
 
@@ -43,7 +43,7 @@ class _RouteProxy:
         self.state = _RouteProxyState.ABSENT
         self.identity = ""  # management identity at the interior router
         self.request = ("", "")  # correlation-id and operation of the last request
-        self.due = 0.0  # monotonic time at which the request has failed, or the next one may be sent
+        self.due = 0.0  # monotonic time: timeout of the unanswered request, or the earliest time for the next one
 
 
 class RouteProxies:
@@ -74,7 +74,7 @@ class RouteProxies:
                 del self._proxies[key]
 
     def serve(self, wanted: bool) -> None:
-        """Start or stop having link routes at the interior router."""
+        """Create link routes at the interior router for the local ones, or delete all of them."""
         if wanted == self._serves:
             return
         self._serves = wanted
@@ -85,7 +85,7 @@ class RouteProxies:
         self._waker.wake()
 
     def changed(self, address: LinkAddress) -> None:
-        """Handle the first container, or the loss of the last one, of a link-route address."""
+        """Handle a link-route address that has got its first container, or lost its last one."""
         if not self._serves:
             return
         proxy = self._proxies.get(address.key)
@@ -148,7 +148,7 @@ class RouteProxies:
 
     @property
     def deadline(self) -> float:
-        """Monotonic time at which a request is due or has failed."""
+        """Monotonic time at which `step` must send a request or treat one as failed."""
         if self._send is None or not self._proxies:
             return NEVER
         waiting = (

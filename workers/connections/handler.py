@@ -108,7 +108,7 @@ class ConnectionHandler:
         self.sasl: SaslServer | SaslClient | None = None
         self.login: logins.Login | None = None  # while the supervisor authenticates the client
         self.user: str | None = None
-        self.mechanism: str | None = None  # of SASL; None: no SASL, or no success
+        self.mechanism: str | None = None  # SASL mechanism of the login; None: no SASL, or no login yet
         self.tenant: str | None = None  # prefix of the client's mobile addresses; set by the supervisor
         self.links: dict[int, LinkRecord | RoutedEnd] = {}
         self.leaving: dict[int, LinkRecord] = {}  # detached, and not confirmed by the supervisor
@@ -116,14 +116,14 @@ class ConnectionHandler:
         self.next_link = 1
         # Links that the router has attached, by the supervisor's reference.
         self.initiated_links: dict[int, InitiatedLink] = {}
-        # Sessions for these links: one, unless the peer allows few links in a session, and other ones (key True) for
-        # links that need a session apart.
+        # Sessions for these links: usually one, or several if the peer allows few links in a session. Key True: other
+        # sessions, for links that must not share a session with the rest.
         self.initiated_sessions: dict[bool, list[Session]] = {}
         self.waiting: list[control.Link | control.Pair] = []  # orders that wait until the peer has answered a begin
         self._routed_sessions: RoutedSessions | None = None
         self.router = InterRouterLinks(self) if profile.role == INTER_ROUTER else None
         # Number of this edge connection, or of its bundle as set by the supervisor; 0: no edge connection. Messages
-        # that arrive by it are not sent back to it.
+        # from an edge connection are not sent back by a connection with its number.
         self.edge = number if profile.role in (EDGE, INTER_EDGE) else 0
         self.mark = "" if initiate is None else initiate.mark  # mark of this edge router, for other routers
         self.to_ours = False  # an edge connection whose peer is a Sluice router
@@ -131,9 +131,9 @@ class ConnectionHandler:
         self.edge_streams: EdgeStreamLinks | None = None  # of an edge connection whose peer supports streaming links
         self.container = ""  # the peer's container id
         self.wrong_count_logged = False  # the peer's wrong transfer counts were logged
-        self.ended_with_consumers = False  # set when the connection ends: other workers may still send to its consumers
+        self.ended_with_consumers = False  # the connection ended, and other workers may still send to its consumers
         self.closed_reported = False
-        self.graceful = False  # closed by AMQP after it was open
+        self.graceful = False  # closed by the peer after its open, or on the supervisor's order
         self.traced: bool | None = None  # enableProtocolTrace of the management entity; None: never set
         self.watched = False  # frames are sent to the supervisor
         self.components = components(profile.message_logging_components)

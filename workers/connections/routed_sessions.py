@@ -30,7 +30,7 @@ class _Group:
 class RoutedSessions:
     """Sessions for routed links of one connection. Owner: the connection's handler.
 
-    It does not refer to its owner: connections must not need the garbage collector.
+    There is no reference to the owner, because connections are freed without the garbage collector.
     """
 
     __slots__ = ("_full", "_groups", "_idle", "_used")
@@ -43,7 +43,7 @@ class RoutedSessions:
 
     @property
     def any(self) -> bool:
-        """True if there is a session to share when no other one may begin."""
+        """True if some session has room, so that links can share it if the peer allows no further session."""
         return any(session.room and not session.ended for session in self.sessions())
 
     def sessions(self) -> Iterable[Session]:
@@ -73,7 +73,7 @@ class RoutedSessions:
         return found.session
 
     def _with_room(self, group: str) -> _Group | None:
-        """Return a group entry of this group whose session has room again; None: there is none."""
+        """Return an entry of the group in `_full` whose session has room again, or None."""
         for name, session in self._full:
             if name == group and session.room and not session.ended:
                 found = self._groups[group] = self._full.pop((name, session))
@@ -97,7 +97,7 @@ class RoutedSessions:
         return used[hash(group) % len(used)]
 
     def give_back(self, group: str, session: Session) -> None:
-        """Note the end of a link that a session was taken for."""
+        """Note that a link has ended for which `take` returned this session."""
         found = self._groups.get(group)
         full = found is None or found.session is not session
         if full:
