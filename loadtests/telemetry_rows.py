@@ -178,7 +178,7 @@ def resident(process: psutil.Process) -> int:
 def rollup(bench: Bench) -> list[Figure]:
     """Measure the roll-up of 17 million rows of fact_flow and half as many of fact_link, a day's telemetry.
 
-    With a file a minute, as the telemetry process writes them, and with a file an hour.
+    The roll-up runs twice: on files of a minute, as the telemetry process writes them, and on files of an hour.
     """
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="telemetry-") as folder:
         rows = write_day(Path(folder))

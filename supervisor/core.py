@@ -23,7 +23,7 @@ class Core:
     def __init__(
         self, table: AddressTable, epochs: Epochs[Any], events: Events, reset_address: Callable[[int], None]
     ) -> None:
-        """Create without workers.
+        """Create the core before any worker exists.
 
         reset_address: zero a counter slot in shared memory; called before the id of the slot is used again.
         """

@@ -18,10 +18,11 @@ cdef enum:
 
 
 cdef inline bint waits_for_credit(DeliveryLink link, uint64_t before) noexcept:
-    """True if something waits for credit on the link.
+    """True if a link without credit counts as blocked.
 
-    That is a producer, a consumer that has not granted credit yet, or deliveries queued before `before` (ns) for a
-    consumer that has. A client that grants credit for each answer blocks nobody.
+    Always true for a producer's link, and for a consumer that has never granted credit. Otherwise true if deliveries
+    for the consumer have been queued since before `before` (ns): a client that grants credit for each answer is not
+    blocked.
     """
     if link.incoming or not link.granted:
         return True

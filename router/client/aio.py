@@ -115,7 +115,7 @@ class AsyncConnection:
         return self.core.remote
 
     def session(self, window: int | None = None) -> "AsyncSession":
-        """Begin another session; links are otherwise made on the first one. window: see SessionState."""
+        """Begin a session of its own. Without this call all links share one session. window: see SessionState."""
         return AsyncSession(self, self.core.session(window))
 
     async def sender(self, address: str | None, *, timeout: float | None = None, **options: Any) -> "AsyncSender":

@@ -12,33 +12,32 @@ from router.message.scanned_prefix cimport ScannedPrefix, has_prefix
 from router.message.sections cimport Sections
 
 cdef enum:
-    # Prefixes kept for one link. Between routers, one for each producer whose messages are interleaved. With more
-    # producers than that, messages of the others are scanned each time.
+    # Most prefixes cached for one link. On a link between routers, the interleaved messages of each producer need one.
+    # With more producers than prefixes, messages of the others are scanned each time.
     CACHED_PREFIXES = 4
-    # Of the messages whose prefix is not cached, one in this many replaces a cached one.
+    # Every eighth message whose prefix is not cached replaces a cached prefix.
     PREFIX_CACHE_EVERY = 8
 
 # Cached prefix of a link's messages. Owner: the handler of the link.
 cdef class CachedPrefix:
-    cdef ScannedPrefix last                 # the octets of the prefix, and what `scan` found in them
-    cdef ForwardingDecision answer                     # forwarding decision of the fast path
-    # Of a RouterHandler: the address of such messages; None: no address here. Valid while `version` equals
-    # Table.recent.version.
+    cdef ScannedPrefix last                # octets of the prefix, and the sections that `scan` found in them
+    cdef ForwardingDecision answer         # forwarding decision of the fast path
+    # For a link from a router: address to which messages with this prefix go; None: this router does not know it.
+    # Valid while `version` equals Table.recent.version.
     cdef ForwardingAddress address
     cdef uint64_t version
 
-# Cache the prefix of a message; the least recently used prefix makes room. `found` is what `scan` without properties
-# has found in it. For messages whose prefix equals none of those cached. Returns the list, or None while nothing is
-# cached.
+# Cache the prefix of a message, which must equal no cached one; the least recently used prefix makes room. found: the
+# result of `scan` without properties. Returns the list, or None while nothing is cached.
 cdef list keep_prefix(list cached_prefixes, const uint8_t* data, size_t size, const Sections* found)
-# Search for a message's prefix behind the first place of the list. NULL: not cached. Pointers are borrowed.
+# Search for a message's prefix behind the first entry of the list. NULL: not cached. Pointers are borrowed.
 cdef void* find_further_prefix(void* cached_prefixes, const uint8_t* data, size_t size) noexcept
 
 
 cdef inline void* find_prefix(void* cached_prefixes, const uint8_t* data, size_t size) noexcept:
-    """Return the cached prefix (Beginning) that a message has, and move it to the front of the list; NULL: not cached.
+    """Return the CachedPrefix that a message has, and move it to the front of the list; NULL: not cached.
 
-    beginnings: a list that is not empty, or None. The argument and the result are borrowed.
+    cached_prefixes: a list that is not empty, or None. The list and the result are borrowed.
     """
     cdef void* first
     if cached_prefixes is <void*>None:

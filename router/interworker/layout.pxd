@@ -122,7 +122,7 @@ cdef struct LinkSlot:
     uint64_t stall_mark        # progress of the link at the last check for stalls
     uint32_t stall             # stall reason (Stall, router/stalls); 0: none
     uint32_t stall_detail      # for that reason: identity of the consumer's link; 0: not known
-    uint32_t blocked           # 1: found without credit for long while something waits for it; cleared by new credit
+    uint32_t blocked           # 1: long without credit, see waits_for_credit; cleared by new credit
     uint32_t capacity
     uint32_t address           # address id
     uint32_t container         # 1: its connection has role route-container
@@ -134,14 +134,14 @@ cdef struct LinkSlot:
     uint32_t latency[32]       # of a producer: its settled deliveries by time in the router (mod 2**32)
     # followed by uint32_t taken[workers]: deliveries taken from the ring of each worker so far (mod 2**32)
 
-# Sample: one delivery that a consumer has settled, or that left settled.
+# Sample: record of one delivery that a consumer settled, or that was sent settled.
 cdef struct Sample:
     uint64_t at                # CLOCK_MONOTONIC ns
     uint64_t octets            # octets of the message that were sent; 0: not known
     uint32_t link              # slot of the consumer's link
     uint32_t generation        # generation of that slot
-    uint32_t latency           # µs from arrival of the first octet at this worker to sending of the last; NO_TIME
-    uint32_t settle            # µs from arrival of the first octet to settlement; NO_TIME: it left settled
+    uint32_t latency           # µs from arrival of the first octet at this worker to the writing of the last; NO_TIME
+    uint32_t settle            # µs from arrival of the first octet to settlement; NO_TIME: sent settled
     uint32_t kind              # outcome, D_…; 0: none
     uint32_t every             # number of deliveries that the sample stands for
 

@@ -57,8 +57,9 @@ cdef class ConsumerLink(DeliveryLink):
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
-    # Queue the only copy of d: message m from `cursor` on; takes the references of both. `may_queue_edited` must
-    # hold, and a struct must be reserved (deliveries_reserve). outstanding: as of `send_whole`.
+    # Queue message m, from `cursor` on, as the only copy of d. The copy takes over the references to m and to the
+    # cursor's chunk. `may_queue_edited` must hold, and a struct must be reserved (deliveries_reserve). outstanding:
+    # counts the copy, or NULL.
     cdef int queue_whole(self, InDelivery* d, Message* m, Cursor* cursor, Tally* outstanding) except -1
     cdef int enqueue(self, InDelivery* d, Content* c, int overflow) except -1
     cdef bint takes_copies(self) noexcept

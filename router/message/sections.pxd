@@ -45,17 +45,17 @@ cdef enum ScanResult:
 
 cdef ScanResult scan_sections(const uint8_t* data, size_t size, bint properties, bint honour,
                               Sections* out) noexcept nogil
-# Return the length that a message must have before another scan can find more than in these octets, which are too few.
-# SIZE_MAX: no scan ever can.
+# For the first octets of a message, in which a section is incomplete: return the number of octets to wait for before a
+# new scan can find more. SIZE_MAX: more octets would not help.
 cdef size_t scan_needs(const uint8_t* data, size_t size) noexcept nogil
 cdef bint scan_any_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil
 cdef str scan_description(ScanResult result)
 
 
 cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id) noexcept nogil:
-    """Find the user-id of properties that start at p; data NULL: there is none.
+    """Find the user-id in the properties section that starts at p. user_id.data NULL: there is no user-id.
 
-    False: `scan` would call them malformed.
+    False: the properties are malformed, as `scan` defines it.
     """
     cdef const uint8_t* stop
     cdef const uint8_t* q

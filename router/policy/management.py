@@ -89,7 +89,7 @@ def _node(name: str) -> str | None:
 
 
 def is_of_another_router(text: str, router_id: str) -> bool:
-    """Return whether an address, as a client writes it, is that of another router's agent."""
+    """Return whether an address, as a client writes it, names the management agent of another router."""
     place, name = _split(normalise(text))
     return _node(name) is not None and _is_elsewhere(place, router_id)
 
@@ -100,7 +100,10 @@ def _is_elsewhere(place: str, router_id: str) -> bool:
 
 
 def forbids_management(rights: ManagementRights, text: str) -> bool:
-    """Return whether an address, as a client writes it, is that of an agent which the client may not use at all."""
+    """Return whether an address names a management agent that a client with these rights may not use at all.
+
+    text: the address as the client writes it.
+    """
     place, name = _split(normalise(text))
     return _node(name) is not None and (rights.role == NONE or (rights.role == LINK_ROUTES and place != ""))
 

@@ -14,13 +14,13 @@ cdef void use_samples(Region region, int worker) noexcept
 
 # Mark a copy as a sample. Its last octet was written at `now`.
 cdef void mark_sample_sent(const LinkSlot* slot, OutDelivery* o, uint64_t now) noexcept nogil
-# Write the sample of a copy that was sent settled. `since`: when its first octet arrived; both times in ns.
+# Write the sample of a copy that was sent settled. since: time in ns at which its first octet arrived. now: in ns.
 cdef void write_settled_sample(const LinkSlot* slot, uint64_t octets, uint64_t since, uint64_t now) noexcept nogil
-# Write the sample of a copy that was settled with the outcome `kind`, if it is one.
+# Write the sample of a copy that was settled with the outcome `kind`, if `is_settled_sample`.
 cdef void write_outcome_sample(const LinkSlot* slot, const OutDelivery* o, uint8_t kind, uint64_t now) noexcept nogil
 
-# True if the delivery of this link that was counted last is a sample. One of SAMPLE_EVERY deliveries of a link is; the
-# offset differs between links.
+# True if the delivery of this link that was counted last is a sample. One in SAMPLE_EVERY deliveries of a link is a
+# sample; the offset differs between links.
 cdef inline bint is_sample(const LinkSlot* slot) noexcept nogil:
     return (<uint32_t>slot.deliveries ^ slot.generation) % SAMPLE_EVERY == 0
 

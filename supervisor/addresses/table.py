@@ -113,7 +113,7 @@ class AddressTable(Subsystem):
         record = AddressRecord(self.allocate_id(), record_key, treatment, priority, overflow)
         record.scope = scope
         self.records[record_key] = record
-        self._idle.append(record)  # a record that gets no user before the next delta is removed by it
+        self._idle.append(record)  # take_delta removes the record if it has no user by then
         if fallback is not None:
             record.fallback = fallback
             fallback.primary = record

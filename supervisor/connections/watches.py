@@ -49,10 +49,10 @@ class _Watch:
 
 
 class Watches(Subsystem):
-    """Subsystem of all watches. Owner: the core."""
+    """Subsystem that passes the frames of watched connections to requesters. Owner: the core."""
 
     def __init__(self, send: Callable[[RegisteredConnection, Order], None]) -> None:
-        """Create without watches. send: send a message to the worker of a connection."""
+        """send: send a message to the worker of a connection."""
         self._send = send
         self._watches: dict[int, list[_Watch]] = {}  # by number of the connection
 

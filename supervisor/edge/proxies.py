@@ -70,8 +70,9 @@ class Proxies:
         unanswered: Callable[[], int] = lambda: 0,
     ) -> None:
         """announces(key): returns whether an address may be announced to the router at the other end. senders: the peer
-        is an interior router, at which local producers need links. heard(record): called when it is known whether an
-        address has destinations beyond. after_answers: see Lookups. unanswered(): number of unanswered look-ups."""
+        is an interior router, at which local producers need links. heard(record): called once the peer has reported
+        whether an address has destinations at or behind it, or cannot report so any more. after_answers: see Lookups.
+        unanswered(): number of unanswered look-ups."""
         self._announces = announces
         self.heard: Final = heard
         self.after_answers: Final = after_answers
@@ -93,10 +94,10 @@ class Proxies:
             str, _ReceiverProxy
         ] = {}  # links on which the interior router sends, by key of the address
         self.senders: dict[str, _SenderProxy] = {}
-        self._changed: dict[str, None] = {}  # keys of addresses whose users have changed
+        self._changed: dict[str, None] = {}  # keys of addresses whose producers or consumers have changed
         self._later: dict[str, None] = {}  # keys of addresses without producers, handled A_WAKE at a time
         self._hold_ends = NEVER  # end of HOLD in the present burst; NEVER outside a burst
-        self._held_until = NEVER  # earliest time for `_later`, set by the last step; NEVER: at once
+        self._held_until = NEVER  # monotonic time until which `_later` waits; NEVER: no wait
         self._early: dict[str, int] = {}  # number of expected producers by key of the address
 
     def gather(self, members: int) -> None:
