@@ -237,7 +237,7 @@ cdef class BulkSender(Sender):
             self.session.report_outcome(False, row.id, 1, &none)  # the receiver waits for the settlement
         map_take(&self.session.sent, row.id)
         if at == messages.next and messages.begun:
-            self.abort = True              # the rest of it is of no use
+            self.abort = True              # settled before its last frame: do not send the remaining octets
             self.mark_ready()
         self.done(row)
         if self.most and self.rows_in_flight == self.most - 1 and self.queue:

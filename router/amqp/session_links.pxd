@@ -7,15 +7,15 @@ from router.amqp.endpoint cimport Endpoint
 from router.amqp.object_table cimport ObjectTable
 
 cdef enum:
-    # Highest handle of a peer, announced in this side's begin. It is not announced to routers: begins between routers
-    # are those of 1.19.
+    # Highest handle that a peer may use, announced in this side's begin. Between routers it is not announced, because
+    # their begins are like those of Dispatch 1.19.
     HANDLE_MAX = 65535
 
 # Base class of a session: its links. Owner: its connection.
 cdef class SessionLinks(Channel):
     cdef readonly Connection connection
     cdef readonly object handler           # SessionHandler, see session.pyx
-    cdef Endpoint went_on                      # link that was last found able to make progress
+    cdef Endpoint went_on                  # link that was last found able to make progress
     cdef ObjectTable by_remote_handle
     cdef ObjectTable by_handle             # links by local handle
     cdef readonly uint32_t handle_max      # highest handle that the peer allows

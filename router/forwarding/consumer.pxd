@@ -16,16 +16,16 @@ cdef class Consumer:
     cdef readonly uint32_t generation
     cdef readonly uint32_t capacity        # deliveries
     cdef bint container                    # the link belongs to a route container
-    cdef readonly uint32_t edge            # number of its edge connection; 0: on none
-    cdef readonly uint32_t cost            # at an edge router: cost of that connection, where a peer has consumers
-    # Mark of the other edge router that the link leads to, encoded; None: it leads to none.
+    cdef readonly uint32_t edge            # number of the link's edge connection; 0: on no edge connection
+    cdef readonly uint32_t cost            # at an edge router with peers: cost of its connection `edge`
+    # Encoded mark of the edge router at the other end of the link; None: the other end is no edge router.
     cdef readonly bytes peer
-    cdef uint64_t message_limit            # octets of the longest message that it takes; 0: any length
+    cdef uint64_t message_limit            # octets of the longest message that the link takes; 0: any length
     cdef LinkSlot* slot
-    cdef const uint32_t* taken             # deliveries that its worker took from our ring for it (mod 2**32)
-    cdef uint32_t sent                     # deliveries that we put into our ring for it (mod 2**32)
-    cdef readonly ConsumerLink link        # the link itself, if this worker has it; else None
-    cdef readonly WorkerPort port          # the port to its worker, if another worker has it; else None
+    cdef const uint32_t* taken             # deliveries for the link that its worker took from our ring (mod 2**32)
+    cdef uint32_t sent                     # deliveries for the link that we put into our ring (mod 2**32)
+    cdef readonly ConsumerLink link        # the link, if it belongs to this worker; else None
+    cdef readonly WorkerPort port          # port to the worker that has the link; None: this worker has it
 
 # Make the consumer of a slot; None when the slot is this worker's and its link has ended.
 # worker: this worker. owner: the worker of the slot. ports, links: as of the table.

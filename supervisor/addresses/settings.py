@@ -51,15 +51,15 @@ class Settings(Subsystem):
         self._table = table
         self._epochs = epochs
         self._entries: dict[str, AddressSetting] = dict(entries)
-        # State of the next round.
+        # State of the next round. A round applies changed settings to the records in the address table.
         self._changed: dict[str, None] = {}  # changed patterns, in order
         self._default_changed = False
-        self._again = False  # True: another round is needed
-        # State of the present round. It searches first, then announces.
+        self._again = False  # another round must follow the present one
+        # State of the present round, which first searches the records of changed patterns, then announces the changes.
         self._scan: Iterator[AddressRecord] | None = None  # records still to be examined; None: no search is under way
         self._name_prefixes: tuple[str, ...] | None = None  # prefixes of names to examine; None: examine all
         self._round: dict[str, None] = {}  # patterns still to be announced
-        self._round_default = False  # True: the default is still to be announced
+        self._round_default = False  # the round must still announce the changed default distribution
         self._announcing = False
         # Records to be changed, by the Python id of the setting that applies. The tuple keeps a reference to the
         # setting, so that its id stays unique.

@@ -1,6 +1,6 @@
 """Adapter between the engine of the routing protocol and the address table.
 
-Does no input or output. Time passes by calls of `step`, in each wake and again at `deadline`.
+Does no input or output. The event loop calls `step` in each wake, and when `deadline` has come.
 
 A router may announce a hundred thousand addresses at once. Such changes are applied in slices of TURN seconds, and in
 epochs of at most ADDRESSES_AN_EPOCH changes. Each epoch waits until all workers have acknowledged the previous one,
@@ -43,7 +43,7 @@ from supervisor.subsystem import Subsystem
 TURN: Final = 0.002  # seconds for changes of addresses before other events are handled
 ADDRESSES_AN_EPOCH: Final = 256
 
-# Numbers of treatments in the protocol (inter-router.md 1). Other numbers are no hint.
+# Numbers of treatments in the protocol (inter-router.md 1). Any other number leaves the treatment open.
 HINTS: Final = {MULTICAST: 1, CLOSEST: 2, BALANCED: 3}
 LINK_BALANCED: Final = 4
 TREATMENTS: Final = {0: MULTICAST, 1: MULTICAST, 2: CLOSEST, 3: BALANCED}
@@ -58,7 +58,7 @@ _PHASES: Final[Mapping[str, int | str]] = {
 
 
 class RemoteRouter:
-    """Another router, as workers have it or soon will. Owner: Routers."""
+    """Another router, as the workers' tables have it now or after the next epochs. Owner: Routers."""
 
     __slots__ = ("announced", "cost", "gone", "id", "index", "links", "origins")
 
