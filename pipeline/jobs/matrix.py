@@ -73,7 +73,7 @@ def router_matrix(rollups: Rollups) -> TrafficMatrix:
 def client_matrix(rollups: Rollups, most: int = 20) -> TrafficMatrix:
     """Return deliveries between clients: the `most` busiest pairs, and all others together.
 
-    If several producers of one worker sent to an address, the share of each is unknown: `SEVERAL`.
+    If several producers of one worker sent to an address, the share of each is unknown. Their source is `SEVERAL`.
     """
     from pyspark.sql import functions as f
 

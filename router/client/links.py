@@ -19,8 +19,10 @@ _numbers = itertools.count(1)
 
 
 class LinkState:
-    """Base class of SenderState and ReceiverState. Handler of the engine's link, which changes with each transport.
-    Owner: its session."""
+    """Base class of SenderState and ReceiverState. Owner: its session.
+
+    It handles events of the engine's link. A reconnection brings another link of the engine, but keeps this object.
+    """
 
     receiver: bool
 
@@ -53,7 +55,7 @@ class LinkState:
         return self.answer.address if self.answer is not None else None
 
     def check(self) -> None:
-        """Raise the error that the link ended with, if it has ended."""
+        """Raise the error with which the link has ended, if it has ended."""
         if self.error is not None:
             raise self.error
         if self.closed:

@@ -27,7 +27,7 @@ cdef class Consumer:
     cdef readonly ConsumerLink link        # the link, if it belongs to this worker; else None
     cdef readonly WorkerPort port          # port to the worker that has the link; None: this worker has it
 
-# Make the consumer of a slot; None when the slot is this worker's and its link has ended.
-# worker: this worker. owner: the worker of the slot. ports, links: as of the table.
+# Make the Consumer of a link slot. None: the slot belongs to this worker, and its link has ended.
+# worker: this worker. owner: the worker that has the slot. ports, links: see Table.
 cdef Consumer find_consumer(Region region, int worker, list ports, dict links, int owner, uint32_t slot_index,
                             uint32_t generation, uint32_t capacity, uint32_t edge, uint32_t cost, str peer)

@@ -118,7 +118,7 @@ cdef class Table:
                   on_local, str mode="standalone"):
         """ports: WorkerPort by worker. If the entry of this worker is None, multicast copies are not spread.
 
-        links: slot index -> ConsumerLink, maintained by the worker. on_local: as of the field. mode: of the router.
+        links: slot index -> ConsumerLink, maintained by the worker. on_local: see the field. mode: of the router.
         """
         self.mode = mode
         self.region = region

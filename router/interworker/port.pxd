@@ -11,8 +11,8 @@ from router.interworker.ring cimport Ring
 from router.linkroute.routed_link cimport OtherEnd
 
 cdef enum:
-    # Records taken from one ring before the loop looks at sockets again. As many consumers of a multicast record as
-    # below count as one more record.
+    # Most records taken from one ring before the loop looks at sockets again. A multicast record counts as one more
+    # record for each TARGETS_AS_A_RECORD consumers.
     RECORDS_A_TURN = 512
     TARGETS_AS_A_RECORD = 4
 
@@ -22,8 +22,8 @@ cdef class WorkerPort:
     cdef readonly int worker               # number of this worker
     cdef readonly bint alive
     cdef readonly bint closed              # after a malformed record: nothing is read until the peer is replaced
-    cdef public object on_closed           # called with port and error when that happens, or None
-    cdef readonly uint32_t generation      # of the peer's process, while it is alive
+    cdef public object on_closed           # called with port and error when `closed` is set, or None
+    cdef readonly uint32_t generation      # generation of the peer's process, while that is alive
     cdef Region region
     cdef readonly Outbox outbox            # records to the peer
     cdef Ring inbound                      # records from the peer
@@ -33,7 +33,7 @@ cdef class WorkerPort:
     cdef uint64_t bit                      # bit of the peer in `work`
     cdef PortWork work
     cdef public dict routed                # slot index -> RoutedLink of this worker
-    # slot << 32 | generation -> OtherEnd whose link has ended, and that still posts what the link had received.
+    # slot << 32 | generation -> OtherEnd whose link has ended, but which still posts frames that the link received.
     cdef dict leaving
     cdef list due                          # OtherEnds that have something to post at the end of this wake
     cdef list waiting                      # Connections that are paused until there is room

@@ -22,7 +22,7 @@ cdef class TenantQuota(Quota):
     cdef Region region
     cdef int worker
     cdef Clock clock
-    cdef object call_at        # function (ms, function) of the timer
+    cdef object call_at        # timer: call_at(ms, function) schedules a call
     cdef Scope scopes[SCOPES_MOST]
     cdef int count             # scopes in use
     cdef bint bounds_octets    # a scope limits the octets held

@@ -211,7 +211,10 @@ class LocalLinkRoutes(Subsystem):
                 self._activate(route, connection)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
-        """Remove the connection's own link routes (brokers-and-edge.md CLR-6) and deactivate all others for it."""
+        """Remove the link routes that a client created on the connection (brokers-and-edge.md CLR-6).
+
+        All other link routes no longer use the connection.
+        """
         for route in self._own.pop(connection, {}).values():
             self._remove(route)
         if connection.origin.role == ROUTE_CONTAINER and connection.opened:
