@@ -97,7 +97,7 @@ _OTHERS: Final[Mapping[str, Columns]] = {
     # Samples: 1 of 1,024 deliveries to each link, and all deliveries that were rejected, modified or took longer than a
     # second.
     "delivery_sample": {
-        "ts": TIME,  # when it was settled, or was sent settled
+        "ts": TIME,  # time of the settlement, or of sending if the delivery was sent settled
         "worker": INT,
         "link_id": LONG,  # of the consumer
         "connection_id": LONG,

@@ -96,7 +96,7 @@ class AuthenticationProcess:
         self._exchanges: dict[int, _PendingExchange] = {}
         self._shares: Final = HostCounts(MOST_EXCHANGES, MOST_OF_HOST)
         self._asked: dict[int, float] = {}  # start of the wait for an answer, by number of the exchange; oldest first
-        self._watched: tuple[int, float] | None = None  # the oldest entry of `_asked` when the deadline began
+        self._watched: tuple[int, float] | None = None  # entry of `_asked` to which `_deadline` applies: the oldest
         self._deadline: Deadline | None = None
         self._next = 1
         self.states: Sequence[ProviderState] = ()  # states of the providers, as reported by the present process
@@ -214,7 +214,7 @@ class AuthenticationProcess:
         self._send(message)
 
     def _watch(self) -> None:
-        """Start one timer for all pending answers; the oldest gets its full time. Most answers arrive long before."""
+        """Start the timer for the oldest pending answer. One timer serves all, since most answers arrive in time."""
         self._watched = next(iter(self._asked.items()), None)
         self._deadline = None if self._watched is None else Deadline(self._loop, ANSWER_SECONDS, self._look)
 

@@ -97,7 +97,7 @@ class Providers(Struct):
 
 
 class _Mechanism(Protocol):
-    """Chosen mechanism of an exchange."""
+    """Chosen mechanism of a SASL exchange."""
 
     async def step(self, response: bytes) -> Answer: ...
 
@@ -121,7 +121,7 @@ class _LocalMechanism:
 
 
 class _ExchangeUsersFile(NamedTuple):
-    """Users file of an exchange."""
+    """Users file against which a SASL exchange is checked."""
 
     name: str
     prefix: str  # prefix of the names of its users

@@ -54,7 +54,7 @@ class AttachmentParts(Struct, frozen=True, kw_only=True):
 
     router_id: str
     several: bool  # several interior routers may be in use at once
-    record: AddressRecord  # address for messages to unknown addresses beyond the uplink
+    record: AddressRecord  # address for messages to addresses unknown here, which are sent up the uplink
     table: AddressTable
     epochs: Epochs[Any]
     settings: Settings
@@ -64,7 +64,7 @@ class AttachmentParts(Struct, frozen=True, kw_only=True):
     lookups: Lookups
     waker: Waker
     announces: Callable[[str], bool]  # takes a key; returns whether the interior router may know that address
-    heard: Callable[[AddressRecord], None]  # called when it is known whether an address has destinations beyond
+    heard: Callable[[AddressRecord], None]  # see Proxies
 
 
 class RouterLinkState:

@@ -106,7 +106,7 @@ def supports_early_senders(connection: RegisteredConnection) -> bool:
 
 def reports_all_addresses(connection: RegisteredConnection) -> bool:
     """Return whether the interior router at the other end reports each address that has a producer here, also one
-    without destinations beyond."""
+    that has no destinations at or behind the interior router."""
     return _version(connection) >= _TELLS
 
 

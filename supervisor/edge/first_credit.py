@@ -1,4 +1,4 @@
-"""First credit of producers at an edge router, held until the destinations beyond the uplink are known. No I/O here.
+"""First credit of producers at an edge router, held until the destinations behind the uplink are known. No I/O here.
 
 A message sent earlier would miss destinations: copies of a multicast message would not go up, and an address with a
 fallback would use the fallback although it has consumers of its own.
@@ -30,7 +30,7 @@ class FirstCredit:
     """All producers that wait for their first credit. Owner: the uplink."""
 
     def __init__(self, known: Callable[[AddressRecord], bool]) -> None:
-        """known(record): returns whether the destinations of an address beyond are known, or nobody can report them."""
+        """known(record): returns False if the interior router may still report destinations of the address."""
         self._known = known
         self._waiting: dict[str, list[WaitingProducer]] = {}  # by key of the address, in order of the first one's time
 
@@ -56,7 +56,7 @@ class FirstCredit:
         return self._known(record) and (record.fallback is None or self._known(record.fallback))
 
     def heard(self, record: AddressRecord) -> None:
-        """Give the producers of an address their credit if its destinations beyond are known now."""
+        """Give the producers of an address their credit if its destinations behind the uplink are known now."""
         for each in (record, record.primary):
             if each is not None and each.key in self._waiting and self._is_known(each):
                 self._release(self._waiting.pop(each.key))

@@ -1,4 +1,4 @@
-"""Look-ups: questions to the interior router whether an address belongs to a link route beyond the uplink
+"""Look-ups: questions to the interior router whether an address belongs to a link route behind the uplink
 (inter-router.md 14.5).
 
 A client's attach waits for the answer; without an answer in time it is decided as if there were no such link route.
@@ -125,7 +125,7 @@ class Lookups:
         self.give_up()
 
     def give_up(self) -> None:
-        """Decide all questions as if there were no link route beyond the uplink."""
+        """Decide all questions as if there were no link route behind the uplink."""
         questions = [each for correlation_id in list(self._asked) for each in self._take(correlation_id)]
         questions += self._waiting.take(len(self._waiting), math.inf)
         for question in questions:

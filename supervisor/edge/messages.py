@@ -37,7 +37,7 @@ _TO, _REPLY_TO, _CORRELATION_ID = 2, 4, 5
 
 
 class Tracking(NamedTuple):
-    """Report whether destinations for a key exist beyond the edge router."""
+    """Interior router's report whether an address has destinations other than those of the edge router."""
 
     key: str
     reachable: bool

@@ -1,7 +1,7 @@
 """Proxy links: links that an edge router attaches at its interior router for its clients (inter-router.md 14.2).
 
 An address with local consumers has one receiver on the uplink, an address with local producers one sender, whatever
-the number of clients. The sender is a consumer of the address while the interior router reports destinations beyond.
+the number of clients. The sender is a consumer of the address while the interior router reports destinations.
 For an expected producer, whose look-up is unanswered, the sender is attached early. No I/O here.
 """
 
@@ -71,7 +71,7 @@ class Proxies:
     ) -> None:
         """announces(key): returns whether an address may be announced to the router at the other end. senders: the peer
         is an interior router, at which local producers need links. heard(record): called once the peer has reported
-        whether an address has destinations at or behind it, or cannot report so any more. after_answers: see Lookups.
+        whether an address has destinations at or behind it, or will never do so. after_answers: see Lookups.
         unanswered(): number of unanswered look-ups."""
         self._announces = announces
         self.heard: Final = heard
@@ -139,7 +139,7 @@ class Proxies:
             self._loads[connection.number] -= 1
 
     def tracked(self, key: str, reachable: bool) -> None:
-        """Apply the interior router's report whether an address has destinations beyond."""
+        """Apply the interior router's report whether an address has destinations at or behind it."""
         sender = self.senders.get(key)
         if sender is not None:
             sender.track(reachable)
@@ -163,12 +163,12 @@ class Proxies:
         return all(proxy.known for proxy in (*self.receivers.values(), *self.senders.values()))
 
     def reachable(self, key: str) -> bool | None:
-        """Return the last report about destinations of an address beyond; None if it has no sender."""
+        """Return the interior router's last report whether an address has destinations; None if it has no sender."""
         sender = self.senders.get(key)
         return None if sender is None else sender.reachable
 
     def hears(self, record: AddressRecord) -> bool:
-        """Return whether the destinations beyond of an address with producers are known, or need not be known."""
+        """Return False if the interior router may still report whether an address with producers has destinations."""
         if not self.members or not self._sends or not self._announces(record.key):
             return True
         sender = self.senders.get(record.key)
@@ -378,8 +378,8 @@ class _ReceiverProxy:
 class _SenderProxy(_ReceiverProxy):
     """Sender at the interior router for messages of local producers. Owner: the proxies."""
 
-    reachable = False  # the interior router has reported destinations beyond
-    heard = False  # destinations beyond are known, or will never be reported
+    reachable = False  # the interior router has reported destinations at or behind it
+    heard = False  # the interior router has reported whether there are destinations, or will never do so
     _up = False
     _told = False  # a report has arrived, perhaps before the answer to the attach
 
@@ -405,7 +405,7 @@ class _SenderProxy(_ReceiverProxy):
     def answered(
         self, link: RegisteredLink, active: bool, address: str | None
     ) -> AttachAccepted | AttachRefused | None:
-        """Use the answered link if there are destinations beyond."""
+        """Use the answered link if the interior router has reported destinations."""
         del address
         link.up = self._up = active
         self.known |= active
@@ -422,13 +422,13 @@ class _SenderProxy(_ReceiverProxy):
         return None
 
     def track(self, reachable: bool) -> None:
-        """Apply a report about destinations beyond."""
+        """Apply the interior router's report whether there are destinations."""
         self.reachable = reachable
         self.apply()
         self._tell()
 
     def apply(self) -> None:
-        """Make the link a consumer of its address while there are destinations beyond and `UplinkUse` allows it."""
+        """Make the link a consumer of its address while destinations are reported and `UplinkUse` allows it."""
         reachable = self.reachable and self.owner.sends(self.record)
         link, table = self.link, self.owner.table
         if link is None or not self._up or link.closed or not self._open:

@@ -123,11 +123,11 @@ class Uplink(Subsystem):
         return self._settings.current.lookup(name).scope
 
     def reachable(self, key: str) -> bool | None:
-        """Return the last report about destinations of an address beyond; None without a report."""
+        """Return the interior router's last report whether an address has destinations; None without a report."""
         return None if self.attachment is None else self.attachment.proxies.reachable(key)
 
     def _hears(self, record: AddressRecord) -> bool:
-        """Return whether the destinations of an address beyond are known."""
+        """Return False if the interior router may still report whether an address has destinations."""
         return self.attachment is None or self.attachment.proxies.hears(record)
 
     # Connections
