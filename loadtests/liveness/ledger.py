@@ -52,7 +52,7 @@ class LedgerMessage:
     #: outcome at the producer, and whether it was settled
     outcome: str | None = None
     done: bool = False
-    #: links at which it has arrived completely, and their outcomes
+    #: links at which the whole message has arrived, and the outcomes that they reported
     arrivals: list[InLink | NeighbourConsumer] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     #: a consumer's link was lost while it held the message

@@ -590,7 +590,7 @@ cdef class Connection(ConnectionChannels):
         return self.channels.put(number, channel)
 
     def answer_begin(self, Channel channel not None):
-        """Enter the session that `on_begin` did not have yet, and resume reading."""
+        """Enter the session for a begin to which `on_begin` returned None, and resume reading."""
         if self.state == OPEN:
             self.channels.put(channel.remote_channel, channel)
         self.resume(PAUSE_BEGIN)
@@ -598,7 +598,7 @@ cdef class Connection(ConnectionChannels):
     # -- pauses --------------------------------------------------------------------------------------------------------
 
     cpdef void pause(self, uint32_t reason):
-        """Keep frames in the transport for this reason: they need room, or a decision."""
+        """Leave frames in the transport for this reason, for example until there is room or a decision."""
         self.paused |= reason
 
     cpdef void resume(self, uint32_t reason):

@@ -75,7 +75,8 @@ cdef class InternalProducer(NodeOwner):
     def send_on(self, ConsumerLink link not None, bytes octets not None):
         """Send a whole message on one link, presettled and unchanged.
 
-        When too many messages wait there, it replaces older ones. Returns False if there is no room at all.
+        If too many messages wait on the link, older ones are dropped. Returns False if the link has ended, or if the
+        process holds too many octets of own messages.
         """
         cdef Content c
         cdef InDelivery* d
@@ -100,8 +101,8 @@ cdef class InternalProducer(NodeOwner):
     def send_by(self, ConsumerLink link not None, bytes octets not None):
         """Send a whole message on one link, presettled, with router annotations if the link carries them.
 
-        Returns False if it was dropped because too many wait there. Raises ValueError when its leading sections are
-        malformed.
+        The message is dropped if too many wait on the link. Returns False if the link has ended, or if the process
+        holds too many octets of own messages. Raises ValueError if the leading sections are malformed.
         """
         cdef Content c
         cdef InDelivery* d

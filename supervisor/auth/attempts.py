@@ -85,7 +85,7 @@ class Attempts:
         return 0.0 if found is None else found.count(self._clock())
 
     def guesses(self, host: str) -> bool:
-        """True if a host has failed so often that its attempts must wait; at most once in WARN_SECONDS."""
+        """True if a host has failed so often that its attempts must wait. True at most once in WARN_SECONDS."""
         found, now = self._hosts.get(remote_host(host)), self._clock()
         if found is None or found.rate_deficit(now) <= AT_ONCE - 1 or now - found.warned < WARN_SECONDS:
             return False
@@ -196,6 +196,6 @@ class Attempts:
             host.timer = asyncio.get_running_loop().call_later(max(0.0, over * PACE_SECONDS), self._next, host)
 
     def _forget(self, where: str, host: _Host) -> None:
-        """Forget a host without failures."""
+        """Forget a host that has no attempts in progress and has never failed."""
         if host.idle() and not host.spent and self._hosts.get(where) is host:
             del self._hosts[where]
