@@ -20,8 +20,8 @@ def frame(body: bytes) -> bytes:
 
 
 class ClientExchange(Protocol):
-    """Client end of one exchange. `response` is the initial response, `user` the authenticated name if the outcome is
-    ok."""
+    """Client end of one SASL exchange. `response` is the initial response, `user` the authenticated name if the
+    outcome is ok."""
 
     @property
     def name(self) -> str: ...
@@ -72,7 +72,7 @@ DEFERRED: Final = Deferred.DEFERRED
 
 
 class Mechanism:
-    """Server end of one exchange.
+    """Server end of one SASL exchange.
 
     `step(response)` returns the next challenge, or None when the exchange has ended; then `user` is the authenticated
     name, or None if it failed. It returns DEFERRED if the answer is computed elsewhere, without blocking.

@@ -135,8 +135,8 @@ class Attempts:
     async def _wait(self, host: _Host, claim: str) -> None:
         """Wait until the attempt may begin, and count it as being checked.
 
-        If the queue is full, the last attempt of the claim with the longest queue is refused, or this one if its own
-        queue would be as long.
+        Each claim of a host has a queue. If the host has MOST_QUEUED attempts in queues, the last attempt in its
+        longest queue is refused, or the new attempt if its queue would become as long.
         """
         turns = host.waiting.get(claim)
         if host.queued >= MOST_QUEUED:

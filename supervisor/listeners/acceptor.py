@@ -429,7 +429,8 @@ class Acceptor(Subsystem):
         if sent:
             accepted.close()
             return
-        self._connections.take_back(connection, worker)  # the worker does not have the connection before the hand-over
+        # The hand-over socket is full, so the worker does not have the connection yet.
+        self._connections.take_back(connection, worker)
         worker.stuck = (connection, accepted)
         assert worker.handover is not None
         self._loop.add_writer(worker.handover, self._send_stuck_connection, worker)

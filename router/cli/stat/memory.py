@@ -12,7 +12,7 @@ _BATCH = "transferBatchSize"
 
 
 def show(context: StatContext) -> None:
-    """Show the pools with complete data."""
+    """Show the memory pools for which the router reports all columns, and the memory of the process."""
     pools = [
         pool for pool in context.rows("allocator", _COLUMNS) if all(pool.get(column) is not None for column in _COLUMNS)
     ]
