@@ -13,8 +13,9 @@ cdef enum:
     ANNOUNCE_OCTETS = 32768
     # ns that outcomes may wait for the peer to wake up by itself, before it is signalled for them.
     OUTCOME_WAIT_NS = 200000
-    # Number of outcomes for which the peer is signalled at once after a deferred wake-up became due. It starts with
-    # the first constant and doubles each time, up to the second.
+    # Number of announcements of outcomes for which the peer is signalled at once after a deferred wake-up became due.
+    # It starts with the first constant and doubles each time, up to the second. It is halved when the peer wakes up by
+    # itself.
     FEWEST_AT_ONCE = 16
     MOST_AT_ONCE = 4096
 
@@ -33,7 +34,7 @@ cdef class Outbox:
     cdef uint64_t own_bit                  # bit of this worker in doorbells
     cdef int peer_eventfd
     cdef uint64_t signal_at                  # ns: time at which the sleeping peer is signalled for outcomes; 0: never
-    cdef uint32_t at_once                  # next outcomes for which the peer is signalled at once
+    cdef uint32_t at_once                  # next announcements of outcomes for which the peer is signalled at once
     cdef uint32_t penalty                  # initial value of `at_once` the last time
     cdef WriteBuffer backlog               # records (length, octets) that found no room
     cdef uint8_t* reserve(self, uint32_t size) noexcept
