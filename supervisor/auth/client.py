@@ -46,7 +46,7 @@ from supervisor.runtime.remote_hosts import HostCounts
 
 MODULE: Final = "supervisor.auth.process"
 ANSWER_SECONDS: Final = 60.0  # time limit for one answer; longer than the process itself waits for any provider
-FIRST_PAUSE: Final = 0.1  # seconds before a restart; doubled each time the process dies within OLD seconds
+FIRST_PAUSE: Final = 0.1  # seconds before a restart; doubled each time the process exits within LONG_LIVED_SECONDS
 MOST_PAUSE: Final = 5.0  # maximum seconds before a restart
 LONG_LIVED_SECONDS: Final = 30.0  # lifetime in seconds after which the next pause is FIRST_PAUSE again
 MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
