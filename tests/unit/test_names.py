@@ -11,6 +11,9 @@ from tests.unit.source_files import ROOT, source_files
 
 _CLASS = re.compile(r"^[ \t]*(?:cdef |cpdef )?(?:enum )?class (\w+)", re.MULTILINE)
 _TEST = re.compile(r"^[ \t]*(?:async )?def test_(\w+)", re.MULTILINE)
+_DEFINITION = re.compile(r"^[ \t]*(?:class|def) (\w+)", re.MULTILINE)
+#: Names of test environments that could be anything.
+_VAGUE = re.compile(r"(?:^|_)(?:world|house|scene|rig)(?:_|$)|World|House|Scene|Rig(?![a-z])")
 #: Classes whose name exists more than once, with the reason.
 SEVERAL: Final = {
     **dict.fromkeys(("Char", "Described", "Symbol", "Timestamp"), "AMQP types, in the engine and in the test peer"),
@@ -57,3 +60,13 @@ def test_test_names_have_subject_condition_and_result() -> None:
             if words[0] in NO_SUBJECTS or len(words) < LEAST_WORDS or len(name) > MOST_CHARACTERS:
                 found.append(f"{path.relative_to(ROOT)}: test_{name}")
     assert not found, f"{len(found)} names without subject, condition and result:\n" + "\n".join(found)
+
+
+def test_fixture_names_say_what_they_are() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in source_files("tests", "loadtests")
+        for name in _DEFINITION.findall(path.read_text())
+        if _VAGUE.search(name)
+    ]
+    assert not found, "names that do not say what they are: " + ", ".join(found)

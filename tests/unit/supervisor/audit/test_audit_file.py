@@ -49,7 +49,7 @@ def test_symbolic_link_is_refused(path: Path) -> None:
     assert caught.value.errno == errno.ELOOP
 
 
-def test_world_writable_file_is_refused(path: Path) -> None:
+def test_publicly_writable_file_is_refused(path: Path) -> None:
     path.write_text("")
     path.chmod(0o666)
     with pytest.raises(OSError, match="writable for everybody"):
