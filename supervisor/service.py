@@ -254,8 +254,7 @@ class Supervisor:
         """Kill a worker that sent an invalid message."""
         worker = self._pool.find(identity)
         if worker is not None:
-            self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {text}")
-            self._pool.kill(worker)
+            self._replace(worker, f"it sent a bad message: {text}")
 
     def _flush(self) -> None:
         """Do the work of a wake, and set the timer for the next deadline."""

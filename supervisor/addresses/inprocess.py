@@ -128,7 +128,7 @@ class InProcessAddresses(Subsystem):
         if worker is None:
             return False
         if worker.unconfirmed and worker.unconfirmed + len(octets) > MAX_UNCONFIRMED_OCTETS:
-            text = f"Message from the router to {address_text} dropped: {worker} has too many octets to forward"
+            text = f"A message from this router to {address_text} is dropped: {worker} has too many unsent octets"
             self._log.repeated(WARNING, "ROUTER_CORE", "message dropped", text)
             return False
         worker.unconfirmed += len(octets)
@@ -146,7 +146,7 @@ class InProcessAddresses(Subsystem):
         if worker is None or not worker.live:
             return False
         if worker.unconfirmed and worker.unconfirmed + len(octets) > MAX_UNCONFIRMED_OCTETS:
-            text = f"[C{conn}] Control message dropped: {worker} has too many octets to forward"
+            text = f"[C{conn}] A message from this router to its peer is dropped: {worker} has too many unsent octets"
             self._log.repeated(WARNING, "ROUTER", "control dropped", text)
             return False
         worker.unconfirmed += len(octets)

@@ -268,7 +268,7 @@ class AuthenticationProcess:
             self._send(self._configuration)
 
     def _not_started(self, error: OSError) -> None:
-        text = f"The authentication process cannot be started: {error.strerror}"
+        text = f"Passwords and tokens cannot be checked: the authentication process cannot be started: {error.strerror}"
         self._log.repeated(CRITICAL, "AUTHSERVICE", "start", text)
         self._end_process()
         self._start_later()

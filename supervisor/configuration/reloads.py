@@ -135,7 +135,7 @@ class Reloads:
         except ChangeError as error:
             result = error
             for line in error.text.splitlines():
-                self._log.error("AGENT", f"The configuration is unchanged: {line}")
+                self._log.error("AGENT", f"The configuration cannot be reloaded and is unchanged: {line}")
         except Exception as error:  # noqa: BLE001 - logged with its trace, and answered
             result = ChangeError(500, f"Internal error: {error!r}")
             self._log.critical("AGENT", f"A reload failed: {traceback.format_exc()}".rstrip())

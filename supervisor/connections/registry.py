@@ -301,7 +301,7 @@ class Connections(Subsystem):
             return
         unfit = self._bundles.unfit(connection)
         if unfit is not None:
-            self._log.warning("ROUTER_CORE", f"[C{connection.number}] {unfit.description} Its end is closed")
+            self._log.warning("ROUTER_CORE", f"[C{connection.number}] Connection refused: {unfit.description}")
             self.decided(connection, unfit)
             return
         decision = self._admission.decide(connection, message)

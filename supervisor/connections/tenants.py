@@ -26,5 +26,5 @@ def tenant_of(connection: RegisteredConnection, vhost: str | None) -> str | Deny
         return None
     if SEPARATOR in space:
         name = "hostname" if vhost is None else "vhost"
-        return Deny(INVALID_FIELD, f"The name of a tenant has no slash: {name} '{space}'")
+        return Deny(INVALID_FIELD, f"The name of a tenant must not contain a slash: {name} '{space}'")
     return space + SEPARATOR

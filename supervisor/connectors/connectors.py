@@ -202,9 +202,8 @@ class _Connector:
         try:
             self._remark(await self._find(written))
         except Exception:  # noqa: BLE001 - logged with its trace
-            self._owner.log.critical(
-                "CONN_MGR", f"Cannot read the connector password: {traceback.format_exc()}".rstrip()
-            )
+            text = f"Connector {self.config.place}: cannot read its password: {traceback.format_exc()}".rstrip()
+            self._owner.log.critical("CONN_MGR", text)
 
     async def _find(self, written: str) -> password.Password:
         if not password.in_file(written):

@@ -159,7 +159,7 @@ class Agent:
         if text is None or connection is None or is_temporary(text):
             return text
         if not self.context.core.policy.may_send(connection, text):
-            why = f"[C{connection.number}] No answer to a request: policy forbids its reply-to '{text}'"
+            why = f"[C{connection.number}] A management request gets no answer: policy forbids its reply-to '{text}'"
             self._log.repeated(WARNING, "AGENT", "reply-to", why)
             return None
         if connection.tenant is None:

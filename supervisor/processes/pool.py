@@ -139,7 +139,8 @@ class WorkerPool:
         try:
             message = decode_sent_back(data)
         except ControlError as error:
-            self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) sent a bad message: {error}")
+            text = f"Worker {worker.index} (process {worker.pid}) is killed: it sent a bad message: {error}"
+            self._log.critical("SERVER", text)
             self.kill(worker)
             for each in opened:
                 each.close()

@@ -265,7 +265,7 @@ class TlsProfiles(Subsystem):
             if uses and name not in self.held:
                 self.held[name] = ProfileState(None, _NOTHING)
                 self.held[name].problem = "there is no such sslProfile"
-                text = f"sslProfile '{name}' does not exist, but listeners or connectors refer to it"
+                text = f"sslProfile '{name}' does not exist: listeners and connectors that name it cannot use TLS"
                 self._log.warning("CONN_MGR", text)
                 self._table.change(self._op(name))
         for name in [name for name, held in self.held.items() if held.config is None and not self._uses.get(name)]:

@@ -60,7 +60,8 @@ class CredentialWatch(Subsystem):
                 text = f"Files of sslProfiles cannot be checked: {error.strerror or error}"
                 self._log.repeated(WARNING, "CONN_MGR", "credentials", text)
             except Exception:  # noqa: BLE001 - logged with its traceback; the next check follows in any case
-                self._log.critical("CONN_MGR", f"Files of sslProfiles not checked: {traceback.format_exc()}".rstrip())
+                text = f"Internal error in the check for new certificate files, retried every {INTERVAL:g} s"
+                self._log.critical("CONN_MGR", f"{text}: {traceback.format_exc()}".rstrip())
             await asyncio.sleep(INTERVAL)
 
     async def _look(self, threads: Threads) -> None:

@@ -123,7 +123,8 @@ class HttpsContexts:
             return _context(credentials, verify_peer)
         except (OSError, ValueError) as error:  # SSLError is an OSError
             reason = getattr(error, "strerror", None) or str(error)
-            self._log.repeated(ERROR, "HTTP", name, f"sslProfile '{name}' cannot be used: {reason}")
+            text = f"HTTP listeners with sslProfile '{name}' refuse TLS connections: {reason}"
+            self._log.repeated(ERROR, "HTTP", name, text)
             return None
 
 

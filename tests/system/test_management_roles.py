@@ -286,7 +286,9 @@ def test_reply_to_forbidden_address_is_dropped(start: Start, workers: int) -> No
             sender.wait_credit()
             sender.send(_request(reply_to, "$management", "GET-TYPES"))
         assert ManagementReply.of(mine.next().payload).status == 200
-        router.wait_log(r"AGENT \(warning\) .*No answer to a request: policy forbids its reply-to 'orders'")
+        router.wait_log(
+            r"AGENT \(warning\) .*A management request gets no answer: policy forbids its reply-to 'orders'"
+        )
         with AmqpPeer.opened(router.ports["tenants"], hostname="viewer") as tenant:
             own = tenant.receiver("answers", 10)
             sender = tenant.sender("_local/$management")

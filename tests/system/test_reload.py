@@ -319,7 +319,7 @@ def send_sighup(reloading: ReloadingRouter) -> None:
     """Send SIGHUP and wait until the file has been read."""
     seen = len(reloading.router.lines)
     os.kill(reloading.router.pid, signal.SIGHUP)
-    done = r"AGENT \((notice|error)\) (Configuration reloaded|The configuration is unchanged)"
+    done = r"AGENT \((notice|error)\) (Configuration reloaded|The configuration cannot be reloaded)"
     reloading.router.wait_log(done, after=seen)
 
 
@@ -333,7 +333,7 @@ def test_sighup_applies_the_file(reloading: ReloadingRouter) -> None:
     assert len(reloading.management.query(ADDRESS)) == 1
     reloading.router.config.write_text("address {\n    distribution: loud\n}\n")
     send_sighup(reloading)
-    text = r"The configuration is unchanged: \S*sluice.conf:2: .*'multicast', .*'loud'"
+    text = r"The configuration cannot be reloaded and is unchanged: \S*sluice.conf:2: .*'multicast', .*'loud'"
     reloading.router.wait_log(text)
     assert len(reloading.management.query(ADDRESS)) == 1
     pass_on = send(sender, ["1"])
@@ -357,7 +357,9 @@ def test_invalid_file_changes_nothing(reloading: ReloadingRouter, bad: list[Sect
     assert "sluice.conf" in error.description
     for text in texts:
         assert text in error.description
-        assert reloading.router.wait_log(r"AGENT \(error\) The configuration is unchanged: .*sluice.conf")
+        assert reloading.router.wait_log(
+            r"AGENT \(error\) The configuration cannot be reloaded and is unchanged: .*sluice.conf"
+        )
     assert reloading.management.query(ADDRESS) == []
 
 

@@ -126,7 +126,7 @@ def test_alias_shares_the_space_of_its_vhost(connect: Connect, fresh: Fresh) -> 
 
 def test_tenant_name_with_slash_is_refused(connect: Connect) -> None:
     refused = connect("tenants", hostname="red.example/inner")
-    text = "The name of a tenant has no slash: vhost 'red.example/inner'"
+    text = "The name of a tenant must not contain a slash: vhost 'red.example/inner'"
     assert refused.expect_close() == ("amqp:invalid-field", text)
     connect(hostname="red.example/inner").barrier()  # the listener without tenants
 
@@ -134,7 +134,7 @@ def test_tenant_name_with_slash_is_refused(connect: Connect) -> None:
 def test_tenant_name_with_slash_is_refused_without_policy(start: Start, workers: int) -> None:
     router = start([listener("tenants", multiTenant=True)], workers)
     with AmqpPeer.opened(router.ports["tenants"], hostname="t1/a") as refused:
-        text = "The name of a tenant has no slash: hostname 't1/a'"
+        text = "The name of a tenant must not contain a slash: hostname 't1/a'"
         assert refused.expect_close() == ("amqp:invalid-field", text)
 
 
