@@ -134,7 +134,8 @@ from router.config.load import load
 from router.log import ProcessLog
 from supervisor.main import run
 configuration = load({str(logging_router.config)!r})
-run(configuration, ProcessLog(configuration.log_settings()), program="x", test_hooks=False, worker_module="no.such.module")
+log = ProcessLog(configuration.log_settings())
+run(configuration, log, program="x", test_hooks=False, worker_module="no.such.module")
 """
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=ROOT, timeout=60)
