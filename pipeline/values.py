@@ -69,7 +69,7 @@ def field_text(octets: bytes) -> bytes:
 
 
 def body_text(octets: bytes) -> bytes:
-    """Return the JSON of a body of amqp-value or amqp-sequence sections, from the first of them on. Raises NotAmqp."""
+    """Return the JSON of a body from its first amqp-value or amqp-sequence section on. Raises NotAmqpError."""
     sequences: list[Any] = []
     at = 0
     try:

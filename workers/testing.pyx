@@ -228,7 +228,7 @@ cdef class ManualPoller(Poller):
 cdef class MemoryPoller(Poller):
     """Poller with time set by a test, and with events of transports in memory and of real descriptors.
 
-    `memory` holds the transports by descriptor. Where the poller would wait, it raises Asleep; the loop is to be run
+    `memory` holds the transports by descriptor. Where the poller would wait, it raises LoopWouldSleep; the loop is to be run
     again when `awaited`.
     """
     cdef public dict memory
@@ -298,7 +298,7 @@ cdef class MemoryPoller(Poller):
             first -= 1
 
     cdef bint due(self):
-        """True if the time-out of a wait that raised Asleep has expired."""
+        """True if the time-out of a wait that raised LoopWouldSleep has expired."""
         return self.until is not None and self.until <= self.time_ns // 1000000
 
     def awaited(self):

@@ -45,7 +45,7 @@ class AdviceFigures(NamedTuple):
 
 
 def advice(rollups: Rollups, figures: AdviceFigures | None = None) -> list[dict[str, Any]]:
-    """Return advice for people, the most urgent first. figures: the result of Figures.of, if already computed."""
+    """Return advice for people, the most urgent first. figures: the result of AdviceFigures.of, if already computed."""
     figures = figures or AdviceFigures.of(rollups)
     found = _consumer_advice(rollups)
     for address in figures.addresses:

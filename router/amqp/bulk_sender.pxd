@@ -7,7 +7,7 @@ from router.amqp.sender cimport Sender
 # Message that was given to a link. Begins like the entries in the maps of a session.
 cdef struct MessageRow:
     DeliveryEntryOwner* owner
-    void* messages             # borrowed Messages, which its link keeps
+    void* messages             # borrowed MessageBatch, which its link keeps
     uint32_t id                # delivery-id
     uint8_t state              # ROW_
 

@@ -17,7 +17,7 @@ cdef class SentDelivery:
     cdef bint aborted                      # settled before its last octet was written
 
 cdef class Sender(PlainLink):
-    cdef object queue                      # deque of Sent that are not fully written
+    cdef object queue                      # deque of SentDelivery that are not fully written
     cdef bint drain
     cdef uint64_t next_tag
     cdef int write_part(self, SentDelivery d, size_t* budget) except -1

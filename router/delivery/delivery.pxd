@@ -44,7 +44,7 @@ cdef enum:
 
 # Incoming delivery. Owner: its upstream node, which lists it until it is finished.
 cdef struct InDelivery:
-    DeliveryNode* upstream     # must be first, see Entry in amqp/endpoint.pxd; NULL when the producer is gone
+    DeliveryNode* upstream     # must be first, see DeliveryEntry in amqp/endpoint.pxd; NULL when the producer is gone
     InDelivery* previous
     InDelivery* next
     OutDelivery* copies          # copies whose outcome is awaited
@@ -67,7 +67,7 @@ cdef struct InDelivery:
 # Outgoing delivery: one copy, for one consumer. Owner: its downstream node, which has it in its queue or its list of
 # sent copies. The fields that every copy needs come first, so that they are in few cache lines.
 cdef struct OutDelivery:
-    DeliveryNode* downstream   # must be first, see Entry in amqp/endpoint.pxd
+    DeliveryNode* downstream   # must be first, see DeliveryEntry in amqp/endpoint.pxd
     OutDelivery* previous
     OutDelivery* next
     InDelivery* source         # its incoming delivery; NULL when outcomes are reported to nobody
@@ -125,7 +125,7 @@ cdef struct NodeCalls:
 # Delivery node: one side of deliveries. Part of a link (DeliveryLink), of a port, or of the router itself as producer
 # (NodeOwner). Decision 0020 says why it is no base class.
 cdef struct DeliveryNode:
-    void* owner                # object that it is part of (borrowed); first: see EntryOwner in amqp/endpoint.pxd
+    void* owner                # object that it is part of (borrowed); first: see DeliveryEntryOwner in amqp/endpoint.pxd
     const NodeCalls* calls
     InDelivery* in_first       # deliveries that arrived here
     InDelivery* in_last

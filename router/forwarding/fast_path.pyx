@@ -5,7 +5,7 @@ place until the other worker reports its outcome. The other worker continues it 
 
 Deliveries from or to other routers leave with other annotations than they arrived with. All messages of one producer
 have the same annotations. So the decision is made once, and the outgoing annotations are composed once; both are
-cached with the octets that arrived (`Beginning`), and used for every message with the same octets.
+cached with the octets that arrived (`CachedPrefix`), and used for every message with the same octets.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset

@@ -25,7 +25,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef readonly uint32_t edge            # number of the edge connection that the link is on; 0: on none
     cdef bytes mark                        # on an uplink: own mark in x-opt-sluice.served, encoded; else None
     cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
-    cdef list cached_prefixes                   # Beginning: cached prefixes of messages with annotations; None: none
+    cdef list cached_prefixes                   # CachedPrefix: cached prefixes of messages with annotations; None: none
     cdef uint32_t others                   # messages with annotations whose prefix was not cached
     cdef ForwardingDecision plain                      # fast-path decision for messages without annotations
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1

@@ -276,7 +276,7 @@ cdef inline int deliver(ProducerHandler handler, ProducerLink link, InDelivery* 
 
 
 cdef inline void* use_cached_prefix(ProducerHandler handler, Content* c) noexcept:
-    """Take a message's sections from its cached prefix. Returns the Beginning, borrowed; NULL: it is not cached."""
+    """Take a message's sections from its cached prefix. Returns the CachedPrefix, borrowed; NULL: it is not cached."""
     cdef void* beginning = find_prefix(<void*>handler.cached_prefixes, c.data, c.size)
     if beginning is not NULL:
         c.sections = (<CachedPrefix>beginning).last.sections
@@ -590,7 +590,7 @@ cdef class RouterHandler(ProducerHandler):
                 or queue_edited(<void*>(<CachedPrefix>beginning).address, link, t, &(<CachedPrefix>beginning).answer))
 
     cdef bint finds(self, ProducerLink link, const LeadingSections* said, void* beginning) noexcept:
-        """Make the fast-path decision for messages with this prefix. beginning: a Beginning, borrowed."""
+        """Make the fast-path decision for messages with this prefix. beginning: a CachedPrefix, borrowed."""
         cdef uint64_t version = self.table.recent.version
         return ((<CachedPrefix>beginning).version == version and (<CachedPrefix>beginning).address is not None
                 and not said.sections.settled

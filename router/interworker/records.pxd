@@ -116,7 +116,7 @@ cdef struct LinkRecord:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# TRANSFER: Head, targets, `to`, [size and octets of served], [size and octets of a state], octets of the message
+# TRANSFER: DeliveryHead, targets, `to`, [size and octets of served], [size and octets of a state], octets of the message
 
 cdef inline uint64_t sized_octets(size_t size) noexcept nogil:
     """Return the octets of an optional field with its size in front; an empty field is left out."""
@@ -209,7 +209,7 @@ cdef inline bint decode_transfer(const uint8_t* p, size_t size, TransferRecord* 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Other records of deliveries: Head, octets
+# Other records of deliveries: DeliveryHead, octets
 
 cdef inline void delivery_record(DeliveryHead* head, uint8_t type, uint8_t flags, uint8_t kind, uint64_t key,
                                  uint32_t count,

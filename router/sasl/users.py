@@ -51,7 +51,7 @@ class Users:
         return f"Users({len(self.users)})"
 
     def find(self, user: str, mechanism: str | None) -> tuple[Verifier, bool]:
-        """See Verifiers."""
+        """See VerifierStore."""
         mine = self.users.get(user, {})
         wanted = mechanism
         if wanted is None:

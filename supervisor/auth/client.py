@@ -53,7 +53,7 @@ MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
 MOST_OF_HOST: Final = 1_000  # maximum number of exchanges of one remote host
 MOST_WAITING: Final = 16 << 20  # octets the process may leave unread; with more it hangs or is overloaded
 READ_SIZE: Final = 1 << 18
-MAX_CONFIRMED_USERS: Final = 256  # maximum number of user names in a Confirm message
+MAX_CONFIRMED_USERS: Final = 256  # maximum number of user names in a ConfirmUsers message
 
 OnReply = Callable[[Reply], object]
 
@@ -152,8 +152,8 @@ class AuthenticationProcess:
     def begin(self, context: ExchangeContext, on_reply: OnReply) -> int:
         """Begin an exchange for a client that wants to authenticate. Returns its number.
 
-        on_reply: called with an Offer or Refused, and with all later replies. The exchange ends with Accepted or
-        Refused, or by `cancel`.
+        on_reply: called with a LoginOffer or LoginRefused, and with all later replies. The exchange ends with
+        LoginAccepted or LoginRefused, or by `cancel`.
         """
         return self._begin(context, lambda number: BeginExchange(number, context), on_reply)
 

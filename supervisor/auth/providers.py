@@ -63,7 +63,7 @@ def exchange_context(
     encryption: int,
     binding: bytes | None = None,
 ) -> ExchangeContext:
-    """Return the context of a SASL exchange. peer: `ip:port`. Other parameters: see Context."""
+    """Return the context of a SASL exchange. peer: `ip:port`. Other parameters: see ExchangeContext."""
     return ExchangeContext(
         connection=connection,
         host=peer.rpartition(":")[0],

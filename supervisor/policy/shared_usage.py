@@ -14,7 +14,7 @@ VHOST: Final = ""  # group name that stands for the whole vhost
 
 
 class SharedUsage:
-    """Usage of one vhost, or of one of its groups. Owner: Shares."""
+    """Usage of one vhost, or of one of its groups. Owner: SharedUsages."""
 
     __slots__ = ("_region", "addresses", "connections", "links", "senders", "slot")
 

@@ -96,7 +96,7 @@ class ConnectionHandler:
         begun: OpeningState | None = None,
     ) -> None:  # fmt: skip
         """Create the handler. number: the router's number of the connection. profile: attributes of its listener or
-        connector. initiate: of a connection that the router opened, see Initiate. begun: state from the worker that
+        connector. initiate: of a connection that the router opened, see InitiateData. begun: state from the worker that
         had the connection before."""
         self.worker = worker
         self.number = number

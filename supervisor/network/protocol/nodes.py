@@ -26,7 +26,7 @@ NO_KEYS: Keys = MappingProxyType({})
 
 
 class RouterNode(Struct, eq=False):
-    """Remote router. Owner: Nodes; each group of fields belongs to the module named."""
+    """Remote router. Owner: RouterNodes; each group of fields belongs to the module named."""
 
     id: str
     index: int
