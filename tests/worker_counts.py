@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 #: Fixtures that take a number of workers.
-COUNTED = ("workers", "_shared", "_two", "_four", "_scoped", "_mesh", "_network", "site", "shared_router")
+COUNTED = ("workers", "_shared", "_two_routers", "_four", "_scoped", "_mesh", "_network", "site", "shared_router")
 #: Fixtures that are made once in a process, for all modules.
 IN_PROCESS = frozenset({"_chain", "_middle", "_triangle", "_solo", "artemis", "rabbitmq"})
 

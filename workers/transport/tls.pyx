@@ -162,7 +162,7 @@ cdef class TlsTransport(Transport):
         """Return the channel binding; see Transport."""
         return None if self.ssl is NULL or self.failed else channel_binding(self.ssl)
 
-    def is_chain_revoked(self, TlsContext context not None):
+    def revoked(self, TlsContext context not None):
         """True if a certificate of the peer is revoked; see Transport."""
         return self.ssl is not NULL and context.lists > 0 and is_chain_revoked(self.ssl, context.context)
 
