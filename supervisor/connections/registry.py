@@ -78,9 +78,8 @@ class Connections(Subsystem):
         trail: AuditTrail,
         log: ProcessLog,
     ) -> None:
-        self.opened: dict[
-            int, RegisteredConnection
-        ] = {}  # connections with an AMQP open, by number, in order of opening
+        # Connections with an AMQP open, by number, in order of opening.
+        self.opened: dict[int, RegisteredConnection] = {}
         self.accepted = 0  # number of connections accepted since the start
         self.denied = 0  # number of sockets refused at the limit of all connections
         self._workers = workers

@@ -14,9 +14,8 @@ class UnopenedConnections:
     """Unopened connections by remote host. All operations take constant time. Owner: the connections."""
 
     def __init__(self) -> None:
-        self._hosts: dict[
-            str, OrderedDict[int, RegisteredConnection]
-        ] = {}  # by host, then by number; oldest connection first
+        # By host, then by number; oldest connection first.
+        self._hosts: dict[str, OrderedDict[int, RegisteredConnection]] = {}
         self._by_count: dict[int, OrderedDict[str, None]] = {}  # hosts by their number of unopened connections
         self._most = 0  # the largest number of unopened connections of a host
 

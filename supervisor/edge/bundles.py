@@ -32,9 +32,8 @@ class Bundles:
     def __init__(self, mark: str) -> None:
         """mark: the mark of this router."""
         self._mark = mark
-        self._open: dict[
-            Any, dict[int, RegisteredConnection]
-        ] = {}  # connections of each bundle, by number, in order of opening
+        # Connections of each bundle, by number, in order of opening.
+        self._open: dict[Any, dict[int, RegisteredConnection]] = {}
         self._numbers: dict[Any, int] = {}  # number of each bundle: that of its first connection, until the last closes
 
     def unfit(self, connection: RegisteredConnection) -> Deny | None:

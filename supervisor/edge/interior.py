@@ -81,9 +81,8 @@ class Edges(Subsystem):
         self._in_process = in_process
         self._link_routes = link_routes
         self._edges: dict[int, _TrackedEdge] = {}  # by number of the bundle
-        self._producing: dict[
-            str, dict[int, _TrackedEdge]
-        ] = {}  # edge routers with producers, by key and bundle number
+        # Edge routers with producers, by key and bundle number.
+        self._producing: dict[str, dict[int, _TrackedEdge]] = {}
         self._changed: dict[str, None] = {}  # keys of addresses with producers whose consumers have changed
         self._open: dict[int, RegisteredConnection] = {}  # connections of role edge, by number
         self._latest: dict[str, RegisteredConnection] = {}  # last opened connection of role edge, by container id

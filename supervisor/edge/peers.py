@@ -61,9 +61,8 @@ class EdgePeers(Subsystem):
         self._waker = waker
         self._log = log
         self._peers: dict[str, EdgePeerRouter] = {}  # by mark
-        self._confined: dict[
-            str, AddressRecord
-        ] = {}  # addresses by key that became local and still have consumers at peers
+        # Addresses by key that became local and still have consumers at peers.
+        self._confined: dict[str, AddressRecord] = {}
         table.watch_users(self._user_changed)
 
     def container(self, mark: str) -> str:

@@ -84,15 +84,13 @@ class Proxies:
         self.settings: Final = settings
         self.initiated_links: Final = initiated_links
         self.waker: Final = waker
-        self.members: dict[
-            int, RegisteredConnection
-        ] = {}  # connections of the bundle by number, the active uplink included
+        # Connections of the bundle by number, the active uplink included.
+        self.members: dict[int, RegisteredConnection] = {}
         self._loads: dict[int, int] = {}  # number of links on each member
         self._gathering = NEVER  # monotonic time at which the wait for further members ends
         self._expected = 1  # number of members that the connector makes
-        self.receivers: dict[
-            str, _ReceiverProxy
-        ] = {}  # links on which the interior router sends, by key of the address
+        # Links on which the interior router sends, by key of the address.
+        self.receivers: dict[str, _ReceiverProxy] = {}
         self.senders: dict[str, _SenderProxy] = {}
         self._changed: dict[str, None] = {}  # keys of addresses whose producers or consumers have changed
         self._later: dict[str, None] = {}  # keys of addresses without producers, handled A_WAKE at a time

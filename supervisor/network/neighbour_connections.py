@@ -81,9 +81,8 @@ class NeighbourConnections(Subsystem):
         self._links = links
         self._take_identity = take_identity
         self._by_number: dict[int, NeighbourConnection] = {}
-        self._changed: dict[
-            int, NeighbourConnection
-        ] = {}  # data links or index have changed since the last announcement
+        # Data links or index have changed since the last announcement.
+        self._changed: dict[int, NeighbourConnection] = {}
         self._indexes: dict[str, int] = {}  # indexes of the network's routers, by id
         self._network: RoutingProtocol | None = None  # None, except at an interior router
         # Waiting control messages by worker and connection, handled in rotation.

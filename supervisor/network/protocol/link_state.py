@@ -61,9 +61,8 @@ class LinkStates:
         self._last_ra = now
         self.ra_at = now
         self.maintain_at = now + timers.maintenance
-        self._pulls: dict[
-            RouterNode, float
-        ] = {}  # times of requests for missing data; NEVER: when the router is reachable
+        # Times of requests for missing data; NEVER: when the router is reachable.
+        self._pulls: dict[RouterNode, float] = {}
         self.pull_at = NEVER
 
     def deadline(self) -> float:
