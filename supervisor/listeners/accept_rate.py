@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 BURST_CONNECTIONS: Final = 8  # length of the accept queue above which a burst is assumed
-TIME_DIVISOR: Final = 16  # one part in so many of the time is for connecting clients
+TIME_DIVISOR: Final = 16  # share of the time for connecting clients, as a divisor
 LONG_BURST_DIVISOR: Final = 4  # divisor of time for a long burst
 LONG_WAIT: Final = 2.0  # seconds
 ACTIVE_SECONDS: Final = 0.1  # seconds for which a client counts as active after it was read
