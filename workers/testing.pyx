@@ -228,8 +228,8 @@ cdef class ManualPoller(Poller):
 cdef class MemoryPoller(Poller):
     """Poller with time set by a test, and with events of transports in memory and of real descriptors.
 
-    `memory` holds the transports by descriptor. Where the poller would wait, it raises LoopWouldSleep; the loop is to be run
-    again when `awaited`.
+    `memory` holds the transports by descriptor. Where the poller would wait, it raises LoopWouldSleep; the loop is to
+    be run again when `awaited`.
     """
     cdef public dict memory
     cdef public int first                  # index of the event to report first, if several are pending

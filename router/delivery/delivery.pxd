@@ -125,7 +125,7 @@ cdef struct NodeCalls:
 # Delivery node: one side of deliveries. Part of a link (DeliveryLink), of a port, or of the router itself as producer
 # (NodeOwner). Decision 0020 says why it is no base class.
 cdef struct DeliveryNode:
-    void* owner                # object that it is part of (borrowed); first: see DeliveryEntryOwner in amqp/endpoint.pxd
+    void* owner                # object that it is part of, borrowed; first, see DeliveryEntryOwner in amqp/endpoint.pxd
     const NodeCalls* calls
     InDelivery* in_first       # deliveries that arrived here
     InDelivery* in_last

@@ -116,7 +116,7 @@ cdef struct LinkRecord:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# TRANSFER: DeliveryHead, targets, `to`, [size and octets of served], [size and octets of a state], octets of the message
+# TRANSFER: DeliveryHead, targets, `to`, [size and octets of served], [size and octets of a state], message octets
 
 cdef inline uint64_t sized_octets(size_t size) noexcept nogil:
     """Return the octets of an optional field with its size in front; an empty field is left out."""
