@@ -16,8 +16,8 @@ HEAD = """\
 
 <!-- Made by scripts/make_reference.py from router/config/schema.json; edit that. -->
 
-All types of entities that the router knows, with their attributes: first those with sections in the
-[configuration file](configuration.md), then those that only report, shown by management.
+This page lists all types of entities that the router knows, with their attributes: first the types that have sections
+in the [configuration file](configuration.md), then the types that only report and that only management shows.
 
 When a change of an attribute takes effect, by reload or by management:
 
@@ -26,7 +26,7 @@ When a change of an attribute takes effect, by reload or by management:
 - *restart*: with a restart of the router.
 
 Every entity also has `identity` and `type`, set by the router. The name of a type in management is
-`org.apache.qpid.dispatch.` and the name given below.
+`org.apache.qpid.dispatch.` followed by the name given below.
 """
 
 
