@@ -1,12 +1,12 @@
-"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with its forwarding
-decision (docs/internals/engine.md, "Between routers").
+"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with the
+plan for it (docs/internals/engine.md, "Between routers").
 
-A prefix is the message up to and including its message-annotations. Equal prefixes lead to equal decisions.
+A prefix is the message up to and including its message-annotations. Equal prefixes lead to equal plans.
 """
 from libc.stdint cimport uint8_t, uint64_t
 
 from router.amqp.items cimport item_at
-from router.forwarding.fast_path cimport ForwardingDecision
+from router.delivery.plan cimport Plan
 from router.forwarding.table cimport ForwardingAddress
 from router.message.scanned_prefix cimport ScannedPrefix, has_prefix
 from router.message.sections cimport Sections
@@ -21,7 +21,7 @@ cdef enum:
 # Cached prefix of a link's messages. Owner: the handler of the link.
 cdef class CachedPrefix:
     cdef ScannedPrefix last                # octets of the prefix, and the sections that `scan` found in them
-    cdef ForwardingDecision answer         # forwarding decision of the fast path
+    cdef Plan plan                         # for messages with this prefix
     # For a link from a router: address to which messages with this prefix go; None: this router does not know it.
     # Valid while `version` equals Table.recent.version.
     cdef ForwardingAddress address

@@ -1,5 +1,5 @@
-"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with its forwarding
-decision.
+"""Cached prefixes: the leading sections of a link's recent messages with annotations, each with the plan
+for it.
 """
 from router.amqp.items cimport items_in
 from router.message.annotations cimport composed_drop
@@ -8,7 +8,7 @@ from router.message.scanned_prefix cimport prefix_keep
 
 cdef class CachedPrefix:
     def __dealloc__(self):
-        composed_drop(&self.answer.composed)
+        composed_drop(&self.plan.composed)
 
 
 cdef list keep_prefix(list cached_prefixes, const uint8_t* data, size_t size, const Sections* found):
@@ -18,8 +18,8 @@ cdef list keep_prefix(list cached_prefixes, const uint8_t* data, size_t size, co
         return cached_prefixes
     if cached_prefixes is None:
         return [one]
-    composed_drop(&one.answer.composed)
-    one.answer.version = 0
+    composed_drop(&one.plan.composed)
+    one.plan.version = 0
     one.address = None
     if not full:
         cached_prefixes.append(one)

@@ -1,18 +1,14 @@
 """Routing of the deliveries of an incoming link, by its target or by the address in each message."""
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
-from router.amqp.frames cimport Transfer
 from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
-from router.forwarding.fast_path cimport ForwardingDecision, LeadingSections
+from router.delivery.plan cimport Plan
 from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
-
-# Switch the fast path on or off. For tests: off, every delivery takes the slow path.
-cdef void use_fast_path(bint on) noexcept
 
 # Base of the handlers that route an incoming link's deliveries. Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):
@@ -27,7 +23,8 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
     cdef list cached_prefixes                   # CachedPrefix: cached prefixes of messages with annotations; None: none
     cdef uint32_t others                   # messages with annotations whose prefix was not cached
-    cdef ForwardingDecision plain                      # fast-path decision for messages without annotations
+    cdef Plan plain                        # for messages without annotations
+    cdef uint8_t entry                     # Plan.entry of its messages
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef bint exceeds_all(self, const Content* c, ForwardingAddress address) except *
     cdef void count_undeliverable(self, ForwardingAddress address) noexcept
@@ -67,6 +64,5 @@ cdef class AnonymousHandler(ProducerHandler):
 cdef class RouterHandler(ProducerHandler):
     cdef readonly uint32_t conn            # number of the link's connection
     cdef bint streaming                    # the peer uses the link for streams
-    cdef bint finds(self, ProducerLink link, const LeadingSections* said, void* beginning) noexcept
     cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
     cdef ForwardingAddress lookup(self, const Slice* text, int phase)

@@ -16,18 +16,15 @@ from router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_user,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
-from router.forwarding.forward cimport forward, forward_exchange, forward_fallback, rotate_consumers
+from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
 from router.forwarding.network cimport Network
 from router.message.annotations cimport composed_drop
-from router.forwarding.fast_path cimport (
-    ForwardingDecision, LeadingSections, count_from_container, count_forwarded, count_to_container,
-    make_forwarding_decision, decision_holds, fits_fast_path,
-    forward_edited_now, forward_now, forward_to_ring, has_no_annotations, use_scanned_prefix, choose_consumer_now,
-    queue_edited,
+from router.delivery.plan cimport (
+    ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, LeadingSections, Plan, has_no_annotations, plan_holds,
+    use_scanned_prefix,
 )
+from router.delivery.planner cimport make_plan
 from router.forwarding.cached_prefix cimport PREFIX_CACHE_EVERY, CachedPrefix, find_prefix, keep_prefix
-from router.forwarding.consumer cimport Consumer
-from router.links.consumer_link cimport ConsumerLink
 from router.forwarding.address_cache cimport RECENT_TEXT, AddressCache
 from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
@@ -36,14 +33,6 @@ from router.policy.messages cimport MessageRules
 from router.addressing import address as addresses
 from router.amqp import codec
 from router.amqp.errors import DECODE_ERROR, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED
-
-cdef bint fast_path_on = True
-
-
-cdef void use_fast_path(bint on) noexcept:
-    global fast_path_on
-    fast_path_on = on
-
 
 cdef enum:
     # Octets of the sections up to the message-annotations, and of the address in these. With all targets they must fit
@@ -305,6 +294,19 @@ cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at
         or (scan_user(p + 3, payload.data + payload.size, &user) and rules.allows_user(&user))
 
 
+cdef inline uint8_t entry_counters(bint edge, bint container) noexcept nogil:
+    """Return the counters (Plan.entry) of messages that enter the network by a link."""
+    return ENTRY_COUNTED | (ENTRY_EDGE if edge else 0) | (ENTRY_CONTAINER if container else 0)
+
+
+cdef inline bint plan_for(ProducerHandler handler, Plan* plan, ForwardingAddress address, uint32_t came_by,
+                          uint64_t producer, const LeadingSections* said, const Slice* to, int phase) noexcept:
+    """Make a plan for the handler's messages; see `make_plan`."""
+    plan.entry = handler.entry
+    plan.honour = handler.honour
+    return make_plan(plan, address, handler.table.recent.version, came_by, producer, said, to, phase)
+
+
 cdef class TargetedHandler(ProducerHandler):
     """Handler of a link with a target: deliveries go to the address that was bound at attach."""
 
@@ -330,59 +332,37 @@ cdef class TargetedHandler(ProducerHandler):
         self.edge = edge
         self.mark = mark
         self.checks = checks
+        self.entry = entry_counters(edge != 0, container)
 
     def rebind(self, ForwardingAddress address not None, ProducerLink link not None):
         """Bind the link to the same address in a new table."""
         self.address = address
         self.table.bind_producer(address, link, not self.from_fallback)
 
-    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
         cdef LeadingSections said
-        cdef ForwardingDecision* answer = &self.plain
-        cdef uint64_t version
-        cdef void* beginning
-        cdef void* consumer
-        cdef void* near
-        cdef bint turns = False
+        cdef Plan* plan = &self.plain
+        cdef uint64_t version = self.table.recent.version
+        cdef void* prefix
         cdef bint checked = self.rules is not None and not self.rules.proxies
-        if not fast_path_on or self.from_fallback or not fits_fast_path(link, t):
-            return False
+        if self.from_fallback:
+            return NULL
         if has_no_annotations(t.payload.data, t.payload.size, &said):
             if checked and not names_allowed_user(self.rules, &t.payload, said.at):
-                return False
-            consumer = NULL if self.edge else choose_consumer_now(<void*>self.address, link, t, &turns)
-            if consumer is not NULL:
-                near = <void*>(<Consumer>consumer).link
-                if near is not <void*>None:
-                    forward_now(link, <ConsumerLink>near, t, NULL, NULL, False)
-                elif not forward_to_ring(self.address, link, <Consumer>consumer, t, &self.to, self.phase, self.honour):
-                    return False
-                count_forwarded(<void*>self.address)
-                if self.container:
-                    count_from_container(<void*>self.address)
-                if (<Consumer>consumer).container:
-                    count_to_container(<void*>self.address)
-                if turns:
-                    rotate_consumers(self.address)
-                return True
+                return NULL
         else:
-            beginning = NULL if checked else find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
-            if beginning is NULL:
-                return False
-            use_scanned_prefix(&(<CachedPrefix>beginning).last, &said)
-            answer = &(<CachedPrefix>beginning).answer
+            prefix = NULL if checked else find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
+            if prefix is NULL:
+                return NULL
+            use_scanned_prefix(&(<CachedPrefix>prefix).last, &said)
+            plan = &(<CachedPrefix>prefix).plan
             if (said.sections.served.data is not NULL and self.mark is not None) \
                     or (self.checks and said.sections.settled):
-                return False
-        version = self.table.recent.version
-        if not decision_holds(answer, version, &said) and not make_forwarding_decision(
-                answer, self.address, version, self.edge, link.number, &said, &self.to, self.phase):
-            return False
-        if not forward_edited_now(<void*>self.address, link, t, answer) \
-                and not queue_edited(<void*>self.address, link, t, answer):
-            return False
-        count_ingress(self, <void*>self.address)
-        return True
+                return NULL
+        if not plan_holds(plan, version, &said) and not plan_for(
+                self, plan, self.address, self.edge, link.number, &said, &self.to, self.phase):
+            return NULL
+        return plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -423,6 +403,7 @@ cdef class AnonymousHandler(ProducerHandler):
         self.edge = edge
         self.mark = mark
         self.checks = checks
+        self.entry = entry_counters(edge != 0, container)
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -574,29 +555,23 @@ cdef class RouterHandler(ProducerHandler):
         memset(&s, 0, sizeof(Sections))
         return scan(c.data, c.size, False, True, &s) == SCAN_OK
 
-    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
         cdef LeadingSections said
-        cdef void* beginning
-        if not fast_path_on or not fits_fast_path(link, t):
-            return False
-        beginning = find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
-        if beginning is NULL:
-            return False
-        use_scanned_prefix(&(<CachedPrefix>beginning).last, &said)
-        if not decision_holds(&(<CachedPrefix>beginning).answer, self.table.recent.version, &said) \
-                and not self.finds(link, &said, beginning):
-            return False
-        return (forward_edited_now(<void*>(<CachedPrefix>beginning).address, link, t, &(<CachedPrefix>beginning).answer)
-                or queue_edited(<void*>(<CachedPrefix>beginning).address, link, t, &(<CachedPrefix>beginning).answer))
-
-    cdef bint finds(self, ProducerLink link, const LeadingSections* said, void* beginning) noexcept:
-        """Make the fast-path decision for messages with this prefix. beginning: a CachedPrefix, borrowed."""
         cdef uint64_t version = self.table.recent.version
-        return ((<CachedPrefix>beginning).version == version and (<CachedPrefix>beginning).address is not None
-                and not said.sections.settled
-                and make_forwarding_decision(&(<CachedPrefix>beginning).answer, (<CachedPrefix>beginning).address,
-                                             version, self.conn,
-                                             link.number, said, &said.sections.to_override, said.sections.phase))
+        cdef void* prefix
+        cdef Plan* plan
+        prefix = find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
+        if prefix is NULL:
+            return NULL
+        use_scanned_prefix(&(<CachedPrefix>prefix).last, &said)
+        plan = &(<CachedPrefix>prefix).plan
+        if not plan_holds(plan, version, &said):
+            if (<CachedPrefix>prefix).version != version or (<CachedPrefix>prefix).address is None \
+                    or said.sections.settled or not plan_for(
+                        self, plan, (<CachedPrefix>prefix).address, self.conn, link.number, &said,
+                        &said.sections.to_override, said.sections.phase):
+                return NULL
+        return plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
 from router.delivery.delivery cimport InDelivery
+from router.delivery.plan cimport Plan
 from router.amqp.frames cimport Transfer
 from router.message.content cimport Content, Message
 from router.links.granting_link cimport GrantingLink
@@ -17,9 +18,9 @@ cdef class DeliveryHandler:
     # Return True if a message that is incomplete, and smaller than what is streamed, should be routed now
     # nevertheless.
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept
-    # Forward the delivery of this frame by the fast path (forwarding/fast_path.pxd). False, without any effect: it
-    # needs the slow path.
-    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1
+    # Return the plan for the delivery of this frame, remembered or made anew; NULL: it needs the slow path. Has no
+    # effect. The result is borrowed until the next call.
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept
 
 cdef enum:
     ROUTED = 0
@@ -36,6 +37,8 @@ cdef enum:
     CHECKPOINT_EVERY = 16
     CHECKPOINT_OCTETS = 4096
 
+# Switch the fast path on or off. For tests: off, every delivery takes the slow path.
+cdef void use_fast_path(bint on) noexcept
 # Make content to be routed of the stored part of d.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
 # Return the number of incoming links this process has made, which is the number of the last one.

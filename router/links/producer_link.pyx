@@ -15,6 +15,7 @@ from router.stats.counters cimport (
 )
 from router.amqp.id_map cimport map_take
 from router.amqp.states cimport is_outcome, plain_state, state_kind
+from router.delivery.carry cimport carry_whole, is_plain_arrival
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
     IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
@@ -67,8 +68,16 @@ cdef class DeliveryHandler:
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         return False
 
-    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
-        return False
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
+        return NULL
+
+
+cdef bint fast_path_on = True
+
+
+cdef void use_fast_path(bint on) noexcept:
+    global fast_path_on
+    fast_path_on = on
 
 
 cdef inline void set_head(Content* c) noexcept nogil:
@@ -360,10 +369,15 @@ cdef class ProducerLink(GrantingLink):
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     cdef int on_transfer(self, const Transfer* t) except -1:
+        cdef const Plan* plan
         self.slot.octets += t.payload.size
         if self.current is not NULL:
             return next_frame(self, t)
-        return 0 if self.deliveries.passes(self, t) else first_frame(self, t)
+        if fast_path_on and is_plain_arrival(self, t):
+            plan = self.deliveries.plan(self, t)
+            if plan is not NULL and carry_whole(self, t, plan):
+                return 0
+        return first_frame(self, t)
 
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
         """Apply a delivery state in one of several transfers. Copies that have started are notified; others carry the

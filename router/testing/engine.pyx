@@ -12,9 +12,9 @@ from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTING,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
-from router.links.producer_link cimport DeliveryHandler, ProducerLink
+from router.delivery.plan cimport Plan
+from router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
 from router.forwarding.forward cimport use_spread as set_spread
-from router.forwarding.producer_handler cimport use_fast_path
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
 from router.links.consumer_link cimport ConsumerLink, use_fast_copies
@@ -119,8 +119,8 @@ cdef class CountingHandler(DeliveryHandler):
         self.looks += 1
         return self.own.streams(link, c)
 
-    cdef bint passes(self, ProducerLink link, const Transfer* t) except -1:
-        return self.own.passes(link, t)
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
+        return self.own.plan(link, t)
 
 
 cdef class FaultyProducerLink(ProducerLink):

@@ -27,10 +27,11 @@ ALLOWED: Final = {
     ("router/amqp/survey.pxd", "Survey", "most"): ONE_CALL,
     ("router/amqp/survey.pxd", "Survey", "unrouted_link"): ONE_CALL,
     ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,
+    ("router/delivery/plan.pxd", "Leg", "port"): GENERATION,
+    ("router/delivery/plan.pxd", "Leg", "link"): GENERATION,
     ("router/forwarding/forward.pxd", "NextHopChoice", "link"): ONE_CALL,
     ("router/forwarding/forward.pyx", "BestConsumer", "consumer"): ONE_CALL,
     ("router/forwarding/forward.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
-    ("router/forwarding/fast_path.pxd", "ForwardingLeg", "consumer"): GENERATION,
     ("router/interworker/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
 }

@@ -1,4 +1,4 @@
-"""Comparison of fast paths and slow path between routers, where annotations change (forwarding/fast_path.pyx). Random
+"""Comparison of fast paths and slow path between routers, where annotations change (delivery/plan.pxd). Random
 scenarios run in a network of three interior routers in a line, A, B and C, and an edge router E at A."""
 
 from typing import Any

@@ -1,0 +1,121 @@
+"""Execution of a plan: from a frame into the consumer's write buffer or queue, or into the ring to its worker.
+
+docs/internals/engine.md, "The fast path", lists the steps of the slow path that `carry_whole` replaces. It first checks
+its conditions without any effect. Then it does everything the slow path would do for this delivery, counter by
+counter. Whoever changes one of the paths changes the other; random scenarios go through both and are compared
+(tests/unit/workers/test_short_ways.py, test_short_ways_between_routers.py).
+"""
+from libc.stdint cimport uint64_t
+
+from router.amqp.frames cimport Transfer
+from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery
+from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, Leg, Plan
+from router.links.consumer_link cimport AnnotationsEdit, ConsumerLink, can_send_now, send_whole
+from router.links.delivery_link cimport delivery_begins
+from router.links.granting_link cimport request_flow
+from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
+from router.message.content cimport STREAM_AT
+from router.stats.counters cimport Tally, totals
+
+
+cdef inline bint is_plain_arrival(ProducerLink link, const Transfer* t) noexcept:
+    """Return True for a whole delivery in one frame, without a state, with the expected delivery-id, on a producer's
+    link with credit, that is neither aborted nor logged."""
+    return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit and not link.logged
+            and t.delivery_id == link.session.expected_delivery_id and link.session.any_delivery)
+
+
+cdef inline size_t octets_out(const Transfer* t, const Leg* leg) noexcept nogil:
+    """Return the octets of the message as it leaves."""
+    return t.payload.size - (leg.edit.end - leg.edit.at) + leg.edit.size
+
+
+cdef inline int write_now(ProducerLink link, ConsumerLink consumer, const Transfer* t, const AnnotationsEdit* edit,
+                          Tally* outstanding) except -1:
+    """Write the copy of this frame's delivery into the consumer's buffer. Parameters: as of `send_whole`."""
+    cdef uint64_t now = link.session.connection.scheduler.now_ns
+    cdef bint returns_credit = link.credit_on_forward
+    cdef InDelivery* d = NULL
+    # As ProducerLink.first_frame does.
+    link.session.expected_delivery_id += 1
+    spend_credit(link)
+    if t.settled:
+        link.delivery_count += 1
+        link.slot.last_delivery = now
+    else:
+        link.slot.unsettled += 1
+        d = delivery_begins(link, t, IN_COMPLETE)
+        if returns_credit:
+            d.flags |= IN_CREDITED
+        else:
+            link.occupied += 1
+    send_whole(consumer, d, t.payload.data, t.payload.size, t.message_format, now, edit, outstanding)
+    # As ProducerLink.route_content does.
+    link.slot.deliveries += 1
+    if d is NULL:
+        count_presettled(link)
+        if not returns_credit:
+            request_flow(link)
+    else:
+        d.flags |= IN_ROUTED
+    if returns_credit and not link.needs_flow:
+        link.session.want_flow(link)
+    return 0
+
+
+# Write the copy of this frame's delivery into the ring to the consumer's worker. False, without any effect: the ring
+# has no room, or other deliveries already wait for it.
+cdef bint put_in_ring(ProducerLink link, const Transfer* t, const Plan* plan) except -1
+# Store the message of this frame as it will leave, and queue the copy at its consumer. False, without any effect: it
+# needs the slow path.
+cdef bint put_in_queue(ProducerLink link, const Transfer* t, const Plan* plan) except -1
+
+
+cdef inline void count_entry(const Plan* plan) noexcept:
+    """Count a message that enters the network here, as `count_ingress` does."""
+    plan.slot.ingress += 1
+    totals.ingress += 1
+    if plan.entry != ENTRY_COUNTED:
+        if plan.entry & ENTRY_EDGE:
+            totals.ingress_edge += 1
+        if plan.entry & ENTRY_CONTAINER:
+            plan.slot.ingress_container += 1
+            totals.ingress_container += 1
+
+
+cdef inline void count_carried(const Plan* plan) noexcept:
+    """Count the delivery at its address and in the totals, and rotate lists, as `deliver` and `forward` do."""
+    if plan.entry:
+        count_entry(plan)
+    if plan.leg.transit:
+        plan.slot.transit += 1
+        totals.transit += 1
+        if plan.turn is not NULL:
+            plan.turn[0] += 1
+        return
+    plan.slot.egress += 1
+    totals.egress += 1
+    if plan.leg.container:
+        plan.slot.egress_container += 1
+        totals.egress_container += 1
+    if plan.start is not NULL:
+        plan.start[0] = plan.start[0] + 1 if plan.start[0] + 1 < plan.consumers else 0
+
+
+cdef inline bint carry_whole(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+    """Carry the delivery of this frame by its plan: number it, spend credit, make its structs, put its copy, count.
+
+    False, without any effect: it needs the slow path. `is_plain_arrival` must hold, and the plan for this message.
+    """
+    if plan.leg.routed and (t.payload.size >= STREAM_AT or (t.settled and is_checkpoint(link, t.payload.size))):
+        return False                       # a stream, or tracked between routers (Content.checkpoint)
+    if plan.leg.link is NULL:
+        if not put_in_ring(link, t, plan):
+            return False
+    elif can_send_now(<ConsumerLink>plan.leg.link, octets_out(t, &plan.leg), t.settled):
+        write_now(link, <ConsumerLink>plan.leg.link, t, &plan.leg.edit if plan.leg.edited else NULL,
+                  plan.leg.outstanding)
+    elif not put_in_queue(link, t, plan):
+        return False
+    count_carried(plan)
+    return True

@@ -1,0 +1,117 @@
+"""Plan of a delivery: the consumer that gets a message, its link or ring, and the edit of the message.
+
+`make_plan` (planner.pxd) makes a plan and has no effect: no counter, credit or list changes. `carry_whole` (carry.pxd)
+executes it. A plan is remembered for messages with identical leading sections. It holds for one version of the table
+(`Table.recent`). The version changes before anything in the table changes, and when a link of this worker ends, so
+borrowed pointers in a plan that holds are valid.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.spec cimport (
+    S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
+)
+from router.interworker.layout cimport AddressSlot
+from router.links.consumer_link cimport AnnotationsEdit
+from router.message.annotations cimport ComposedAnnotations
+from router.message.scanned_prefix cimport ScannedPrefix
+from router.message.sections cimport NO_PRIORITY, Sections
+from router.stats.counters cimport Tally
+
+cdef enum:
+    HIGHEST_PRIORITY = 9
+
+cdef enum:
+    # Plan.entry: counters of messages that enter the network here. 0: another router has counted the message.
+    ENTRY_COUNTED = 1
+    ENTRY_EDGE = 2             # the message came by an edge connection
+    ENTRY_CONTAINER = 4        # the producer is a route container
+
+# Leg of a delivery: the one copy of a message, and the way it takes. All pointers are borrowed while the plan holds.
+cdef struct Leg:
+    void* link                 # ConsumerLink of this worker; NULL: the copy goes into the ring to another worker
+    void* port                 # PortOut to that worker
+    uint32_t slot_index        # slot of the consumer's link, for a record
+    uint32_t generation
+    uint32_t* sent             # Consumer.sent
+    bint edited                # `edit` changes the message; always False for a copy into a ring
+    bint routed                # the link is a RouterOut: neither streams nor tracked deliveries take this leg
+    bint transit               # the consumer is a data link to another router
+    bint container             # the consumer belongs to a route container
+    AnnotationsEdit edit
+    Tally* outstanding         # counts unsettled deliveries to that router; NULL: they are not counted
+
+# Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
+# for `composed` before it uses the struct for other messages.
+cdef struct Plan:
+    # Table.recent.version for which the plan holds; 0: a plan is made for each message. It holds for messages with
+    # annotations at offset `at` and with a header of this priority.
+    uint64_t version
+    size_t at
+    int priority
+    Leg leg
+    ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
+    AddressSlot* slot          # counters of the address, borrowed
+    uint8_t entry              # counters of the entry: ENTRY_…; this and `honour` are set by the handler
+    # Rotation of an address that has several consumers or routers: `carry_whole` advances it. Borrowed.
+    int* start                 # ForwardingAddress.start, below `consumers`; NULL: the list of consumers does not rotate
+    int consumers
+    uint32_t* turn             # ForwardingAddress.turn; NULL: the routers at one distance do not rotate
+    # Fields of the record, for a copy into a ring. `to` is borrowed from the handler or from a cached prefix.
+    Slice to
+    int phase
+    uint8_t overflow           # Overflow, and K_… flags
+    bint honour                # router annotations of the message are used
+    bint came_by_router        # the message arrived from another router, an edge router included
+
+# Facts about routing in a message's leading sections, without its properties.
+cdef struct LeadingSections:
+    const Sections* sections   # of its annotations; NULL: it has none
+    size_t at                  # offset of the annotations, or of the place where they would be
+    int priority               # of its header, or NO_PRIORITY
+
+cdef inline bint is_section(const uint8_t* p) noexcept nogil:
+    """Return True if `p` points to a three-octet section descriptor."""
+    return p[0] == 0 and p[1] == T_SMALLULONG
+
+
+cdef inline bint has_no_annotations(const uint8_t* p, size_t size, LeadingSections* said) noexcept nogil:
+    """Return True if the message needs no scan: it has neither delivery-annotations nor message-annotations.
+
+    A header before its properties or body must have `durable` and `priority` in their short encodings. Sets `said`.
+    The properties matter only where the address or the policy asks for them.
+    """
+    said.sections = NULL
+    said.at = 0
+    said.priority = NO_PRIORITY
+    if size < 9 or not is_section(p):
+        return False
+    if p[2] >= S_PROPERTIES:
+        return True
+    if p[2] != S_HEADER:
+        return False
+    if p[3] == T_LIST0:
+        said.at = 4
+    elif p[3] != T_LIST8 or p[4] < 1:
+        return False
+    else:
+        said.at = 5 + p[4]
+        if p[5] and p[6] != T_TRUE and p[6] != T_FALSE and p[6] != T_NULL:
+            return False
+        if p[5] > p[4] - 1 or (p[5] > 1 and p[7] != T_NULL and (p[7] != T_UBYTE or p[4] < 4)):
+            return False
+        if p[5] > 1 and p[7] == T_UBYTE:
+            said.priority = p[8] if p[8] < HIGHEST_PRIORITY else HIGHEST_PRIORITY
+    return said.at + 3 <= size and is_section(p + said.at) and p[said.at + 2] >= S_PROPERTIES
+
+
+cdef inline void use_scanned_prefix(const ScannedPrefix* last, LeadingSections* said) noexcept nogil:
+    """Set `said` from the results of a scan of the same octets."""
+    said.sections = &last.sections
+    said.at = last.sections.at
+    said.priority = last.sections.priority
+
+
+cdef inline bint plan_holds(const Plan* plan, uint64_t version, const LeadingSections* said) noexcept nogil:
+    """Return True if the remembered plan holds for this message. version: the present Table.recent.version."""
+    return plan.version == version and plan.at == said.at and plan.priority == said.priority

@@ -1,0 +1,134 @@
+"""Plan of a delivery with one consumer: the choice of its leg, and the edit of the message (plan.pxd)."""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from router.amqp.codec cimport Slice
+from router.amqp.items cimport item_at, items_in
+from router.delivery.plan cimport LeadingSections, Leg, Plan
+from router.forwarding.consumer cimport Consumer
+from router.forwarding.forward cimport FEW_CONSUMERS, NextHopChoice, choose_next_hop, least_loaded
+from router.forwarding.table cimport BALANCED, CLOSEST, ForwardingAddress
+from router.interworker.records cimport K_AS_IS
+from router.links.consumer_link cimport ConsumerLink
+from router.message.annotations cimport ComposedAnnotations, composed_keep
+from router.message.content cimport Content
+
+
+cdef inline bint choose_leg(Plan* plan, bint* alone, ForwardingAddress address, uint32_t came_by,
+                            const LeadingSections* said, uint64_t producer) noexcept:
+    """Choose the consumer that gets the next delivery, as `deliver` and `forward` do.
+
+    alone: set to True if no other consumer can get the next delivery while the table does not change. Returns False if
+    the address needs the slow path.
+    """
+    cdef void* consumers = <void*>address.consumers
+    cdef void* chosen
+    cdef bint rotates = False
+    cdef NextHopChoice step
+    cdef Leg* leg = &plan.leg
+    leg.transit = address.remotes is not None
+    leg.outstanding = NULL
+    plan.start = NULL
+    plan.turn = NULL
+    alone[0] = True
+    if address.exchange is not None or address.special or address.treatment > CLOSEST:
+        return False
+    if leg.transit:
+        choose_next_hop(address, said.priority, said.sections, producer, &step)
+        chosen = step.link
+        leg.outstanding = step.outstanding
+        alone[0] = step.alone
+        if address.treatment == CLOSEST:
+            plan.turn = &address.turn
+    elif items_in(consumers) == 1:
+        chosen = item_at(consumers, 0)
+        if came_by and (<Consumer>chosen).edge == came_by:
+            return False
+    elif address.treatment == BALANCED and address.served is None and items_in(consumers) <= FEW_CONSUMERS:
+        chosen = least_loaded(address, came_by, &rotates)
+        alone[0] = False
+        if rotates:
+            plan.start = &address.start
+            plan.consumers = <int>items_in(consumers)
+    else:
+        return False
+    if chosen is NULL:
+        return False
+    leg.container = (<Consumer>chosen).container
+    if (<Consumer>chosen).link is not None:
+        leg.link = <void*>(<Consumer>chosen).link
+        return True
+    leg.link = NULL
+    leg.port = <void*>(<Consumer>chosen).port.outgoing
+    leg.slot_index = (<Consumer>chosen).slot_index
+    leg.generation = (<Consumer>chosen).generation
+    leg.sent = &(<Consumer>chosen).sent
+    return True
+
+
+cdef bint keep_composed_annotations(ComposedAnnotations* kept, const LeadingSections* said, const Slice* to,
+                                    int phase) noexcept:
+    """Compose the annotations for router links and keep them."""
+    cdef Content c
+    memset(&c, 0, sizeof(Content))
+    if said.sections is not NULL:
+        c.sections = said.sections[0]
+    c.to = to[0]
+    c.phase = phase
+    return composed_keep(kept, &c)
+
+
+cdef inline bint choose_edit(Leg* leg, const LeadingSections* said, ComposedAnnotations* kept, const Slice* to,
+                             int phase) noexcept:
+    """Set the edit that gives the message the annotations of the leg's consumer.
+
+    Returns False if they must be composed for each message.
+    """
+    cdef ConsumerLink link = <ConsumerLink>leg.link
+    leg.routed = link.routed
+    leg.edited = False
+    leg.edit.at = leg.edit.end = said.at
+    leg.edit.octets = NULL
+    leg.edit.size = 0
+    if link.annotations:
+        if not link.plain and not link.routed:
+            return False
+        if kept.octets is NULL and not keep_composed_annotations(kept, said, to, phase):
+            return False
+        leg.edited = True
+        leg.edit.octets = kept.octets
+        leg.edit.size = kept.size
+    elif not link.plain:
+        return False
+    if said.sections is not NULL and (link.annotations or said.sections.rewrite):
+        if not link.annotations and said.sections.pairs:
+            return False                   # users' annotations stay
+        leg.edited = True
+        leg.edit.end = said.sections.end
+    return True
+
+
+cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
+                    const LeadingSections* said, const Slice* to, int phase) noexcept:
+    cdef bint alone = False
+    plan.version = 0
+    if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
+            or not choose_leg(plan, &alone, address, came_by, said, producer):
+        return False
+    plan.overflow = <uint8_t>address.overflow
+    if plan.leg.link is NULL:
+        # The other worker scans the message again and composes its annotations.
+        plan.leg.edited = plan.leg.routed = False
+        if said.sections is NULL or not said.sections.rewrite:
+            plan.overflow |= K_AS_IS
+    elif not choose_edit(&plan.leg, said, &plan.composed, to, phase):
+        return False
+    plan.slot = address.slot
+    plan.at = said.at
+    plan.priority = said.priority
+    plan.came_by_router = came_by != 0
+    plan.to = to[0]
+    plan.phase = phase
+    if alone:
+        plan.version = version
+    return True
