@@ -33,6 +33,8 @@ from supervisor.core import Core
 from supervisor.edge.interior import Edges
 from supervisor.edge.peers import EdgePeers
 from supervisor.edge.uplink import Uplink
+from supervisor.journal.epochs import Epochs
+from supervisor.journal.replicas import Replicas
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.linkroutes.targets import LinkTargets
@@ -49,8 +51,6 @@ from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.listeners.runtime_listeners import RuntimeListeners
 from supervisor.network.neighbour_connections import NeighbourConnections
 from supervisor.policy.policy import Policy
-from supervisor.processes.epochs import Epochs
-from supervisor.processes.replicas import Replicas
 from supervisor.runtime.host_names import Resolver
 from supervisor.subsystem import Events
 from supervisor.telemetry.logging import Logging

@@ -11,7 +11,7 @@ from router.config.entities import Configuration, EntityConfig
 from router.control.messages import Event, Local, Snapshot
 from router.control.ops import Op
 from supervisor.addresses.table import AddressTable
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events

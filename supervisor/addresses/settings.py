@@ -22,7 +22,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import AddressPlan, ConfigurationChange
 from supervisor.configuration.ops import address_entries, address_entry
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.subsystem import Subsystem
 
 # Maximum ops in an epoch. A worker needs 0.3 ms for that many, measured with 1,000 changed patterns

@@ -34,9 +34,9 @@ from supervisor.connections.membership import Membership
 from supervisor.connections.tenants import tenant_of
 from supervisor.connections.unopened import UnopenedConnections
 from supervisor.edge.bundles import Bundles
+from supervisor.journal.epochs import Epochs
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 

@@ -19,9 +19,9 @@ from supervisor.connectors.dial import DialError, dial, port_number
 from supervisor.connectors.failover import FailoverEntry
 from supervisor.connectors.proxy import dial_through
 from supervisor.connectors.state import ConnectorState
+from supervisor.journal.epochs import Epochs
 from supervisor.listeners.acceptor import Acceptor
 from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.processes.epochs import Epochs
 from supervisor.runtime.host_names import MAX_RESOLVERS
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker

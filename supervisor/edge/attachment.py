@@ -23,6 +23,7 @@ from supervisor.edge.lookups import Lookups
 from supervisor.edge.messages import Precedence
 from supervisor.edge.proxies import Proxies, UplinkUse
 from supervisor.edge.route_proxies import RouteProxies
+from supervisor.journal.epochs import Epochs
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import (
     DOWNLINK_CAPABILITY,
@@ -34,7 +35,6 @@ from supervisor.links.attach import (
     AttachRefused,
 )
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
-from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 
 MANAGEMENT: Final = "$management"

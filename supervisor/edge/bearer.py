@@ -15,7 +15,7 @@ from supervisor.addresses.table import AddressTable
 from supervisor.edge.attachment import Attachment
 from supervisor.edge.messages import Precedence
 from supervisor.edge.proxies import UplinkUse
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 
 _LAST_NUMBER: Final = 0x7FFFFFFF
 # Time limit in seconds for the old bearer to release all consumers; until then, multicast messages do not go up.

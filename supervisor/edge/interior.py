@@ -21,9 +21,9 @@ from supervisor.connections.connections import RegisteredConnection, RegisteredL
 from supervisor.edge import messages
 from supervisor.edge.bundles import mark_of
 from supervisor.edge.standby import RouterPaths, Standby
+from supervisor.journal.epochs import Epochs
 from supervisor.linkroutes.targets import LinkRouteMatch
 from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
-from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 

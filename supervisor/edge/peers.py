@@ -19,9 +19,9 @@ from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.attachment import RouterLinkState
 from supervisor.edge.proxies import Proxies, is_announceable
+from supervisor.journal.epochs import Epochs
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
-from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, Subsystem
 

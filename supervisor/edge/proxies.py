@@ -19,6 +19,7 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.bundles import reports_all_addresses, supports_early_senders
+from supervisor.journal.epochs import Epochs
 from supervisor.links.attach import (
     FALLBACK_CAPABILITY,
     NO_LINK_ROUTE,
@@ -27,7 +28,6 @@ from supervisor.links.attach import (
     AttachRefused,
 )
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
-from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 
 GATHER: Final = 0.25  # seconds for the connections of a bundle to open

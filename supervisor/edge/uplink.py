@@ -25,10 +25,10 @@ from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
 from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
 from supervisor.edge.proxies import is_announceable
+from supervisor.journal.epochs import Epochs
 from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.links.attach import HEARTBEAT_KEY
 from supervisor.links.initiated import InitiatedLinks
-from supervisor.processes.epochs import Epochs
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, Subsystem
 

@@ -14,12 +14,12 @@ from supervisor.connections.connections import RegisteredConnection, RegisteredL
 from supervisor.edge.interior import Edges
 from supervisor.edge.lookups import RemoteLinkRoute
 from supervisor.edge.uplink import Uplink
+from supervisor.journal.epochs import Epochs
 from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.links.attach import TRACKING_KEY, AttachAccepted, AttachDecider, AttachRefused, AttachRouted
 from supervisor.links.initiated import InitiatedLinks, initiated_link
 from supervisor.links.links import Links
 from supervisor.policy.policy import Policy
-from supervisor.processes.epochs import Epochs
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 

@@ -13,9 +13,9 @@ from router.config.entities import Configuration, ListenerConfig
 from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
+from supervisor.journal.epochs import Epochs
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
 from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.processes.epochs import Epochs
 from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem

@@ -23,6 +23,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
+from supervisor.journal.epochs import Epochs
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
 from supervisor.linkroutes.remote import RemoteLinkRoutes
@@ -37,7 +38,6 @@ from supervisor.network.protocol.outputs import (
     Unreachable,
 )
 from supervisor.network.protocol.timers import Timers
-from supervisor.processes.epochs import Epochs
 from supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for changes of addresses before other events are handled

@@ -35,7 +35,7 @@ from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, LiveAttributes, Subsystem

@@ -10,7 +10,7 @@ import pytest
 
 from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
 from router.control.ops import AddressGone, Op, UnawaitedOp
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.service import Supervisor
 

@@ -19,7 +19,7 @@ from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.core import Core
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter

@@ -10,7 +10,7 @@ from router.addressing.address import MOBILE, key
 from router.addressing.settings import AddressSetting, AddressSettings
 from supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
 from supervisor.addresses.table import AddressTable
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from tests.unit.engine.ops import wire
 
 

@@ -10,6 +10,7 @@ from router.config.load import load_text
 from router.log import ProcessLog
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
+from supervisor.journal.epochs import Epochs
 from supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
 from supervisor.network.protocol.outputs import (
     EngineLogLine,
@@ -21,7 +22,6 @@ from supervisor.network.protocol.outputs import (
     RouterRemoved,
     Unreachable,
 )
-from supervisor.processes.epochs import Epochs
 from tests.unit.engine.ops import wire
 
 CONFIGURATION = """

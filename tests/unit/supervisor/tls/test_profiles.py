@@ -15,7 +15,7 @@ from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.runtime.waker import Waker
 from supervisor.tls.profiles import TlsProfiles, TlsStartError
 from tests.peer.pki import pki

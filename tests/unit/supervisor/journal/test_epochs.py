@@ -1,6 +1,6 @@
 """Acknowledgements of epochs, and actions that wait for them."""
 
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 
 
 def test_actions_wait_for_all_or_one_worker():

@@ -8,7 +8,7 @@ from router.control.messages import Ack, PortClosed, Ready, Resync
 from router.control.ops import Op, WorkerOp
 from router.log import DEBUG, WARNING, ProcessLog
 from supervisor.addresses.table import AddressTable
-from supervisor.processes.epochs import Epochs
+from supervisor.journal.epochs import Epochs
 from supervisor.processes.worker import WorkerCorruptError, WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
 
