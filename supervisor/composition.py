@@ -40,7 +40,7 @@ from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.linkroutes.targets import LinkTargets
 from supervisor.links.attach import AttachDecider
 from supervisor.links.auto import AutoLinks
-from supervisor.links.handler import LinkHandler, PendingAttachAnswer
+from supervisor.links.handler import LinkHandler
 from supervisor.links.initiated import InitiatedLinks
 from supervisor.links.links import Links
 from supervisor.listeners.accept_rate import AcceptRateLimiter
@@ -89,7 +89,7 @@ class RouterCore(Core):
         addresses: number of counter slots in shared memory. reset_address: zero a slot before its id is used again.
         admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
         """
-        table, epochs, events = AddressTable(addresses), Epochs[PendingAttachAnswer](), Events()
+        table, epochs, events = AddressTable(addresses), Epochs(), Events()
         super().__init__(table, epochs, events, reset_address)
         router = configuration.router
         self.program: Final = program

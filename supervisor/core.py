@@ -21,7 +21,7 @@ class Core:
     """Dispatcher of events to subsystems, and collector of their changes. Owner: supervisor."""
 
     def __init__(
-        self, table: AddressTable, epochs: Epochs[Any], events: Events, reset_address: Callable[[int], None]
+        self, table: AddressTable, epochs: Epochs, events: Events, reset_address: Callable[[int], None]
     ) -> None:
         """Create the core before any worker exists.
 

@@ -12,7 +12,7 @@ No input or output here.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from router.addressing.address import FALLBACK_PHASE, MOBILE
 from router.addressing.settings import BALANCED, AddressSetting, AddressSettings
@@ -44,7 +44,7 @@ class Settings(Subsystem):
     """Address settings of the router, and their propagation. Owner: supervisor."""
 
     def __init__(
-        self, table: AddressTable, epochs: Epochs[Any], entries: Mapping[str, AddressSetting], default: str
+        self, table: AddressTable, epochs: Epochs, entries: Mapping[str, AddressSetting], default: str
     ) -> None:
         """Take the initial settings: `entries` by canonical pattern, and the `default` distribution."""
         self.current: Final = AddressSettings(entries.items(), default)

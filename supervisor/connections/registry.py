@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.config.roles import BETWEEN_ROUTERS
@@ -69,7 +69,7 @@ class Connections(Subsystem):
         self,
         workers: Mapping[int, WorkerProcess],
         table: AddressTable,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         profiles: ListenerProfiles,
         admission: Admission,
         identities: Identities,

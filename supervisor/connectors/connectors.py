@@ -41,7 +41,7 @@ class Connectors(Subsystem):
         loop: asyncio.AbstractEventLoop,
         connections: Connections,
         profiles: ListenerProfiles,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         acceptor: Acceptor,
         waker: Waker,
         log: ProcessLog,

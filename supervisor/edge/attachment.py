@@ -7,7 +7,7 @@ connections to that interior router. No I/O here.
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -56,7 +56,7 @@ class AttachmentParts(Struct, frozen=True, kw_only=True):
     several: bool  # several interior routers may be in use at once
     record: AddressRecord  # address for messages to addresses unknown here, which are sent up the uplink
     table: AddressTable
-    epochs: Epochs[Any]
+    epochs: Epochs
     settings: Settings
     initiated_links: InitiatedLinks
     link_routes: LocalLinkRoutes

@@ -9,7 +9,7 @@ one. No I/O here.
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from supervisor.addresses.table import AddressTable
 from supervisor.edge.attachment import Attachment
@@ -25,7 +25,7 @@ PATIENCE: Final = 5.0
 class Bearer:
     """Present bearer, and the state of a move to a better one. Owner: the uplink."""
 
-    def __init__(self, table: AddressTable, epochs: Epochs[Any], changed: Callable[[Attachment], None]) -> None:
+    def __init__(self, table: AddressTable, epochs: Epochs, changed: Callable[[Attachment], None]) -> None:
         """changed(attachment): called when an interior router becomes the bearer."""
         self._table = table
         self._epochs = epochs

@@ -8,7 +8,7 @@ handled by the workers. No I/O here.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from router.addressing.address import MOBILE, normalise
 from router.config.roles import EDGE
@@ -67,7 +67,7 @@ class Edges(Subsystem):
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         in_process: InProcessAddresses,
         link_routes: LinkRouteMatcher,
         log: ProcessLog,

@@ -5,7 +5,7 @@ one router reach consumers of the other. A message from such a link goes to clie
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from router.addressing.address import MOBILE
 from router.addressing.settings import LOCAL
@@ -44,7 +44,7 @@ class EdgePeers(Subsystem):
         self,
         router_id: str,
         table: AddressTable,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         settings: Settings,
         initiated_links: InitiatedLinks,
         close_link: Callable[[RegisteredConnection, int, str, str], None],

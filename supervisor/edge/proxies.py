@@ -58,7 +58,7 @@ class Proxies:
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         settings: Settings,
         initiated_links: InitiatedLinks,
         waker: Waker,

@@ -5,7 +5,7 @@ As in 1.19, one connection is the active uplink: the first that opened, and afte
 `uplinks: all`, the edge router attaches its links at all Sluice interior routers; one of them is the bearer (`Bearer`).
 """
 
-from typing import Any, Final
+from typing import Final
 
 from router.addressing.address import LOCAL, UPLINK, key
 from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW, NETWORK
@@ -42,7 +42,7 @@ class Uplink(Subsystem):
         self,
         router: RouterConfig,
         table: AddressTable,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         settings: Settings,
         initiated_links: InitiatedLinks,
         link_routes: LocalLinkRoutes,

@@ -1,7 +1,6 @@
 """State of each worker's replica of the tables: live, serving, or in need of a snapshot. Does no input or output."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from router.control.handlers import HandlerTable
 from router.control.messages import Ack, PortClosed, Ready, Resync
@@ -17,7 +16,7 @@ class Replicas(Subsystem):
     """States of all workers' replicas, and of the workers that are up. Owner: the core."""
 
     def __init__(
-        self, workers: Mapping[int, WorkerProcess], table: AddressTable, epochs: Epochs[Any], log: ProcessLog
+        self, workers: Mapping[int, WorkerProcess], table: AddressTable, epochs: Epochs, log: ProcessLog
     ) -> None:
         self._workers = workers
         self._table = table

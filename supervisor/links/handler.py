@@ -19,14 +19,12 @@ from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.links.attach import TRACKING_KEY, AttachAccepted, AttachDecider, AttachRefused, AttachRouted
 from supervisor.links.initiated import InitiatedLinks, initiated_link
 from supervisor.links.links import Links
+from supervisor.links.pending_answers import PendingAttachAnswers
 from supervisor.policy.policy import Policy
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 
 ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"
-
-# Attach answer that waits for acknowledgements: worker, link, answer.
-PendingAttachAnswer = tuple[WorkerProcess, RegisteredLink, control.Attached]
 
 
 class LinkHandler(Subsystem):
@@ -35,7 +33,7 @@ class LinkHandler(Subsystem):
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs[PendingAttachAnswer],
+        epochs: Epochs,
         attaching: AttachDecider,
         links: Links,
         initiated_links: InitiatedLinks,
@@ -56,6 +54,7 @@ class LinkHandler(Subsystem):
         self._uplink = uplink
         self._table = table
         self._epochs = epochs
+        self._answers = PendingAttachAnswers(epochs)
         self._attaching = attaching
         self._links = links
         self._initiated_links = initiated_links
@@ -76,10 +75,10 @@ class LinkHandler(Subsystem):
 
     def after_delta(self) -> None:
         """Send the attach answers whose epoch has been acknowledged by all workers concerned."""
-        for worker, link, answer in self._epochs.released(self._table.epoch):
-            if not link.closed:
-                link.up = True
-                worker.outbox.append(answer)
+        self._answers.send_acknowledged(self._table.epoch)
+
+    def worker_lost(self, worker: WorkerProcess) -> None:
+        self._answers.drop_worker(worker)
 
     def _attach(self, worker: WorkerProcess, message: control.Attach) -> None:
         connection = worker.connections.get(message.conn)
@@ -220,7 +219,7 @@ class LinkHandler(Subsystem):
                 epoch = self._table.add_consumer(
                     record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.way
                 )
-                self._epochs.hold_for_all(epoch, (worker, link, answer))
+                self._answers.send_after_all(epoch, worker, link, answer)
                 return
         else:
             link.record = record
@@ -230,22 +229,14 @@ class LinkHandler(Subsystem):
             if self._uplink is not None and not connection.edge:
 
                 def go_on() -> None:
-                    self._answer(worker, link, answer, self._table.pending_epoch)
+                    self._answers.send_after_own(self._table.pending_epoch, worker, link, answer)
 
                 if self._uplink.first_credit.wait(record, go_on):
                     worker.outbox.append(control.Postponed(connection.number, link.number))
                     return
-                self._answer(worker, link, answer, self._uplink.first_credit.epoch(record))
+                self._answers.send_after_own(self._uplink.first_credit.epoch(record), worker, link, answer)
                 return
-        self._answer(worker, link, answer, record.epoch)
-
-    def _answer(self, worker: WorkerProcess, link: RegisteredLink, answer: control.Attached, epoch: int) -> None:
-        """Answer an attach once the link's worker has acknowledged an epoch."""
-        if epoch > self._epochs.acknowledged(worker.index):
-            self._epochs.hold_for_worker(worker.index, epoch, (worker, link, answer))
-        elif not link.closed:
-            link.up = True
-            worker.outbox.append(answer)
+        self._answers.send_after_own(record.epoch, worker, link, answer)
 
     def _detach(self, worker: WorkerProcess, message: control.Detach) -> None:
         connection = worker.connections.get(message.conn)

@@ -7,7 +7,7 @@ only changes its attributes or its name keeps its sockets. A listener that canno
 import asyncio
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from router.config.entities import Configuration, ListenerConfig
 from router.log import ProcessLog
@@ -37,7 +37,7 @@ class RuntimeListeners(Subsystem):
         acceptor: Acceptor,
         http: LazyHttp,
         profiles: ListenerProfiles,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         announce: Callable[[Listener], None],
         waker: Waker,
         log: ProcessLog,

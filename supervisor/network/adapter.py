@@ -93,7 +93,7 @@ class Routers(Subsystem):
         self,
         config: RouterConfig,
         table: AddressTable,
-        epochs: Epochs[Any],
+        epochs: Epochs,
         settings: Settings,
         links: ControlLinks,
         log: ProcessLog,

@@ -117,7 +117,7 @@ class ProfileState:
 class TlsProfiles(Subsystem):
     """All profiles by name. Owner: the core."""
 
-    def __init__(self, table: AddressTable, epochs: Epochs[Any], waker: Waker, log: ProcessLog) -> None:
+    def __init__(self, table: AddressTable, epochs: Epochs, waker: Waker, log: ProcessLog) -> None:
         self.held: Final[dict[str, ProfileState]] = {}
         self._table: Final = table
         self._epochs: Final = epochs

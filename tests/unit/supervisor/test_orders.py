@@ -78,7 +78,7 @@ def test_starting_worker_gets_orders_alone(channels: RecordingChannels, worker: 
 
 
 def test_unawaited_epoch_is_acknowledged_later() -> None:
-    epochs: Epochs[str] = Epochs()
+    epochs = Epochs()
     epochs.join(0, 1)
     published: list[tuple[int, list[Op]]] = []
     supervisor: Any = SimpleNamespace(
@@ -87,7 +87,7 @@ def test_unawaited_epoch_is_acknowledged_later() -> None:
         _lag=SimpleNamespace(published=lambda epoch: None),
         _pool=SimpleNamespace(watch=lambda: None),
     )
-    epochs.hold_for_all(2, "answer")
+    epochs.await_all(2)
     Supervisor._publish(supervisor, 2, [AddressGone(1)])
     Supervisor._publish(supervisor, 3, [AddressGone(2)])
     assert published == [(2, [AddressGone(1)]), (3, [AddressGone(2), UnawaitedOp()])]

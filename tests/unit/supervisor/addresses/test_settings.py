@@ -19,7 +19,7 @@ class SettingsWithWorker:
 
     def __init__(self, entries=None, default="balanced"):
         self.table = AddressTable(100_000)
-        self.epochs: Epochs[None] = Epochs()
+        self.epochs = Epochs()
         self.settings = Settings(self.table, self.epochs, entries or {}, default)
         self.epochs.join(0, 0)
         self.received = []  # ops by epoch

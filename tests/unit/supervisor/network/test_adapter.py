@@ -68,7 +68,7 @@ class RoutersOnTable:
 
     def __init__(self, limit: int = 10_000, settings: dict[str, Any] | None = None, default: str = "balanced") -> None:
         self.table = AddressTable(limit)
-        self.epochs: Epochs[Any] = Epochs()
+        self.epochs = Epochs()
         self.settings = Settings(self.table, self.epochs, settings or {}, default)
         self.log = ProcessLog()
         router = load_text("x.conf", CONFIGURATION).router

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from typing import Any
 
 import pytest
 
@@ -36,7 +35,7 @@ class TlsProfilesOnTable:
     def __init__(self, text):
         self.configuration = load_text("x.conf", text)
         self.table = AddressTable(16)
-        self.epochs = Epochs[Any]()
+        self.epochs = Epochs()
         self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
         self.waker = Waker()
         self.tls = TlsProfiles(self.table, self.epochs, self.waker, self.log)
