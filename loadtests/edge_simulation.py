@@ -111,7 +111,7 @@ class Simulation:
         self._worker.sends.clear()
         self.longest = max(self.longest, time.process_time() - began)
         if epoch is not None:
-            self.core.epochs.acknowledge(0, epoch)
+            self.core.journal.acknowledge(0, epoch)
         return bool(more or epoch is not None or self._coming or self.core.busy)
 
     def join(self, other: Simulation) -> None:

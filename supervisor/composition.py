@@ -33,7 +33,7 @@ from supervisor.core import Core
 from supervisor.edge.interior import Edges
 from supervisor.edge.peers import EdgePeers
 from supervisor.edge.uplink import Uplink
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.journal.replicas import Replicas
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.linkroutes.pairs import LinkPairs
@@ -89,8 +89,9 @@ class RouterCore(Core):
         addresses: number of counter slots in shared memory. reset_address: zero a slot before its id is used again.
         admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
         """
-        table, epochs, events = AddressTable(addresses), Epochs(), Events()
-        super().__init__(table, epochs, events, reset_address)
+        journal, events = Journal(), Events()
+        table = AddressTable(journal, addresses)
+        super().__init__(journal, table, events, reset_address)
         router = configuration.router
         self.program: Final = program
         # Links and configured objects share one range of identities; the configured objects have the first ones.
@@ -101,7 +102,7 @@ class RouterCore(Core):
         entries, refused = address_entries(configuration.addresses)
         for text in refused:
             log.error("ERROR", text)
-        self.settings = Settings(table, epochs, entries, router.default_distribution)
+        self.settings = Settings(table, journal, entries, router.default_distribution)
         current = self.settings.current
         self.exchanges = Exchanges(router.id, router.mode, current, table, lambda text: log.error("ROUTER_CORE", text))
         lookup = RecordFinder(router.id, router.mode, current, table)
@@ -116,11 +117,11 @@ class RouterCore(Core):
         trail = self.audit.trail
         self.policy = Policy(configuration, self.workers, trail, log)
         admission = self.policy if admission is None else admission
-        self.tls = TlsProfiles(table, epochs, self.waker, log)
+        self.tls = TlsProfiles(journal, self.waker, log)
         self.placements = Placements()
         self.affinity = Affinity(self.workers, self.placements, router.remembered_containers)
         self.connections = Connections(
-            self.workers, table, epochs, self.profiles, admission, self.tls, self.affinity, events, trail, log
+            self.workers, journal, self.profiles, admission, self.tls, self.affinity, events, trail, log
         )
         self.policy.join(self.connections)
         self.authentication = Authentication(
@@ -142,7 +143,7 @@ class RouterCore(Core):
             # Imported on demand: the engine takes long to load, and only interior routers need it.
             from supervisor.network import adapter
 
-            self.routers = adapter.Routers(router, table, epochs, self.settings, self.neighbours, log)
+            self.routers = adapter.Routers(router, table, journal, self.settings, self.neighbours, log)
             self.neighbours.join(self.routers)
             self.link_routes.watch_local(self.routers.link_address_changed)
 
@@ -153,12 +154,12 @@ class RouterCore(Core):
         self.uplink: Uplink | None = None  # only at an edge router
         self.peers: EdgePeers | None = None  # only at an edge router
         if router.mode == INTERIOR_MODE:
-            self.edges = Edges(table, epochs, self.in_process, targets, log, router.id, self.routers)
+            self.edges = Edges(table, journal, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
             parts = (self.settings, self.initiated_links, self.link_routes, self.in_process)
-            self.uplink = Uplink(router, table, epochs, *parts, self.waker, log)
+            self.uplink = Uplink(router, table, journal, *parts, self.waker, log)
             self.peers = EdgePeers(
-                router.id, table, epochs, self.settings, self.initiated_links, self.connections.close_link,
+                router.id, table, journal, self.settings, self.initiated_links, self.connections.close_link,
                 self.waker, log,
             )  # fmt: skip
         attaching = AttachDecider(
@@ -186,10 +187,10 @@ class RouterCore(Core):
             self.neighbours,  # after the routers, because next hops contain their indexes
             table,
             self.exchanges,  # after the addresses they refer to
-            Replicas(self.workers, table, epochs, log),  # after connections; before the consumers that workers have
+            Replicas(self.workers, journal, log),  # after connections; before the consumers that workers have
             self.links,
             LinkHandler(
-                table, epochs, attaching, self.links, self.initiated_links, pairs, self.policy,
+                table, journal, attaching, self.links, self.initiated_links, pairs, self.policy,
                 self.neighbours.usable, self.take_identity, self.affinity.attached, events, self.edges, self.uplink,
             ),
             pairs,
@@ -251,9 +252,9 @@ def add_services(
     acceptor = Acceptor(
         loop, core.workers, core.connections, core.neighbours, AcceptRateLimiter(heard), log, limit, core.placements
     )
-    connectors = Connectors(loop, core.connections, core.profiles, core.epochs, acceptor, core.waker, log)
+    connectors = Connectors(loop, core.connections, core.profiles, core.journal, acceptor, core.waker, log)
     http = LazyHttp(loop, lambda: make_http(acceptor), log)
-    listening = RuntimeListeners(loop, names, acceptor, http, core.profiles, core.epochs, announce, core.waker, log)
+    listening = RuntimeListeners(loop, names, acceptor, http, core.profiles, core.journal, announce, core.waker, log)
     core.events.add(
         CredentialWatch(loop, core.tls, log),
         connectors,

@@ -11,7 +11,7 @@ from router.config.entities import Configuration, EntityConfig
 from router.control.messages import Event, Local, Snapshot
 from router.control.ops import Op
 from supervisor.addresses.table import AddressTable
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events
@@ -21,14 +21,14 @@ class Core:
     """Dispatcher of events to subsystems, and collector of their changes. Owner: supervisor."""
 
     def __init__(
-        self, table: AddressTable, epochs: Epochs, events: Events, reset_address: Callable[[int], None]
+        self, journal: Journal, table: AddressTable, events: Events, reset_address: Callable[[int], None]
     ) -> None:
         """Create the core before any worker exists.
 
         reset_address: zero a counter slot in shared memory; called before the id of the slot is used again.
         """
+        self.journal = journal
         self.table = table
-        self.epochs = epochs
         self.events = events
         self.workers: dict[int, WorkerProcess] = {}  # present generation of each worker, dead or alive, by index
         self.waker = Waker()
@@ -68,7 +68,7 @@ class Core:
         worker.stage = WorkerStage.DEAD
         self.events.worker_lost(worker)
         if was_live:
-            self.epochs.call_when_acknowledged(self.table.pending_epoch, settled)
+            self.journal.call_when_acknowledged(settled)
         else:
             settled()
 
@@ -93,18 +93,19 @@ class Core:
 
         Call until the result is None. Then workers that need a snapshot get it.
         """
-        table, epochs = self.table, self.epochs
-        epochs.run_actions(table.epoch)
+        journal = self.journal
+        journal.run_actions()
         self.events.step()
-        epochs.run_actions(table.epoch)
-        delta = table.take_delta()
-        table.reclaim(epochs.settled(table.epoch), self._reset_address)
+        journal.run_actions()
+        self.events.before_delta()
+        delta = journal.take_delta()
+        self.table.reclaim(journal.settled, self._reset_address)
         self.events.after_delta()
         if delta is None:
             for worker in self.workers.values():
                 if worker.wants_snapshot:
                     worker.wants_snapshot = False
-                    worker.outbox.append(Snapshot(table.epoch, self.snapshot()))
+                    worker.outbox.append(Snapshot(journal.epoch, self.snapshot()))
         return delta
 
     def snapshot(self) -> list[Op]:

@@ -340,7 +340,7 @@ class Supervisor:
         self._channels.wake()
 
     def _publish(self, epoch: int, ops: list[Op]) -> None:
-        self._channels.publish(epoch, ops if self._core.epochs.awaits(epoch) else [*ops, UnawaitedOp()])
+        self._channels.publish(epoch, ops if self._core.journal.awaits(epoch) else [*ops, UnawaitedOp()])
         self._lag.published(epoch)
         self._pool.watch()
 

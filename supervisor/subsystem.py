@@ -96,12 +96,15 @@ class Subsystem:
         return False
 
     def step(self) -> None:
-        """Continue changes that take several epochs, just before the next delta is taken."""
+        """Continue changes that take several epochs, before the next delta is taken."""
 
     @property
     def waiting(self) -> bool:
         """True if `step` has more to do after other events."""
         return False
+
+    def before_delta(self) -> None:
+        """Announce changes that earlier ones of the same delta made necessary."""
 
     def after_delta(self) -> None:
         """Continue work that waited for acknowledgements. Must not change the tables of workers."""
@@ -136,6 +139,7 @@ class Events:
         self._working: list[Subsystem] = []
         self._stepping: list[Subsystem] = []
         self._waiting: list[Subsystem] = []
+        self._completing: list[Subsystem] = []
         self._answering: list[Subsystem] = []
         self._due: list[Subsystem] = []
 
@@ -166,6 +170,7 @@ class Events:
                 ("work", self._working),
                 ("step", self._stepping),
                 ("waiting", self._waiting),
+                ("before_delta", self._completing),
                 ("after_delta", self._answering),
                 ("deadline", self._due),
             ):
@@ -231,6 +236,11 @@ class Events:
     def waiting(self) -> bool:
         """True if any subsystem is waiting; see Subsystem."""
         return any(subsystem.waiting for subsystem in self._waiting)
+
+    def before_delta(self) -> None:
+        """See Subsystem."""
+        for subsystem in self._completing:
+            subsystem.before_delta()
 
     def after_delta(self) -> None:
         """See Subsystem."""

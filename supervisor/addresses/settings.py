@@ -22,7 +22,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import AddressPlan, ConfigurationChange
 from supervisor.configuration.ops import address_entries, address_entry
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.subsystem import Subsystem
 
 # Maximum ops in an epoch. A worker needs 0.3 ms for that many, measured with 1,000 changed patterns
@@ -44,12 +44,12 @@ class Settings(Subsystem):
     """Address settings of the router, and their propagation. Owner: supervisor."""
 
     def __init__(
-        self, table: AddressTable, epochs: Epochs, entries: Mapping[str, AddressSetting], default: str
+        self, table: AddressTable, journal: Journal, entries: Mapping[str, AddressSetting], default: str
     ) -> None:
         """Take the initial settings: `entries` by canonical pattern, and the `default` distribution."""
         self.current: Final = AddressSettings(entries.items(), default)
         self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._entries: dict[str, AddressSetting] = dict(entries)
         # State of the next round. A round applies changed settings to the records in the address table.
         self._changed: dict[str, None] = {}  # changed patterns, in order
@@ -155,7 +155,7 @@ class Settings(Subsystem):
 
     def _may_send(self) -> bool:
         """True if all workers have acknowledged the last epoch."""
-        return self._epochs.settled(self._table.epoch) >= self._sent
+        return self._journal.settled >= self._sent
 
     def step(self) -> None:
         """Continue the round, for about a millisecond."""
@@ -166,7 +166,7 @@ class Settings(Subsystem):
         if self._announcing and self._may_send():
             self._announce_some()
         while self._when_in_force and self._when_in_force[0][0] <= self._ended:
-            self._epochs.call_when_acknowledged(self._table.pending_epoch, self._when_in_force.popleft()[1])
+            self._journal.call_when_acknowledged(self._when_in_force.popleft()[1])
 
     def _begin(self) -> None:
         """Begin a round for all changes so far."""
@@ -217,8 +217,8 @@ class Settings(Subsystem):
                 self._announce(self._waiting.popleft())
                 count += 1
         if count:
-            self._sent = self._table.next_epoch
-            self._epochs.await_all(self._sent)
+            self._sent = self._journal.next_epoch
+            self._journal.await_all(self._sent)
         else:
             self._announcing = False
             self._ended = self._begun
@@ -245,7 +245,7 @@ class Settings(Subsystem):
 
     def _announce(self, item: SettingOp | DefaultOp | AddressRecord) -> None:
         if not isinstance(item, AddressRecord):
-            self._table.change(item)
+            self._journal.append(item)
         elif self._table.records.get(item.key) is item and (setting := self._setting(item)) is not None:
             self._apply_setting(item, setting)
 

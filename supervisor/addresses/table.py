@@ -1,7 +1,4 @@
-"""Address table of the supervisor: records, their consumers and producers, and the changes to announce to workers.
-
-No input or output here: events arrive as method calls, changes leave as ops (control-protocol.md, "Deltas").
-"""
+"""Address table of the supervisor: records, their consumers and producers. No input or output here."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +8,7 @@ from router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
 from router.addressing.settings import BALANCED, NETWORK, AddressSetting
 from router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
 from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
+from supervisor.journal.journal import Journal
 from supervisor.subsystem import Subsystem
 
 FIRST_ID: Final = 1  # 0 stands for "no address" in a link's slot
@@ -27,22 +25,20 @@ class AddressTooLongError(TableFullError):
 
 
 class AddressTable(Subsystem):
-    """Address records, and the ops since the last delta. Owner: the core."""
+    """Address records; the journal announces their changes to the workers. Owner: the core."""
 
     __slots__ = (
-        "_free", "_idle", "_limit", "_local_changed", "_next", "_ops", "_retiring", "_users_changed", "epoch",
-        "records",
+        "_free", "_idle", "_journal", "_limit", "_local_changed", "_next", "_retiring", "_users_changed", "records",
     )  # fmt: skip
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, journal: Journal, limit: int) -> None:
         """Create an empty table. limit: number of counter slots in shared memory; all ids are below it."""
         self.records: dict[str, AddressRecord] = {}  # by key
-        self.epoch = 0  # epoch of the last delta
+        self._journal = journal
         self._limit = limit
         self._next = FIRST_ID
         self._free: list[int] = []
         self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id that becomes free after it
-        self._ops: list[Op] = []
         self._idle: list[AddressRecord] = []  # records that may have lost their last user since the last delta
         self._local_changed: list[Callable[[AddressRecord], None]] = []
         self._users_changed: list[Callable[[AddressRecord], None]] = []
@@ -51,11 +47,6 @@ class AddressTable(Subsystem):
     def ids_used(self) -> int:
         """Number of ids that were ever used."""
         return self._next - FIRST_ID
-
-    @property
-    def next_epoch(self) -> int:
-        """Epoch that will announce changes made now."""
-        return self.epoch + 1
 
     @property
     def ids(self) -> int:
@@ -69,13 +60,12 @@ class AddressTable(Subsystem):
 
     def change(self, op: Op) -> int:
         """Add an op that does not concern an address to the next delta. Returns the epoch of that delta."""
-        self._ops.append(op)
-        return self.epoch + 1
+        return self._journal.append(op)
 
     @property
     def pending_epoch(self) -> int:
         """Epoch that contains, or will contain, all changes so far."""
-        return self.epoch + 1 if self._ops else self.epoch
+        return self._journal.pending_epoch
 
     def watch_local(self, changed: Callable[[AddressRecord], None]) -> None:
         """Call `changed` whenever `local` of a record may have changed."""
@@ -113,7 +103,7 @@ class AddressTable(Subsystem):
         record = AddressRecord(self.allocate_id(), record_key, treatment, priority, overflow)
         record.scope = scope
         self.records[record_key] = record
-        self._idle.append(record)  # take_delta removes the record if it has no user by then
+        self._idle.append(record)  # before_delta removes the record if it has no user by then
         if fallback is not None:
             record.fallback = fallback
             fallback.primary = record
@@ -131,12 +121,11 @@ class AddressTable(Subsystem):
 
     def release_id(self, number: int) -> None:
         """Release an id. The next delta must announce its removal; the id is free when workers acknowledged that."""
-        self._retiring.append((self.epoch + 1, number))
+        self._retiring.append((self._journal.next_epoch, number))
 
     def announce(self, record: AddressRecord) -> None:
         """Announce the present state of the record to the workers."""
-        record.epoch = self.epoch + 1
-        self._ops.append(record.op())
+        record.epoch = self._journal.append(record.op())
 
     def open_mobile(self, name: str, phase: int | str, setting: AddressSetting) -> AddressRecord:
         """Return the record of a mobile address; create it if it does not exist. Raises TableFullError.
@@ -221,12 +210,11 @@ class AddressTable(Subsystem):
         if way.edge:
             record.edges = record.edges or {}
             record.edges[consumer] = way
-        self._ops.append(ConsumerOp(record.id, worker, slot, generation, capacity, *way))
-        record.users_epoch = self.epoch + 1
+        record.users_epoch = self._journal.append(ConsumerOp(record.id, worker, slot, generation, capacity, *way))
         if first:
             self.local_changed(record)
         self._user_changed(record)
-        return self.epoch + 1
+        return record.users_epoch
 
     def remove_consumer(self, record: AddressRecord, worker: int, slot: int, generation: int) -> None:
         """Remove a consumer. Raises KeyError if it does not exist."""
@@ -238,8 +226,7 @@ class AddressTable(Subsystem):
         if record.edges is not None:
             record.edges.pop(consumer, None)
             record.edges = record.edges or None
-        self._ops.append(ConsumerGone(record.id, worker, slot, generation))
-        record.users_epoch = self.epoch + 1
+        record.users_epoch = self._journal.append(ConsumerGone(record.id, worker, slot, generation))
         if not consumers:
             record.consumers = None
             self._idle.append(record)
@@ -252,8 +239,7 @@ class AddressTable(Subsystem):
         if record.remotes is None:
             record.remotes = {}
         record.remotes[index] = counters
-        self._ops.append(RemoteOp(record.id, index, counters))
-        record.users_epoch = self.epoch + 1
+        record.users_epoch = self._journal.append(RemoteOp(record.id, index, counters))
         self._user_changed(record)
 
     def remove_remote(self, record: AddressRecord, index: int) -> None:
@@ -262,8 +248,7 @@ class AddressTable(Subsystem):
         if remotes is None:
             raise KeyError(index)
         self.release_id(remotes.pop(index))
-        self._ops.append(RemoteGone(record.id, index))
-        record.users_epoch = self.epoch + 1
+        record.users_epoch = self._journal.append(RemoteGone(record.id, index))
         if not remotes:
             record.remotes = None
             self._idle.append(record)
@@ -298,17 +283,12 @@ class AddressTable(Subsystem):
         if not record.holders:
             self._idle.append(record)
 
-    def take_delta(self) -> tuple[int, list[Op]] | None:
-        """Remove unused records, then return the epoch and the ops since the last delta; None if there are no ops."""
+    def before_delta(self) -> None:
+        """Remove the records that have become unused, in the delta that announces the end of their last user."""
         if self._idle:
             idle, self._idle = self._idle, []
             for record in idle:
                 self._remove_if_unused(record)
-        if not self._ops:
-            return None
-        self.epoch += 1
-        ops, self._ops = self._ops, []
-        return self.epoch, ops
 
     def _remove_if_unused(self, record: AddressRecord) -> None:
         """Remove a record, with its primary or fallback instance, if both are unused."""
@@ -317,7 +297,7 @@ class AddressTable(Subsystem):
             return
         for member in pair:
             del self.records[member.key]
-            self._ops.append(AddressGone(member.id))
+            self._journal.append(AddressGone(member.id))
             self.release_id(member.id)
 
     def reclaim(self, settled: int, reset: Callable[[int], None]) -> None:

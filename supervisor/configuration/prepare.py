@@ -10,6 +10,7 @@ from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges, refu
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import AddressPlan
 from supervisor.configuration.ops import address_entries
+from supervisor.journal.journal import Journal
 
 _SCRATCH_RECORDS = 1 << 20  # size of the scratch table for checking exchanges; larger than any real table
 
@@ -49,7 +50,7 @@ def without_refused(
     The second result are warnings about the refused ones: pairs of log module and text.
     """
     router = configuration.router
-    trial = Exchanges(router.id, router.mode, settings, AddressTable(_SCRATCH_RECORDS))
+    trial = Exchanges(router.id, router.mode, settings, AddressTable(Journal(), _SCRATCH_RECORDS))
     refused: dict[int, str] = {}
     entities: list[ExchangeConfig | BindingConfig] = [*configuration.exchanges, *configuration.bindings]
     for entity in entities:

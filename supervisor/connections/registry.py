@@ -18,7 +18,6 @@ from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, 
 from router.control.ops import Op, TraceOp
 from router.log import ProcessLog
 from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
-from supervisor.addresses.table import AddressTable
 from supervisor.audit.trail import AuditTrail
 from supervisor.connections.admission import Admission, Admit, Decision, Deny
 from supervisor.connections.connections import (
@@ -34,7 +33,7 @@ from supervisor.connections.membership import Membership
 from supervisor.connections.tenants import tenant_of
 from supervisor.connections.unopened import UnopenedConnections
 from supervisor.edge.bundles import Bundles
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.processes.worker import WorkerProcess
@@ -68,8 +67,7 @@ class Connections(Subsystem):
     def __init__(
         self,
         workers: Mapping[int, WorkerProcess],
-        table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         profiles: ListenerProfiles,
         admission: Admission,
         identities: Identities,
@@ -83,8 +81,7 @@ class Connections(Subsystem):
         self.accepted = 0  # number of connections accepted since the start
         self.denied = 0  # number of sockets refused at the limit of all connections
         self._workers = workers
-        self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._profiles = profiles
         self._admission = admission
         self._identities = identities
@@ -152,7 +149,7 @@ class Connections(Subsystem):
         """Assign a connection that has no worker to this worker."""
         worker.connections[connection.number] = connection
         connection.worker = worker.index
-        connection.epoch = self._epochs.acknowledged(worker.index)
+        connection.epoch = self._journal.acknowledged(worker.index)
         if connection.initiator is not None:
             self._initiated.add(connection.number)
         elif connection.begun is None:
@@ -231,7 +228,7 @@ class Connections(Subsystem):
         """Switch the frame log of a connection on or off. `when_in_force` of the settings tells when workers do it."""
         if connection.trace is not on:
             connection.trace = on
-            self._table.change(TraceOp(connection.number, on))
+            self._journal.append(TraceOp(connection.number, on))
 
     # Subsystem
 
@@ -342,8 +339,7 @@ class Connections(Subsystem):
     @property
     def _can_drop(self) -> bool:
         """True if there are links to drop, and workers are at most MAX_EPOCHS_BEHIND epochs behind."""
-        epoch = self._table.epoch
-        return bool(self._leaving) and self._epochs.settled(epoch) + MAX_EPOCHS_BEHIND >= epoch
+        return bool(self._leaving) and self._journal.settled + MAX_EPOCHS_BEHIND >= self._journal.epoch
 
     def work(self) -> bool:
         """Drop a batch of links of connections that have ended, round robin. Returns True if more can be dropped."""
@@ -363,7 +359,7 @@ class Connections(Subsystem):
             else:
                 self._end(worker, message)
         if self._leaving:
-            self._epochs.await_all(self._table.pending_epoch)
+            self._journal.await_all(self._journal.pending_epoch)
         return self._can_drop
 
     def _closed(self, worker: WorkerProcess, message: Closed) -> None:
@@ -391,7 +387,7 @@ class Connections(Subsystem):
                 log_closed(self._log, connection, message.error)
         if message.confirm:
             answer = Gone(message.conn)
-            self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: worker.outbox.append(answer))
+            self._journal.call_when_acknowledged(lambda: worker.outbox.append(answer))
 
     def _forget(self, worker: WorkerProcess | None, connection: RegisteredConnection) -> None:
         """Remove a connection with its links. worker: the worker that had it; None: it had none."""

@@ -19,7 +19,7 @@ from supervisor.connectors.dial import DialError, dial, port_number
 from supervisor.connectors.failover import FailoverEntry
 from supervisor.connectors.proxy import dial_through
 from supervisor.connectors.state import ConnectorState
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.listeners.acceptor import Acceptor
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.runtime.host_names import MAX_RESOLVERS
@@ -41,7 +41,7 @@ class Connectors(Subsystem):
         loop: asyncio.AbstractEventLoop,
         connections: Connections,
         profiles: ListenerProfiles,
-        epochs: Epochs,
+        journal: Journal,
         acceptor: Acceptor,
         waker: Waker,
         log: ProcessLog,
@@ -51,7 +51,7 @@ class Connectors(Subsystem):
         self.files: Final = Threads(loop, "password", MAX_PASSWORD_FILES)
         self.connections: Final = connections
         self.profiles: Final = profiles
-        self.epochs: Final = epochs
+        self.journal: Final = journal
         self.acceptor: Final = acceptor
         self.waker: Final = waker
         self.log: Final = log
@@ -223,7 +223,7 @@ class _Connector:
         """Announce a profile for the present configuration; it is used once all workers have it."""
         owner, config = self._owner, self.config
         profile, epoch = owner.profiles.add(config)
-        owner.epochs.call_when_acknowledged(epoch, lambda: self._use_profile(config, profile))
+        owner.journal.call_when_acknowledged(lambda: self._use_profile(config, profile), epoch)
 
     def _use_profile(self, config: ConnectorConfig, profile: str) -> None:
         if self.config is not config or self.state.closing:

@@ -23,7 +23,7 @@ from supervisor.edge.lookups import Lookups
 from supervisor.edge.messages import Precedence
 from supervisor.edge.proxies import Proxies, UplinkUse
 from supervisor.edge.route_proxies import RouteProxies
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import (
     DOWNLINK_CAPABILITY,
@@ -56,7 +56,7 @@ class AttachmentParts(Struct, frozen=True, kw_only=True):
     several: bool  # several interior routers may be in use at once
     record: AddressRecord  # address for messages to addresses unknown here, which are sent up the uplink
     table: AddressTable
-    epochs: Epochs
+    journal: Journal
     settings: Settings
     initiated_links: InitiatedLinks
     link_routes: LocalLinkRoutes
@@ -181,7 +181,7 @@ class Attachment:
         )  # can be one of several uplinks in use
         self.use = UplinkUse.NOTHING
         self.proxies: Final = Proxies(
-            parts.table, parts.epochs, parts.settings, parts.initiated_links, parts.waker, parts.announces,
+            parts.table, parts.journal, parts.settings, parts.initiated_links, parts.waker, parts.announces,
             heard=parts.heard, after_answers=parts.lookups.after_answers, unanswered=parts.lookups.__len__,
         )  # fmt: skip
         self.route_proxies: Final = RouteProxies(parts.router_id, parts.link_routes, parts.waker)

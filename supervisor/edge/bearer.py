@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.addresses.table import AddressTable
 from supervisor.edge.attachment import Attachment
 from supervisor.edge.messages import Precedence
 from supervisor.edge.proxies import UplinkUse
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 
 _LAST_NUMBER: Final = 0x7FFFFFFF
 # Time limit in seconds for the old bearer to release all consumers; until then, multicast messages do not go up.
@@ -25,10 +24,9 @@ PATIENCE: Final = 5.0
 class Bearer:
     """Present bearer, and the state of a move to a better one. Owner: the uplink."""
 
-    def __init__(self, table: AddressTable, epochs: Epochs, changed: Callable[[Attachment], None]) -> None:
+    def __init__(self, journal: Journal, changed: Callable[[Attachment], None]) -> None:
         """changed(attachment): called when an interior router becomes the bearer."""
-        self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._changed = changed
         self._number = 0
         self._moves = 0
@@ -94,7 +92,7 @@ class Bearer:
         self._drained = False
         self._moves += 1
         move = self._moves
-        self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: self._has_drained(move))
+        self._journal.call_when_acknowledged(lambda: self._has_drained(move))
 
     def _has_drained(self, move: int) -> None:
         """Note that all workers send to the new bearer."""

@@ -21,7 +21,7 @@ from supervisor.connections.connections import RegisteredConnection, RegisteredL
 from supervisor.edge import messages
 from supervisor.edge.bundles import mark_of
 from supervisor.edge.standby import RouterPaths, Standby
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.linkroutes.targets import LinkRouteMatch
 from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
 from supervisor.processes.worker import WorkerProcess
@@ -67,7 +67,7 @@ class Edges(Subsystem):
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         in_process: InProcessAddresses,
         link_routes: LinkRouteMatcher,
         log: ProcessLog,
@@ -77,7 +77,7 @@ class Edges(Subsystem):
         self._log = log
         self.standby: Final = Standby(router_id, table, ways)
         self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._in_process = in_process
         self._link_routes = link_routes
         self._edges: dict[int, _TrackedEdge] = {}  # by number of the bundle
@@ -152,7 +152,7 @@ class Edges(Subsystem):
         _, links = edge.told.get(record.key, (None, 0))
         edge.told[record.key] = (None, links + 1)  # each new link gets a report
         self._producing.setdefault(record.key, {})[edge.number] = edge
-        if record.users_epoch <= self._epochs.settled(self._table.epoch):
+        if record.users_epoch <= self._journal.settled:
             # Report together with the answer to the attach: a 1.19 edge router has given its client credit already.
             self._tell_if_changed(edge, record.key, record)
         else:
@@ -173,7 +173,7 @@ class Edges(Subsystem):
         self.standby.step()
         if self._changed:
             changed, self._changed = self._changed, {}
-            self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: self._tell_all(changed))
+            self._journal.call_when_acknowledged(lambda: self._tell_all(changed))
 
     def _tell_all(self, keys: Mapping[str, None]) -> None:
         for key in keys:
@@ -209,9 +209,7 @@ class Edges(Subsystem):
         if connection is None or said is None:
             return
         bears = self.standby.said(connection.edge, said)
-        self._epochs.call_when_acknowledged(
-            self._table.pending_epoch, lambda: self._taken(connection.edge, said.number, bears)
-        )
+        self._journal.call_when_acknowledged(lambda: self._taken(connection.edge, said.number, bears))
 
     def _taken(self, number: int, said: int, bears: bool) -> None:
         edge = self._edges.get(number)

@@ -19,7 +19,7 @@ from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.attachment import RouterLinkState
 from supervisor.edge.proxies import Proxies, is_announceable
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.runtime.waker import Waker
@@ -44,7 +44,7 @@ class EdgePeers(Subsystem):
         self,
         router_id: str,
         table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         settings: Settings,
         initiated_links: InitiatedLinks,
         close_link: Callable[[RegisteredConnection, int, str, str], None],
@@ -54,7 +54,7 @@ class EdgePeers(Subsystem):
         """close_link(connection, number, condition, description): closes a link of a peer."""
         self._router_id = router_id
         self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._settings = settings
         self._initiated_links = initiated_links
         self._close_link = close_link
@@ -90,7 +90,7 @@ class EdgePeers(Subsystem):
         peer = self._peers.get(mark)
         if peer is None:
             proxies = Proxies(
-                self._table, self._epochs, self._settings, self._initiated_links, self._waker, self._announces,
+                self._table, self._journal, self._settings, self._initiated_links, self._waker, self._announces,
                 senders=False,
             )  # fmt: skip
             peer = self._peers[mark] = EdgePeerRouter(container, proxies)

@@ -19,7 +19,7 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.bundles import reports_all_addresses, supports_early_senders
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.links.attach import (
     FALLBACK_CAPABILITY,
     NO_LINK_ROUTE,
@@ -58,7 +58,7 @@ class Proxies:
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         settings: Settings,
         initiated_links: InitiatedLinks,
         waker: Waker,
@@ -80,7 +80,7 @@ class Proxies:
         self._sends = senders
         self._use = UplinkUse.NOTHING
         self.table: Final = table
-        self.epochs: Final = epochs
+        self.journal: Final = journal
         self.settings: Final = settings
         self.initiated_links: Final = initiated_links
         self.waker: Final = waker
@@ -449,9 +449,8 @@ class _SenderProxy(_ReceiverProxy):
         self._open = False
         owner = self.owner
         owner.over(self.connection)
-        owner.epochs.call_when_acknowledged(
-            owner.table.pending_epoch,
-            lambda: owner.initiated_links.detach(self.connection, self._identity, quiet=True),
+        owner.journal.call_when_acknowledged(
+            lambda: owner.initiated_links.detach(self.connection, self._identity, quiet=True)
         )
 
 

@@ -25,7 +25,7 @@ from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
 from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
 from supervisor.edge.proxies import is_announceable
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.links.attach import HEARTBEAT_KEY
 from supervisor.links.initiated import InitiatedLinks
@@ -42,7 +42,7 @@ class Uplink(Subsystem):
         self,
         router: RouterConfig,
         table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         settings: Settings,
         initiated_links: InitiatedLinks,
         link_routes: LocalLinkRoutes,
@@ -57,7 +57,7 @@ class Uplink(Subsystem):
         self._log = log
         self._open: dict[int, RegisteredConnection] = {}  # connections to interior routers, in order of opening
         self._attachments: list[Attachment] = []
-        self._bearer: Final = Bearer(table, epochs, self._bears)
+        self._bearer: Final = Bearer(journal, self._bears)
         self.activated = self.lost = 0  # counts of connections that became an uplink, and of uplinks that were lost
         record = table.create(UPLINK_KEY, CLOSEST, None, DEFAULT_OVERFLOW)
         record.fixed = True
@@ -72,7 +72,7 @@ class Uplink(Subsystem):
             several=router.all_uplinks,
             record=record,
             table=table,
-            epochs=epochs,
+            journal=journal,
             settings=settings,
             initiated_links=initiated_links,
             link_routes=link_routes,

@@ -6,8 +6,7 @@ from router.control.handlers import HandlerTable
 from router.control.messages import Ack, PortClosed, Ready, Resync
 from router.control.ops import Op, WorkerOp
 from router.log import DEBUG, WARNING, ProcessLog
-from supervisor.addresses.table import AddressTable
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerCorruptError, WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
 
@@ -15,12 +14,9 @@ from supervisor.subsystem import Subsystem
 class Replicas(Subsystem):
     """States of all workers' replicas, and of the workers that are up. Owner: the core."""
 
-    def __init__(
-        self, workers: Mapping[int, WorkerProcess], table: AddressTable, epochs: Epochs, log: ProcessLog
-    ) -> None:
+    def __init__(self, workers: Mapping[int, WorkerProcess], journal: Journal, log: ProcessLog) -> None:
         self._workers = workers
-        self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._log = log
 
     def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
@@ -34,9 +30,9 @@ class Replicas(Subsystem):
 
     def worker_lost(self, worker: WorkerProcess) -> None:
         """Announce that a worker is down. Its consumers have been removed from the tables before."""
-        if self._epochs.has(worker.index):
-            self._epochs.leave(worker.index)
-            self._table.change(WorkerOp(worker.index, worker.generation, "down"))
+        if self._journal.has(worker.index):
+            self._journal.leave(worker.index)
+            self._journal.append(WorkerOp(worker.index, worker.generation, "down"))
 
     def _ready(self, worker: WorkerProcess, message: Ready) -> None:
         if worker.live:  # after a resync
@@ -45,9 +41,9 @@ class Replicas(Subsystem):
         if worker.stage is not WorkerStage.STARTING:
             return
         worker.stage = WorkerStage.LIVE
-        self._epochs.join(worker.index, message.epoch)
-        worker.serving_from = self._table.change(WorkerOp(worker.index, worker.generation, "up"))
-        self._epochs.await_all(worker.serving_from)
+        self._journal.join(worker.index, message.epoch)
+        worker.serving_from = self._journal.append(WorkerOp(worker.index, worker.generation, "up"))
+        self._journal.await_all(worker.serving_from)
 
     def _resync(self, worker: WorkerProcess, message: Resync) -> None:
         del message
@@ -66,6 +62,6 @@ class Replicas(Subsystem):
 
     def _acknowledge(self, worker: WorkerProcess, message: Ack | Ready) -> None:
         epoch = message.epoch
-        self._epochs.acknowledge(worker.index, epoch)
+        self._journal.acknowledge(worker.index, epoch)
         if worker.stage is WorkerStage.LIVE and epoch >= worker.serving_from:
             worker.stage = WorkerStage.SERVING

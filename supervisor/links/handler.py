@@ -14,7 +14,7 @@ from supervisor.connections.connections import RegisteredConnection, RegisteredL
 from supervisor.edge.interior import Edges
 from supervisor.edge.lookups import RemoteLinkRoute
 from supervisor.edge.uplink import Uplink
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.links.attach import TRACKING_KEY, AttachAccepted, AttachDecider, AttachRefused, AttachRouted
 from supervisor.links.initiated import InitiatedLinks, initiated_link
@@ -33,7 +33,7 @@ class LinkHandler(Subsystem):
     def __init__(
         self,
         table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         attaching: AttachDecider,
         links: Links,
         initiated_links: InitiatedLinks,
@@ -53,8 +53,8 @@ class LinkHandler(Subsystem):
         self._edges = edges
         self._uplink = uplink
         self._table = table
-        self._epochs = epochs
-        self._answers = PendingAttachAnswers(epochs)
+        self._journal = journal
+        self._answers = PendingAttachAnswers(journal)
         self._attaching = attaching
         self._links = links
         self._initiated_links = initiated_links
@@ -75,7 +75,7 @@ class LinkHandler(Subsystem):
 
     def after_delta(self) -> None:
         """Send the attach answers whose epoch has been acknowledged by all workers concerned."""
-        self._answers.send_acknowledged(self._table.epoch)
+        self._answers.send_acknowledged()
 
     def worker_lost(self, worker: WorkerProcess) -> None:
         self._answers.drop_worker(worker)
@@ -229,7 +229,7 @@ class LinkHandler(Subsystem):
             if self._uplink is not None and not connection.edge:
 
                 def go_on() -> None:
-                    self._answers.send_after_own(self._table.pending_epoch, worker, link, answer)
+                    self._answers.send_after_own(self._journal.pending_epoch, worker, link, answer)
 
                 if self._uplink.first_credit.wait(record, go_on):
                     worker.outbox.append(control.Postponed(connection.number, link.number))
@@ -251,7 +251,7 @@ class LinkHandler(Subsystem):
                 self._uplink.lookups.forget(message.conn, message.link)
         if message.confirm:
             answer = control.Detached(message.conn, message.link)
-            self._epochs.call_when_acknowledged(self._table.pending_epoch, lambda: worker.outbox.append(answer))
+            self._journal.call_when_acknowledged(lambda: worker.outbox.append(answer))
 
 
 def _forbidden(message: control.Attach, condition: str) -> control.Refused:

@@ -4,7 +4,7 @@ from collections import deque
 
 from router.control.messages import Attached
 from supervisor.connections.connections import RegisteredLink
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerProcess
 
 # Attach answer that waits: epoch, worker, link, answer. A plain tuple, because a burst has thousands of attaches.
@@ -14,17 +14,17 @@ PendingAttachAnswer = tuple[int, WorkerProcess, RegisteredLink, Attached]
 class PendingAttachAnswers:
     """Attach answers that wait for all live workers, or for the link's own worker. Owner: the link handler.
 
-    Each queue is sent in order of arrival: an answer never overtakes an earlier one that waits for the same workers.
+    Answers that wait for the same workers are sent in order of arrival. An answer that need not wait is sent at once.
     """
 
-    def __init__(self, epochs: Epochs) -> None:
-        self._epochs = epochs
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._for_all: deque[PendingAttachAnswer] = deque()
         self._for_worker: dict[int, deque[PendingAttachAnswer]] = {}  # by index of the worker
 
     def send_after_all(self, epoch: int, worker: WorkerProcess, link: RegisteredLink, answer: Attached) -> None:
         """Send an answer when all live workers have acknowledged `epoch`."""
-        self._epochs.await_all(epoch)
+        self._journal.await_all(epoch)
         self._for_all.append((epoch, worker, link, answer))
 
     def send_after_own(self, epoch: int, worker: WorkerProcess, link: RegisteredLink, answer: Attached) -> None:
@@ -32,21 +32,21 @@ class PendingAttachAnswers:
 
         The answer is dropped if that worker ends.
         """
-        if epoch <= self._epochs.acknowledged(worker.index):
+        if epoch <= self._journal.acknowledged(worker.index):
             _send(worker, link, answer)
-        elif self._epochs.has(worker.index):
-            self._epochs.await_all(epoch)
+        elif self._journal.has(worker.index):
+            self._journal.await_all(epoch)
             self._for_worker.setdefault(worker.index, deque()).append((epoch, worker, link, answer))
 
     def drop_worker(self, worker: WorkerProcess) -> None:
         """Drop the answers that wait for a lost worker alone."""
         self._for_worker.pop(worker.index, None)
 
-    def send_acknowledged(self, current: int) -> None:
+    def send_acknowledged(self) -> None:
         """Send the answers whose epoch has been acknowledged."""
-        _send_up_to(self._epochs.settled(current), self._for_all)
+        _send_up_to(self._journal.settled, self._for_all)
         for index, waiting in self._for_worker.items():
-            _send_up_to(self._epochs.acknowledged(index), waiting)
+            _send_up_to(self._journal.acknowledged(index), waiting)
 
 
 def _send_up_to(epoch: int, waiting: deque[PendingAttachAnswer]) -> None:

@@ -13,7 +13,7 @@ from router.config.entities import Configuration, ListenerConfig
 from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
@@ -37,7 +37,7 @@ class RuntimeListeners(Subsystem):
         acceptor: Acceptor,
         http: LazyHttp,
         profiles: ListenerProfiles,
-        epochs: Epochs,
+        journal: Journal,
         announce: Callable[[Listener], None],
         waker: Waker,
         log: ProcessLog,
@@ -48,7 +48,7 @@ class RuntimeListeners(Subsystem):
         self._acceptor: Final = acceptor
         self._http: Final = http
         self._profiles: Final = profiles
-        self._epochs: Final = epochs
+        self._journal: Final = journal
         self._announce: Final = announce
         self._waker: Final = waker
         self._log: Final = log
@@ -209,7 +209,7 @@ class RuntimeListeners(Subsystem):
         """Announce the profile of a listener to all workers."""
         config = listener.config
         profile, epoch = self._profiles.add(config)
-        self._epochs.call_when_acknowledged(epoch, lambda: self._accept(listener, config, profile))
+        self._journal.call_when_acknowledged(lambda: self._accept(listener, config, profile), epoch)
 
     def _accept(self, listener: Listener, config: ListenerConfig, profile: str) -> None:
         """Accept connections with a profile that all workers have acknowledged."""

@@ -23,7 +23,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.linkroutes.local import LinkAddress
 from supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
 from supervisor.linkroutes.remote import RemoteLinkRoutes
@@ -93,14 +93,14 @@ class Routers(Subsystem):
         self,
         config: RouterConfig,
         table: AddressTable,
-        epochs: Epochs,
+        journal: Journal,
         settings: Settings,
         links: ControlLinks,
         log: ProcessLog,
         now: float | None = None,
     ) -> None:
         self._table = table
-        self._epochs = epochs
+        self._journal = journal
         self._links = links
         self._settings = settings
         self._log = log
@@ -167,7 +167,7 @@ class Routers(Subsystem):
         elif record.key[0] != MOBILE or record.key[2:] == MANAGEMENT or record.key.startswith(_SERVICES, 2):
             return
         if record.local:
-            self._epochs.call_when_acknowledged(self._table.next_epoch, lambda: self._announce(record))
+            self._journal.call_when_acknowledged(lambda: self._announce(record), self._journal.next_epoch)
         else:
             self.engine.withdraw(record.key, _now(None))
 
@@ -259,7 +259,7 @@ class Routers(Subsystem):
         return bool(self._work) and self._may_go_on()
 
     def _may_go_on(self) -> bool:
-        return self._epochs.settled(self._table.epoch) >= self._sent
+        return self._journal.settled >= self._sent
 
     def step(self, now: float | None = None) -> None:
         """Run the engine, send its messages, and apply changes."""
@@ -305,14 +305,14 @@ class Routers(Subsystem):
                 self._work.append(self._change_keys(self._present[change.index], change.added, change.removed))
             case RadiusChanged():
                 self._radius = change.radius
-                self._table.change(RadiusOp(change.radius))
+                self._journal.append(RadiusOp(change.radius))
 
     def _path(self, router: RemoteRouter, links: tuple[int, ...], cost: int, origins: int) -> None:
         if (links, cost, origins) != (router.links, router.cost, router.origins):
             self._changes += 1
             router.links, router.cost, router.origins = links, cost, origins
             if router.announced:
-                self._table.change(router.op())
+                self._journal.append(router.op())
 
     def _apply_some(self) -> None:
         """Apply waiting changes until an epoch or a slice of time is full."""
@@ -322,8 +322,8 @@ class Routers(Subsystem):
             if next(self._work[0], self) is self:
                 self._work.popleft()
             count += 1
-        self._sent = self._table.pending_epoch
-        self._epochs.await_all(self._sent)
+        self._sent = self._journal.pending_epoch
+        self._journal.await_all(self._sent)
 
     # Steps, each of which changes one record
 
@@ -333,7 +333,7 @@ class Routers(Subsystem):
             return
         router.announced = True
         self._announced[router.index] = router
-        self._table.change(router.op())
+        self._journal.append(router.op())
         self._add_remote(key(ROUTER, router.id), router, None)
         yield
 
@@ -351,7 +351,7 @@ class Routers(Subsystem):
                 yield
         router.announced = False
         del self._announced[index]
-        self._table.change(RouterGone(index))
+        self._journal.append(RouterGone(index))
 
     def _change_keys(
         self, router: RemoteRouter, added: Mapping[str, int | None], removed: tuple[str, ...]

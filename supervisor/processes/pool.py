@@ -303,12 +303,12 @@ class WorkerPool:
     def watch(self) -> None:
         """Check later that all workers acknowledge the delta just sent. Those that do not are hung, and killed."""
         if self._watch is None:
-            epoch = self._core.table.epoch
+            epoch = self._core.journal.epoch
             self._watch = Deadline(self._loop, ACKNOWLEDGE_DEADLINE, lambda: self._check_acknowledged(epoch))
 
     def _check_acknowledged(self, epoch: int) -> None:
         self._watch = None
-        for index in self._core.epochs.late(epoch):
+        for index in self._core.journal.late(epoch):
             worker = self._core.workers[index]
             self._log.error(
                 "SERVER",
@@ -316,7 +316,7 @@ class WorkerPool:
                 "seconds",
             )
             self.kill(worker)
-        if self._core.epochs.late(self._core.table.epoch):
+        if self._core.journal.late(self._core.journal.epoch):
             self.watch()
 
     async def stop(self) -> None:

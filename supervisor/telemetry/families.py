@@ -142,7 +142,7 @@ class MetricsBuilder:
         families.single(DEFINITIONS["sluice_ready"], self._health.ready)
 
     def _workers(self, families: Families, snapshot: MetricsSnapshot) -> None:
-        epoch, epochs = self._core.table.epoch, self._core.epochs
+        journal = self._core.journal
         names: tuple[tuple[str, Callable[[WorkerRow], Any]], ...] = (
             ("sluice_worker_up", lambda row: row.worker.serves),
             ("sluice_worker_silent_seconds", lambda row: row.worker.silent),
@@ -167,7 +167,7 @@ class MetricsBuilder:
         lag = families.open(DEFINITIONS["sluice_worker_table_lag_epochs"])
         for row in snapshot.workers:
             if row.worker.live:
-                lag.add((row.worker.index,), max(0, epoch - epochs.acknowledged(row.worker.index)))
+                lag.add((row.worker.index,), max(0, journal.epoch - journal.acknowledged(row.worker.index)))
 
     def _rings_used(self, families: Families, snapshot: MetricsSnapshot) -> None:
         used = families.open(DEFINITIONS["sluice_ring_used_bytes"])
@@ -273,9 +273,9 @@ class MetricsBuilder:
         families.single(DEFINITIONS["sluice_audit_dropped_total"], self._core.audit.dropped)
 
     def _table(self, families: Families, snapshot: MetricsSnapshot) -> None:
-        table = self._core.table
-        families.single(DEFINITIONS["sluice_table_epochs_total"], table.epoch)
-        families.single(DEFINITIONS["sluice_table_lag_epochs"], table.epoch - self._core.epochs.settled(table.epoch))
+        table, journal = self._core.table, self._core.journal
+        families.single(DEFINITIONS["sluice_table_epochs_total"], journal.epoch)
+        families.single(DEFINITIONS["sluice_table_lag_epochs"], journal.epoch - journal.settled)
         families.single(DEFINITIONS["sluice_table_lag_seconds"], self._health.lag_seconds())
         families.single(DEFINITIONS["sluice_table_addresses"], snapshot.address_count)
         families.single(DEFINITIONS["sluice_table_addresses_limit"], table.limit - 1)

@@ -105,8 +105,7 @@ class Health:
 
     def lag_seconds(self) -> float:
         """Return the age in seconds of the oldest change that not all workers have acknowledged."""
-        current = self._core.table.epoch
-        return self._lag.seconds(self._core.epochs.settled(current), current)
+        return self._lag.seconds(self._core.journal.settled, self._core.journal.epoch)
 
     def liveness(self) -> list[HealthCheckResult]:
         """Return the liveness checks."""
@@ -152,7 +151,7 @@ class Health:
         return HealthCheckResult("workers", bool(workers) and not missing, text)
 
     def _table(self) -> HealthCheckResult:
-        current, lag = self._core.table.epoch, self.lag_seconds()
+        current, lag = self._core.journal.epoch, self.lag_seconds()
         text = f"epoch {current} acknowledged" if lag < READY_LAG else f"epoch {current} waits for {lag:.0f} seconds"
         return HealthCheckResult("table", lag < READY_LAG, text)
 

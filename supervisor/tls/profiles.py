@@ -31,11 +31,10 @@ from router.tls.profile import (
     read_profile,
     unknown_letter,
 )
-from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, LiveAttributes, Subsystem
@@ -117,10 +116,9 @@ class ProfileState:
 class TlsProfiles(Subsystem):
     """All profiles by name. Owner: the core."""
 
-    def __init__(self, table: AddressTable, epochs: Epochs, waker: Waker, log: ProcessLog) -> None:
+    def __init__(self, journal: Journal, waker: Waker, log: ProcessLog) -> None:
         self.held: Final[dict[str, ProfileState]] = {}
-        self._table: Final = table
-        self._epochs: Final = epochs
+        self._journal: Final = journal
         self._waker: Final = waker
         self._log: Final = log
         self._uses: dict[str, Counter[CredentialUse]] = {}  # uses by listeners and connectors, by name of the profile
@@ -245,7 +243,7 @@ class TlsProfiles(Subsystem):
             present = self.held.get(name)
             self.held[name] = held
             if present is None or present.material.digest != held.material.digest:
-                self._table.change(self._op(name))
+                self._journal.append(self._op(name))
 
     def _count_all(self, configuration: Configuration) -> None:
         self._uses = {}
@@ -267,7 +265,7 @@ class TlsProfiles(Subsystem):
                 self.held[name].problem = "there is no such sslProfile"
                 text = f"sslProfile '{name}' does not exist: listeners and connectors that name it cannot use TLS"
                 self._log.warning("CONN_MGR", text)
-                self._table.change(self._op(name))
+                self._journal.append(self._op(name))
         for name in [name for name, held in self.held.items() if held.config is None and not self._uses.get(name)]:
             self._forget(name)
         if self._rotation == NEVER and self.held:
@@ -336,12 +334,12 @@ class TlsProfiles(Subsystem):
         held.material = material
         replaced = new or material.digest != before.digest
         if replaced or material.credentials.closes_revoked != before.credentials.closes_revoked:
-            epoch = self._table.change(self._op(name))
+            epoch = self._journal.append(self._op(name))
             if replaced:
                 held.warned = None
             if replaced and was_usable:
                 files = material.digest_of_files != before.digest_of_files
-                self._epochs.call_when_acknowledged(epoch, lambda: self._in_use(config, epoch, files=files))
+                self._journal.call_when_acknowledged(lambda: self._in_use(config, epoch, files=files), epoch)
         self.check_expiry(name)
 
     def _in_use(self, config: SslProfileConfig, epoch: int, *, files: bool) -> None:
@@ -481,7 +479,7 @@ class TlsProfiles(Subsystem):
             self._rotation = time.monotonic() + ROTATION
             self._secret = os.urandom(SECRET)
             for name in self.held:
-                self._table.change(self._op(name))
+                self._journal.append(self._op(name))
 
     def _op(self, name: str) -> CredentialsOp:
         """Return the op for a profile. Each set of credentials has its own ticket key, so sessions are valid for no
@@ -493,7 +491,7 @@ class TlsProfiles(Subsystem):
 
     def _forget(self, name: str) -> None:
         del self.held[name]
-        self._table.change(CredentialsGone(name))
+        self._journal.append(CredentialsGone(name))
 
 
 def _jobs(configuration: Configuration) -> _Jobs:

@@ -179,12 +179,12 @@ def test_producer_of_known_address_does_not_wait(router):
 
 
 def test_changes_of_wake_share_one_delta(router):
-    epoch = router.core.table.epoch
+    epoch = router.core.journal.epoch
     conn = router.connect(0)
     for number in range(10):
         router.attach(0, conn, "out", f"a{number}")
     router.flush()
-    assert router.core.table.epoch == epoch + 1
+    assert router.core.journal.epoch == epoch + 1
 
 
 def test_refusals_are_answered_at_once(router):
@@ -298,7 +298,7 @@ def test_resync_replaces_table_of_worker(router):
     router.core.receive(lagging.worker, messages.Resync())
     router.flush()
     router.settle()
-    assert lagging.epoch == router.core.table.epoch
+    assert lagging.epoch == router.core.journal.epoch
     assert lagging.table.of("M0a") == router.replicas[0].table.of("M0a") != []
     assert len(router.replicas[0].answers) == 1
 

@@ -78,7 +78,7 @@ def test_supervisor_core_imports_no_subsystem() -> None:
     assert imported == {
         "supervisor.subsystem",
         "supervisor.addresses.table",
-        "supervisor.journal.epochs",
+        "supervisor.journal.journal",
         "supervisor.processes.worker",
         "supervisor.runtime.waker",
     }

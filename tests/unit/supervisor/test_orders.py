@@ -10,7 +10,7 @@ import pytest
 
 from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
 from router.control.ops import AddressGone, Op, UnawaitedOp
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.service import Supervisor
 
@@ -78,16 +78,16 @@ def test_starting_worker_gets_orders_alone(channels: RecordingChannels, worker: 
 
 
 def test_unawaited_epoch_is_acknowledged_later() -> None:
-    epochs = Epochs()
-    epochs.join(0, 1)
+    journal = Journal()
+    journal.join(0, 1)
     published: list[tuple[int, list[Op]]] = []
     supervisor: Any = SimpleNamespace(
         _channels=SimpleNamespace(publish=lambda epoch, ops: published.append((epoch, ops))),
-        _core=SimpleNamespace(epochs=epochs),
+        _core=SimpleNamespace(journal=journal),
         _lag=SimpleNamespace(published=lambda epoch: None),
         _pool=SimpleNamespace(watch=lambda: None),
     )
-    epochs.await_all(2)
+    journal.await_all(2)
     Supervisor._publish(supervisor, 2, [AddressGone(1)])
     Supervisor._publish(supervisor, 3, [AddressGone(2)])
     assert published == [(2, [AddressGone(1)]), (3, [AddressGone(2), UnawaitedOp()])]

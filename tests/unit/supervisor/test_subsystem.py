@@ -19,7 +19,7 @@ from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.core import Core
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter
@@ -87,6 +87,9 @@ class Banners(Subsystem):
     def waiting(self) -> bool:
         return self.more
 
+    def before_delta(self) -> None:
+        self.calls.append("before delta")
+
     def after_delta(self) -> None:
         self.calls.append("after delta")
 
@@ -153,7 +156,7 @@ class Greeter(Subsystem):
 
 
 def test_subsystem_handles_its_messages() -> None:
-    core = Core(AddressTable(1), Epochs(), Events(), lambda number: None)
+    core = Core(journal := Journal(), AddressTable(journal, 1), Events(), lambda number: None)
     core.events.add(greeter := Greeter())
     worker = WorkerProcess(0, 1)
     core.receive(worker, Log("SERVER", "info", "hi"))
@@ -183,7 +186,7 @@ def test_subsystem_is_called_in_each_wake(router: CoreWithReplicas, banners: Ban
     core = router.core
     assert core.work() is False
     assert core.take_delta() is None
-    assert banners.take_calls() == ["work", "step", "after delta"]
+    assert banners.take_calls() == ["work", "step", "before delta", "after delta"]
     assert not core.busy
     banners.more = True
     assert core.work() is True

@@ -5,15 +5,16 @@ import pytest
 from router.addressing.settings import AddressSetting, AddressSettings
 from router.config.entities import BindingConfig, ExchangeConfig
 from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges
-from supervisor.addresses.table import AddressTable
 from tests.unit.engine.ops import wire
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 SETTINGS = AddressSettings([("unavailable/#", AddressSetting("unavailable")), ("m/#", AddressSetting("multicast"))])
 
 
 class ExchangeConfigurator:
     def __init__(self):
-        self.table = AddressTable(1000)
+        self.journaled = JournaledTable(1000)
+        self.table = self.journaled.table
         self.exchanges = Exchanges("QDR", "standalone", SETTINGS, self.table)
 
     def exchange(self, name, address, phase=0, alternate=None, method="amqp"):
@@ -32,7 +33,7 @@ class ExchangeConfigurator:
         return next(record.key for record in self.table.records.values() if record.id == number)
 
     def delta(self):
-        delta = self.table.take_delta()
+        delta = self.journaled.take_delta()
         return [] if delta is None else wire(delta[1])
 
 

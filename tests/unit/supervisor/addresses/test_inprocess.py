@@ -12,10 +12,10 @@ from supervisor.addresses.inprocess import (
     InProcessAddresses,
     LocalMessage,
 )
-from supervisor.addresses.table import AddressTable
 from supervisor.addresses.testhooks import echo
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from tests.peer import message
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 KEY = "M0inner"
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -25,7 +25,8 @@ class InProcessWithWorkers:
     """InProcessAddresses with fake workers. Messages that its handler has received are in `taken`."""
 
     def __init__(self, workers=3):
-        self.table = AddressTable(100)
+        self.journaled = JournaledTable()
+        self.table = self.journaled.table
         self.workers = {index: WorkerProcess(index, 1) for index in range(workers)}
         for worker in self.workers.values():
             worker.stage = WorkerStage.SERVING
@@ -61,18 +62,18 @@ def inner():
 
 
 def test_served_address_is_announced_once(inner):
-    delta = inner.table.take_delta()
+    delta = inner.journaled.take_delta()
     assert [op.key for op in delta[1] if isinstance(op, AddressOp) and op.attributes.inproc] == [KEY]
     inner.process.serve(KEY, print)
-    assert inner.table.take_delta() is None
+    assert inner.journaled.take_delta() is None
     assert inner.table.records[KEY].holders == 1
 
 
 def test_address_of_clients_becomes_served(inner):
     record = inner.consumer("M0other", 1)
-    inner.table.take_delta()
+    inner.journaled.take_delta()
     inner.process.serve("M0other", inner.taken.append)
-    assert inner.table.take_delta()[1] == [record.op()]
+    assert inner.journaled.take_delta()[1] == [record.op()]
     assert record.inproc
 
 
@@ -158,7 +159,7 @@ def test_message_is_sent_by_worker_with_consumer(inner, requested, chosen):
     assert inner.process.send("M0temp", b"x", requested)
     assert [index for index in inner.workers if inner.sent(index)] == [chosen]
     order, octets = inner.workers[chosen].sends[0]
-    assert order == Send("M0temp", inner.table.pending_epoch)
+    assert order == Send("M0temp", inner.journaled.journal.pending_epoch)
     assert octets == b"x"
     assert inner.changes == 1
 

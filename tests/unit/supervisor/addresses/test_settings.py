@@ -9,19 +9,18 @@ from hypothesis import strategies as st
 from router.addressing.address import MOBILE, key
 from router.addressing.settings import AddressSetting, AddressSettings
 from supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
-from supervisor.addresses.table import AddressTable
-from supervisor.journal.epochs import Epochs
 from tests.unit.engine.ops import wire
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 
 class SettingsWithWorker:
     """Settings with one worker, which acknowledges on request."""
 
     def __init__(self, entries=None, default="balanced"):
-        self.table = AddressTable(100_000)
-        self.epochs = Epochs()
-        self.settings = Settings(self.table, self.epochs, entries or {}, default)
-        self.epochs.join(0, 0)
+        self.journaled = JournaledTable(100_000)
+        self.table, self.journal = self.journaled.table, self.journaled.journal
+        self.settings = Settings(self.table, self.journal, entries or {}, default)
+        self.journal.join(0, 0)
         self.received = []  # ops by epoch
 
     def use(self, name, phase=0, fixed=False):
@@ -35,11 +34,11 @@ class SettingsWithWorker:
         self.received = []
         while True:
             self.settings.step()
-            delta = self.table.take_delta()
+            delta = self.journaled.take_delta()
             if delta is not None:
                 self.received.append(wire(delta[1]))
                 if acknowledge:
-                    self.epochs.acknowledge(0, delta[0])
+                    self.journal.acknowledge(0, delta[0])
             elif not self.settings.waiting:
                 return [op for ops in self.received for op in ops]
 
@@ -129,7 +128,7 @@ def test_bulk_changes_are_announced_in_acknowledged_epochs():
     setup.replace({name: to("multicast") for name in names})
     setup.settle(acknowledge=False)
     assert len(setup.received) == 1, "the next portion waits for the worker"
-    setup.epochs.acknowledge(0, setup.table.epoch)
+    setup.journal.acknowledge(0, setup.journal.epoch)
     setup.settle()
     assert [len(ops) for ops in setup.received] == [MAX_OPS_PER_EPOCH] * 4
     for ops in setup.received:  # a pattern and its address are in the same epoch
@@ -156,7 +155,7 @@ def test_setting_changed_during_announcement_takes_last_value():
     setup.replace({name: to("multicast") for name in names})
     setup.settle(acknowledge=False)
     setup.replace({name: to("closest") for name in names[:150]})
-    setup.epochs.acknowledge(0, setup.table.epoch)
+    setup.journal.acknowledge(0, setup.journal.epoch)
     setup.settle()
     assert [record.treatment for record in records] == ["closest"] * 150 + ["balanced"] * 150
 
@@ -172,7 +171,7 @@ def test_pattern_waiting_for_epoch_precedes_later_change():
     setup.settings.set_default("unavailable")
     setup.settle(acknowledge=False)  # the first pattern with its addresses; the second one waits for the worker
     setup.settings.put("c", to("closest"))
-    setup.epochs.acknowledge(0, setup.table.epoch)
+    setup.journal.acknowledge(0, setup.journal.epoch)
     ops = setup.settle()
     assert [op[1] for op in ops if op[0] in ("setting", "default")] == ["b/#", "unavailable", "c"]
     assert {name for name in treatments(ops) if name.startswith("M0b/")} == {f"M0b/{number}" for number in range(60)}
@@ -188,11 +187,11 @@ def test_continuous_changes_are_announced():
         setup.settings.put(f"a{number}", to("multicast"))
         setup.settings.when_in_force(partial(in_force.append, number))
         setup.settings.step()
-        delta = setup.table.take_delta()
+        delta = setup.journaled.take_delta()
         if delta is not None:
             setup.received += wire(delta[1])
-            setup.epochs.acknowledge(0, delta[0])
-        setup.epochs.run_actions(setup.table.epoch)
+            setup.journal.acknowledge(0, delta[0])
+        setup.journal.run_actions()
     announced = [op[1] for op in setup.received if op[0] == "setting"]
     assert announced == [f"a{number}" for number in range(len(announced))]
     assert len(announced) >= 25
@@ -220,7 +219,7 @@ def test_removed_record_is_not_announced():
     setup.settle()
     setup.settings.put("a", to("multicast"))
     setup.table.release(record)
-    setup.table.take_delta()
+    setup.journaled.take_delta()
     assert [op[0] for op in setup.settle()] == ["setting"]
 
 

@@ -4,19 +4,12 @@ import pytest
 
 from router.addressing.settings import AddressSetting
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp
-from supervisor.addresses.table import AddressTable, TableFullError
+from supervisor.addresses.table import TableFullError
 from tests.unit.engine.ops import wire
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 PLAIN = AddressSetting("multicast", priority=3, overflow="block")
 FALLBACK = AddressSetting("closest", fallback=True)
-
-
-def ops(table):
-    """Return the ops of all pending deltas."""
-    result = []
-    while (delta := table.take_delta()) is not None:
-        result += wire(delta[1])
-    return result
 
 
 def reclaimed_ids(table, settled):
@@ -26,87 +19,93 @@ def reclaimed_ids(table, settled):
 
 
 def test_record_is_announced_with_first_consumer():
-    table = AddressTable(100)
+    journaled = JournaledTable(100)
+    table = journaled.table
     record = table.open_mobile("a", 0, PLAIN)
     assert table.add_consumer(record, 3, 70000, (5 << 20) + 9, 250) == record.epoch == 1
     announced = AddressOp(record.id, "M0a", AddressAttributes("multicast", priority=3, overflow="block"))
     consumer = ConsumerOp(record.id, 3, 70000, (5 << 20) + 9, 250)
-    assert table.take_delta() == (1, [announced, consumer])
-    assert table.take_delta() is None
+    assert journaled.take_delta() == (1, [announced, consumer])
+    assert journaled.take_delta() is None
     assert list(table.consumer_ops()) == [consumer]
 
 
 def test_record_is_removed_with_last_user():
-    table = AddressTable(100)
+    journaled = JournaledTable(100)
+    table = journaled.table
     record = table.open_mobile("a", 0, PLAIN)
     table.add_consumer(record, 0, 1, 1, 250)
     table.add_producer(record)
     table.hold(record)
-    ops(table)
+    journaled.take_ops()
     table.remove_consumer(record, 0, 1, 1)
     table.remove_producer(record)
-    assert ops(table) == [["-c", record.id, 0, 1, 1]]
+    assert journaled.take_ops() == [["-c", record.id, 0, 1, 1]]
     table.release(record)
-    assert ops(table) == [["-addr", record.id]]
+    assert journaled.take_ops() == [["-addr", record.id]]
     assert not table.records
 
 
 def test_unused_record_is_removed_at_once():
-    table = AddressTable(100)
+    journaled = JournaledTable(100)
+    table = journaled.table
     record = table.open_mobile("a", 0, PLAIN)
-    assert [op[0] for op in ops(table)] == ["addr", "-addr"]
+    assert [op[0] for op in journaled.take_ops()] == ["addr", "-addr"]
     assert record.key not in table.records
 
 
 def test_user_before_delta_keeps_record():
-    table = AddressTable(100)
+    journaled = JournaledTable(100)
+    table = journaled.table
     record = table.open_mobile("a", 0, PLAIN)
     table.add_producer(record)
-    ops(table)
+    journaled.take_ops()
     table.remove_producer(record)
     assert table.open_mobile("a", 0, PLAIN) is record
     table.add_producer(record)
-    assert ops(table) == []
+    assert journaled.take_ops() == []
 
 
 def test_ids_are_reused_after_acknowledged_removal():
-    table = AddressTable(4)
+    journaled = JournaledTable(4)
+    table = journaled.table
     first = [table.open_mobile(name, 0, PLAIN) for name in "abc"]
     assert [record.id for record in first] == [1, 2, 3]
     with pytest.raises(TableFullError):
         table.open_mobile("d", 0, PLAIN)
     for record in first[:2]:
         table.add_producer(record)
-    ops(table)  # c has no user
-    assert reclaimed_ids(table, table.epoch - 1) == []
+    journaled.take_ops()  # c has no user
+    assert reclaimed_ids(table, journaled.journal.epoch - 1) == []
     with pytest.raises(TableFullError):
         table.open_mobile("d", 0, PLAIN)
-    assert reclaimed_ids(table, table.epoch) == [3]
+    assert reclaimed_ids(table, journaled.journal.epoch) == [3]
     assert table.open_mobile("d", 0, PLAIN).id == 3
 
 
 @pytest.mark.parametrize("phase", [0, "F"])
 def test_fallback_instances_come_and_go_in_pairs(phase):
-    table = AddressTable(100)
+    journaled = JournaledTable(100)
+    table = journaled.table
     used = table.open_mobile("a", phase, FALLBACK)
     table.add_producer(used)
     primary, fallback = table.records["M0a"], table.records["MFa"]
     assert used is (primary if phase == 0 else fallback)
     assert (primary.fallback, primary.treatment, fallback.treatment) == (fallback, "closest", "balanced")
-    announced = [(op[1], op[3].get("fallback")) for op in ops(table)]
+    announced = [(op[1], op[3].get("fallback")) for op in journaled.take_ops()]
     assert announced == [(fallback.id, None), (primary.id, fallback.id)]
     other = table.open_mobile("a", 0 if phase else "F", FALLBACK)
     assert {used, other} == {primary, fallback}
     table.add_consumer(other, 0, 1, 1, 250)
     table.remove_producer(used)
-    assert [op[0] for op in ops(table)] == ["+c"]
+    assert [op[0] for op in journaled.take_ops()] == ["+c"]
     table.remove_consumer(other, 0, 1, 1)
-    assert sorted(op[1] for op in ops(table) if op[0] == "-addr") == sorted((primary.id, fallback.id))
+    assert sorted(op[1] for op in journaled.take_ops() if op[0] == "-addr") == sorted((primary.id, fallback.id))
     assert not table.records
 
 
 def test_fallback_consumer_without_setting_has_own_record():
-    table = AddressTable(100)
+    table = JournaledTable(100).table
     table.add_producer(table.open_mobile("a", "F", PLAIN))
     assert list(table.records) == ["MFa"]
     primary = table.open_mobile("a", 0, PLAIN)
@@ -114,13 +113,13 @@ def test_fallback_consumer_without_setting_has_own_record():
 
 
 def test_phases_have_separate_records():
-    table = AddressTable(100)
+    table = JournaledTable(100).table
     assert table.open_mobile("a", 0, PLAIN) is not table.open_mobile("a", 1, PLAIN)
     assert sorted(table.records) == ["M0a", "M1a"]
 
 
 def test_snapshot_names_fallback_before_primary():
-    table = AddressTable(100)
+    table = JournaledTable(100).table
     for name in "ab":
         table.hold(table.open_mobile(name, 0, FALLBACK))
     known: set[int] = set()
@@ -131,7 +130,7 @@ def test_snapshot_names_fallback_before_primary():
 
 
 def test_consumers_keep_order_of_arrival():
-    table = AddressTable(100)
+    table = JournaledTable(100).table
     record = table.open_mobile("a", 0, PLAIN)
     for slot in (5, 3, 9, 1):
         table.add_consumer(record, slot % 2, slot, slot, 250)
@@ -145,22 +144,23 @@ def test_consumers_keep_order_of_arrival():
 
 
 def test_remote_destination_keeps_record():
-    table = AddressTable(100)
+    journaled = JournaledTable(100)
+    table = journaled.table
     record = table.open_mobile("a", 0, PLAIN)
     table.add_remote(record, 7)
     counters = (record.remotes or {})[7]
     assert counters not in (0, record.id)
-    assert ops(table)[1:] == [["+r", record.id, 7, counters]]
+    assert journaled.take_ops()[1:] == [["+r", record.id, 7, counters]]
     assert wire(table.consumer_ops()) == [["+r", record.id, 7, counters]]
     assert not record.unused()
     assert not record.local
     table.remove_remote(record, 7)
-    assert ops(table) == [["-r", record.id, 7], ["-addr", record.id]]
-    assert sorted(reclaimed_ids(table, table.epoch)) == sorted([record.id, counters])
+    assert journaled.take_ops() == [["-r", record.id, 7], ["-addr", record.id]]
+    assert sorted(reclaimed_ids(table, journaled.journal.epoch)) == sorted([record.id, counters])
 
 
 def test_unknown_remote_destination_cannot_be_removed():
-    table = AddressTable(100)
+    table = JournaledTable(100).table
     record = table.open_mobile("a", 0, PLAIN)
     with pytest.raises(KeyError):
         table.remove_remote(record, 7)
@@ -170,16 +170,17 @@ def test_unknown_remote_destination_cannot_be_removed():
 
 
 def test_remote_destination_without_free_id_is_refused():
-    table = AddressTable(2)
+    journaled = JournaledTable(2)
+    table = journaled.table
     record = table.open_mobile("a", 0, PLAIN)
     with pytest.raises(TableFullError):
         table.add_remote(record, 1)
     assert record.unused()
-    assert [op[0] for op in ops(table)] == ["addr", "-addr"]
+    assert [op[0] for op in journaled.take_ops()] == ["addr", "-addr"]
 
 
 def test_local_watch_is_notified_of_first_and_last_consumer():
-    table = AddressTable(100)
+    table = JournaledTable(100).table
     notified: list[tuple[str, bool]] = []
     table.watch_local(lambda record: notified.append((record.key, record.local)))
     record = table.open_mobile("a", 0, PLAIN)

@@ -112,7 +112,7 @@ class EdgeRouter:
             self.core.work()
             delta = self.core.take_delta()
             if delta is not None:
-                self.core.epochs.acknowledge(0, delta[0])
+                self.core.journal.acknowledge(0, delta[0])
                 continue
             self._take_sends()
             orders, self.worker.outbox[:] = list(self.worker.outbox), []

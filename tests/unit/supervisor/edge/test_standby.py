@@ -14,6 +14,7 @@ from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.messages import Precedence
 from supervisor.edge.standby import NEVER, PATIENCE, Standby
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 CONFIGURATION = """
 router {
@@ -46,7 +47,8 @@ class StandbyRouter:
     """Interior router B with an edge connection on which addresses have consumers."""
 
     def __init__(self) -> None:
-        self.table = AddressTable(100)
+        self.journaled = JournaledTable()
+        self.table = self.journaled.table
         self.network = ReachableRouters()
         self.standby = Standby("B", self.table, self.network)
         listener = load_text("router.conf", CONFIGURATION).listeners[0]
@@ -63,12 +65,12 @@ class StandbyRouter:
         link.record = record
         if self.standby.begins(link, record):
             self.table.add_consumer(record, 0, number, 1, 10, ConsumerEdge(7))
-        self.table.take_delta()
+        self.journaled.take_delta()
         return link
 
     def announce(self, *routers: str, complete: bool = True) -> bool:
         bears = self.standby.said(7, Precedence(1, routers, complete))
-        self.table.take_delta()
+        self.journaled.take_delta()
         return bears
 
     def counts(self, link: RegisteredLink) -> bool:

@@ -7,7 +7,6 @@ import pytest
 from router.addressing.settings import AddressSettings
 from router.config.entities import LinkRouteConfig
 from router.log import ProcessLog
-from supervisor.addresses.table import AddressTable
 from supervisor.connections.containers import Containers
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.linkroutes.remote import RemoteLinkRoutes
@@ -22,6 +21,7 @@ from supervisor.links.attach import (
     AttachRouted,
 )
 from tests.unit.supervisor.harness import attach
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 
 class FakeTargetConnection:
@@ -63,7 +63,9 @@ class RoutedLinkRouter:
         self.network = FakeTargetNetwork()
         self.local = LocalLinkRoutes(Containers(), ProcessLog())
         targets: Any = LinkTargets("A", self.local, self.network, self.network.end)
-        self.attaching = AttachDecider("A", "interior", AddressSettings([], "balanced"), AddressTable(100), targets)
+        self.attaching = AttachDecider(
+            "A", "interior", AddressSettings([], "balanced"), JournaledTable().table, targets
+        )
 
     def announce(self, key: str, *routers: int) -> None:
         for index in routers:

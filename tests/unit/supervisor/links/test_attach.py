@@ -6,7 +6,6 @@ import pytest
 
 from router.addressing.settings import AddressSetting, AddressSettings
 from supervisor.addresses.record import ConsumerEdge
-from supervisor.addresses.table import AddressTable
 from supervisor.links.attach import (
     FORBIDDEN,
     MOST_PEERS,
@@ -21,6 +20,7 @@ from supervisor.links.attach import (
     AttachDecider,
 )
 from tests.unit.supervisor.harness import attach
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 SETTINGS = [
     ("closest/#", AddressSetting("closest")),
@@ -35,7 +35,7 @@ SETTINGS = [
 
 class TableWithDecisions:
     def __init__(self, mode="standalone", default="balanced", limit=1000):
-        self.table = AddressTable(limit)
+        self.table = JournaledTable(limit).table
         self.attaching = AttachDecider("QDR", mode, AddressSettings(SETTINGS, default), self.table)
 
     def decide(self, direction, address, role="normal", **more):

@@ -5,7 +5,7 @@ import pytest
 from router.config.load import load_text
 from router.control.messages import Attached
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.links.pending_answers import PendingAttachAnswers
 from supervisor.processes.worker import WorkerProcess
 
@@ -16,11 +16,11 @@ class AnsweredWorkers:
     """Two live workers with epoch 5, and the attach answers for them."""
 
     def __init__(self) -> None:
-        self.epochs = Epochs()
-        self.answers = PendingAttachAnswers(self.epochs)
+        self.journal = Journal()
+        self.answers = PendingAttachAnswers(self.journal)
         self.workers = [WorkerProcess(0, 1), WorkerProcess(1, 1)]
         for worker in self.workers:
-            self.epochs.join(worker.index, 5)
+            self.journal.join(worker.index, 5)
         listener = load_text("router.conf", CONFIGURATION).listeners[0]
         self._connection = RegisteredConnection(1, listener, "l", "p", "key")
 
@@ -34,7 +34,7 @@ class AnsweredWorkers:
 
     def sent(self, worker: int) -> list[int]:
         """Return the links answered since the last call."""
-        self.answers.send_acknowledged(7)
+        self.answers.send_acknowledged()
         outbox = self.workers[worker].outbox
         links = [order.link for order in outbox if isinstance(order, Attached)]
         outbox.clear()
@@ -49,29 +49,29 @@ def answered() -> AnsweredWorkers:
 def test_answer_is_sent_when_all_workers_have_epoch(answered: AnsweredWorkers) -> None:
     link = answered.link(1, 0)
     answered.hold(6, link)
-    assert answered.epochs.awaits(6)
+    assert answered.journal.awaits(6)
     answered.hold(7, answered.link(2, 0))
-    answered.epochs.acknowledge(0, 7)
+    answered.journal.acknowledge(0, 7)
     assert (answered.sent(0), link.up) == ([], False)
-    answered.epochs.acknowledge(1, 6)
+    answered.journal.acknowledge(1, 6)
     assert (answered.sent(0), link.up) == ([1], True)
-    answered.epochs.acknowledge(1, 7)
+    answered.journal.acknowledge(1, 7)
     assert answered.sent(0) == [2]
 
 
 def test_answer_for_own_worker_waits_for_no_other(answered: AnsweredWorkers) -> None:
     answered.hold(6, answered.link(1, 0), own=True)
-    assert answered.epochs.awaits(6)
+    assert answered.journal.awaits(6)
     answered.hold(7, answered.link(2, 0), own=True)
     assert answered.sent(0) == []
-    answered.epochs.acknowledge(0, 6)
+    answered.journal.acknowledge(0, 6)
     assert answered.sent(0) == [1]
 
 
 def test_answer_with_acknowledged_epoch_is_sent_at_once(answered: AnsweredWorkers) -> None:
     answered.hold(5, answered.link(1, 0), own=True)
     assert len(answered.workers[0].outbox) == 1
-    assert not answered.epochs.awaits(5)
+    assert not answered.journal.awaits(5)
 
 
 def test_answer_for_closed_link_is_dropped(answered: AnsweredWorkers) -> None:
@@ -79,24 +79,24 @@ def test_answer_for_closed_link_is_dropped(answered: AnsweredWorkers) -> None:
     first.closed = second.closed = True
     answered.hold(6, first)
     answered.hold(5, second, own=True)
-    answered.epochs.acknowledge(0, 6)
-    answered.epochs.acknowledge(1, 6)
+    answered.journal.acknowledge(0, 6)
+    answered.journal.acknowledge(1, 6)
     assert (answered.sent(0), first.up, second.up) == ([], False, False)
 
 
 def test_lost_worker_delays_no_answer_of_others(answered: AnsweredWorkers) -> None:
     answered.hold(6, answered.link(1, 0))
-    answered.epochs.acknowledge(0, 6)
-    answered.epochs.leave(1)
+    answered.journal.acknowledge(0, 6)
+    answered.journal.leave(1)
     answered.answers.drop_worker(answered.workers[1])
     assert answered.sent(0) == [1]
 
 
 def test_answers_for_lost_worker_alone_are_dropped(answered: AnsweredWorkers) -> None:
     answered.hold(6, answered.link(1, 1), own=True)
-    answered.epochs.leave(1)
+    answered.journal.leave(1)
     answered.hold(7, answered.link(2, 1), own=True)
-    assert not answered.epochs.awaits(7)
+    assert not answered.journal.awaits(7)
     answered.answers.drop_worker(answered.workers[1])
-    answered.epochs.join(1, 7)  # the next generation
+    answered.journal.join(1, 7)  # the next generation
     assert answered.sent(1) == []

@@ -90,7 +90,7 @@ class ManagedRouter:
         for worker in self.workers:
             worker.stage = WorkerStage.SERVING
             self.core.workers[worker.index] = worker
-            self.core.epochs.join(worker.index, 0)
+            self.core.journal.join(worker.index, 0)
             set_worker(self.region, worker.index, generation=1)
         self.sent: list[tuple[str, bytes, int]] = []
         self.published: list[Op] = []
@@ -185,7 +185,7 @@ class ManagedRouter:
         while (delta := self.core.take_delta()) is not None:
             self.published += delta[1]
             for worker in self.workers:
-                self.core.epochs.acknowledge(worker.index, delta[0])
+                self.core.journal.acknowledge(worker.index, delta[0])
         return [ManagementReply.of(octets) for _, octets, _ in self.sent]
 
     def ask(

@@ -227,10 +227,10 @@ def test_trace_switch_is_answered_after_acknowledgements(router):
                                                     "identity": str(target.number)}, body)))  # fmt: skip
     epoch, ops = router.core.take_delta()
     assert TraceOp(target.number, True) in ops
-    router.core.epochs.acknowledge(0, epoch)
+    router.core.journal.acknowledge(0, epoch)
     assert router.core.take_delta() is None
     assert router.sent == []
-    router.core.epochs.acknowledge(1, epoch)
+    router.core.journal.acknowledge(1, epoch)
     router.core.take_delta()
     assert len(router.sent) == 1
 

@@ -9,8 +9,6 @@ from router.addressing.settings import AddressSetting
 from router.config.load import load_text
 from router.log import ProcessLog
 from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import AddressTable
-from supervisor.journal.epochs import Epochs
 from supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
 from supervisor.network.protocol.outputs import (
     EngineLogLine,
@@ -23,6 +21,7 @@ from supervisor.network.protocol.outputs import (
     Unreachable,
 )
 from tests.unit.engine.ops import wire
+from tests.unit.supervisor.journaled_table import JournaledTable
 
 CONFIGURATION = """
 router {
@@ -67,17 +66,17 @@ class RoutersOnTable:
     """Routers on an address table, with one worker that acknowledges each step."""
 
     def __init__(self, limit: int = 10_000, settings: dict[str, Any] | None = None, default: str = "balanced") -> None:
-        self.table = AddressTable(limit)
-        self.epochs = Epochs()
-        self.settings = Settings(self.table, self.epochs, settings or {}, default)
+        self.journaled = JournaledTable(limit)
+        self.table, self.journal = self.journaled.table, self.journaled.journal
+        self.settings = Settings(self.table, self.journal, settings or {}, default)
         self.log = ProcessLog()
         router = load_text("x.conf", CONFIGURATION).router
         self.sent: list[tuple[int, bytes]] = []
-        self.routers = Routers(router, self.table, self.epochs, self.settings, self, self.log)
+        self.routers = Routers(router, self.table, self.journal, self.settings, self, self.log)
         self.engine = FakeProtocolEngine()
         self.routers.engine = self.engine  # type: ignore[misc, assignment]
-        self.table.take_delta()
-        self.epochs.join(0, self.table.epoch)
+        self.journaled.take_delta()
+        self.journal.join(0, self.journal.epoch)
 
     def send_control(self, conn: int, octets: bytes) -> None:
         self.sent.append((conn, octets))
@@ -88,10 +87,10 @@ class RoutersOnTable:
     def step(self) -> list[Any]:
         """Return the ops of the next delta, which the worker acknowledges."""
         self.routers.step(time.monotonic() + 2.0)
-        delta = self.table.take_delta()
+        delta = self.journaled.take_delta()
         if delta is None:
             return []
-        self.epochs.acknowledge(0, delta[0])
+        self.journal.acknowledge(0, delta[0])
         self.table.reclaim(delta[0], lambda number: None)
         return wire(delta[1])
 
@@ -257,12 +256,12 @@ def test_bulk_addresses_are_published_in_acknowledged_epochs(network):
     network.apply_changes(RouterAdded(1, "B"))
     network.engine.changes = [KeysChanged(1, {f"M0{number}": 3 for number in range(2000)}, ())]
     network.routers.step(time.monotonic() + 2.0)
-    epoch, ops = network.table.take_delta()
+    epoch, ops = network.journaled.take_delta()
     assert len(ops) <= 2 * ADDRESSES_AN_EPOCH
     assert not network.routers.waiting
     network.routers.step(time.monotonic() + 2.0)
-    assert network.table.take_delta() is None
-    network.epochs.acknowledge(0, epoch)
+    assert network.journaled.take_delta() is None
+    network.journal.acknowledge(0, epoch)
     assert network.routers.waiting
     while network.routers.waiting:  # a step may have had no time for an address
         network.step()
@@ -301,12 +300,12 @@ def test_consumed_address_is_announced_after_acknowledgements(network):
     setting = network.settings.current.lookup("a")
     record = network.table.open_mobile("a", 1, setting._replace(distribution="multicast"))
     network.table.add_consumer(record, 0, 1, 1, 250)
-    network.epochs.run_actions(network.table.epoch)
-    epoch, _ = network.table.take_delta()
-    network.epochs.run_actions(epoch)
+    network.journal.run_actions()
+    epoch, _ = network.journaled.take_delta()
+    network.journal.run_actions()
     assert network.engine.announcements == []
-    network.epochs.acknowledge(0, epoch)
-    network.epochs.run_actions(epoch)
+    network.journal.acknowledge(0, epoch)
+    network.journal.run_actions()
     assert network.engine.announcements == [("M1a", 1)]
     network.table.remove_consumer(record, 0, 1, 1)
     assert network.engine.announcements == [("M1a", 1), ("M1a",)]
@@ -317,7 +316,7 @@ def test_consumer_lost_before_acknowledgement_is_not_announced(network):
     network.table.add_consumer(record, 0, 1, 1, 250)
     network.table.remove_consumer(record, 0, 1, 1)
     network.step()
-    network.epochs.run_actions(network.table.epoch)
+    network.journal.run_actions()
     assert network.engine.announcements == [("M1a",)]
 
 

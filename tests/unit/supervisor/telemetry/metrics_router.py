@@ -51,7 +51,7 @@ class MetricsRouter:
         for index in range(workers):
             worker = self.core.workers[index] = WorkerProcess(index, 1)
             worker.stage = WorkerStage.SERVING
-            self.core.epochs.join(index, 0)
+            self.core.journal.join(index, 0)
         self.settle()
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class MetricsRouter:
 
     def acknowledge(self) -> None:
         for index in self.core.workers:
-            self.core.epochs.acknowledge(index, self.core.table.epoch)
+            self.core.journal.acknowledge(index, self.core.journal.epoch)
 
     def client(self, worker: int = 0) -> RegisteredConnection:
         owner = self.core.workers[worker]

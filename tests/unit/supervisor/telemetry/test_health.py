@@ -109,9 +109,9 @@ def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: 
     assert failed(checked.readiness()) == []
     clock.now += 2 * LAG_STEP
     assert failed(checked.readiness()) == [HealthCheckResult("table", False, f"epoch {delta[0]} waits for 2 seconds")]
-    router.core.epochs.acknowledge(0, delta[0])
+    router.core.journal.acknowledge(0, delta[0])
     assert len(failed(checked.readiness())) == 1
-    router.core.epochs.acknowledge(1, delta[0])
+    router.core.journal.acknowledge(1, delta[0])
     assert failed(checked.readiness()) == []
 
 

@@ -10,11 +10,10 @@ from router.config.load import load_text
 from router.control.messages import Opened, TlsFacts
 from router.control.ops import CredentialsGone, CredentialsOp
 from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.journal.epochs import Epochs
+from supervisor.journal.journal import Journal
 from supervisor.runtime.waker import Waker
 from supervisor.tls.profiles import TlsProfiles, TlsStartError
 from tests.peer.pki import pki
@@ -30,15 +29,14 @@ def authority(tmp_path_factory):
 
 
 class TlsProfilesOnTable:
-    """TLS profiles with a table and without workers, so that each epoch counts as acknowledged."""
+    """TLS profiles with a journal and without workers, so that each epoch counts as acknowledged."""
 
     def __init__(self, text):
         self.configuration = load_text("x.conf", text)
-        self.table = AddressTable(16)
-        self.epochs = Epochs()
+        self.journal = Journal()
         self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")}))
         self.waker = Waker()
-        self.tls = TlsProfiles(self.table, self.epochs, self.waker, self.log)
+        self.tls = TlsProfiles(self.journal, self.waker, self.log)
         self.replaced: list[str] = []
         self.tls.on_credentials_replaced(lambda config, epoch: self.replaced.append(config.name))
 
@@ -49,9 +47,9 @@ class TlsProfilesOnTable:
     def ops(self):
         """Return the ops since the last call, and run the actions that wait for them."""
         found = []
-        while (delta := self.table.take_delta()) is not None:
+        while (delta := self.journal.take_delta()) is not None:
             found += delta[1]
-        self.epochs.run_actions(self.table.epoch)
+        self.journal.run_actions()
         return found
 
     def lines(self):

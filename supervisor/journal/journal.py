@@ -1,22 +1,56 @@
-"""Epochs acknowledged by the workers, and actions that wait for them. Does no input or output."""
+"""Journal of the supervisor: changes of the workers' tables, by epoch, and the workers' acknowledgements of them.
+
+No input or output here: changes leave as ops (control-protocol.md, "Deltas"), acknowledgements arrive as method calls.
+"""
 
 from collections import deque
 from collections.abc import Callable
 
+from router.control.ops import Op
 
-class Epochs:
-    """Acknowledgements of the live workers. Owner: supervisor.
 
-    Epochs only grow, so actions wait in order of arrival.
+class Journal:
+    """Ops since the last delta, epochs acknowledged by the live workers, and actions that wait for them.
+
+    Owner: the core. Epochs only grow, so actions wait in order of arrival.
     """
 
-    __slots__ = ("_acknowledged", "_actions", "_awaited", "_settled")
+    __slots__ = ("_acknowledged", "_actions", "_awaited", "_ops", "_settled", "epoch")
 
     def __init__(self) -> None:
+        self.epoch = 0  # epoch of the last delta
+        self._ops: list[Op] = []
         self._acknowledged: dict[int, int] = {}  # epoch by live worker
         self._actions: deque[tuple[int, Callable[[], object]]] = deque()
         self._settled: int | None = None  # cached value; None: not computed
         self._awaited = -1  # the latest epoch that something waits for
+
+    # Changes
+
+    @property
+    def next_epoch(self) -> int:
+        """Epoch that will announce changes made now."""
+        return self.epoch + 1
+
+    @property
+    def pending_epoch(self) -> int:
+        """Epoch that contains, or will contain, all changes so far."""
+        return self.epoch + 1 if self._ops else self.epoch
+
+    def append(self, op: Op) -> int:
+        """Add an op to the next delta. Returns the epoch of that delta."""
+        self._ops.append(op)
+        return self.epoch + 1
+
+    def take_delta(self) -> tuple[int, list[Op]] | None:
+        """Begin the next epoch; return it with its ops, or None if there are no ops."""
+        if not self._ops:
+            return None
+        self.epoch += 1
+        ops, self._ops = self._ops, []
+        return self.epoch, ops
+
+    # Acknowledgements
 
     def join(self, worker: int, epoch: int) -> None:
         """Add a live worker that has all epochs up to `epoch`."""
@@ -46,11 +80,12 @@ class Epochs:
         """Return the live workers that have not acknowledged `epoch`."""
         return [worker for worker, own in self._acknowledged.items() if own < epoch]
 
-    def settled(self, current: int) -> int:
-        """Return the last epoch that all live workers have; `current` if there are no live workers."""
+    @property
+    def settled(self) -> int:
+        """Last epoch that all live workers have acknowledged; the epoch of the last delta if there are none."""
         if self._settled is None:
             self._settled = min(self._acknowledged.values(), default=-1)
-        return self._settled if self._acknowledged else current
+        return self._settled if self._acknowledged else self.epoch
 
     def await_all(self, epoch: int) -> None:
         """Request a wake when workers acknowledge this epoch, for a caller that polls `settled`."""
@@ -60,12 +95,14 @@ class Epochs:
         """Return whether anything waits for the acknowledgement of this epoch."""
         return self._awaited >= epoch
 
-    def call_when_acknowledged(self, epoch: int, action: Callable[[], object]) -> None:
-        """Call `action`, from `run_actions`, when all live workers have `epoch`."""
+    def call_when_acknowledged(self, action: Callable[[], object], epoch: int | None = None) -> None:
+        """Call `action`, from `run_actions`, when all live workers have `epoch`; None: all changes so far."""
+        if epoch is None:
+            epoch = self.pending_epoch
         self.await_all(epoch)
         self._actions.append((epoch, action))
 
-    def run_actions(self, current: int) -> None:
+    def run_actions(self) -> None:
         """Call the actions whose epoch is settled. They may make further changes."""
-        while self._actions and self._actions[0][0] <= self.settled(current):
+        while self._actions and self._actions[0][0] <= self.settled:
             self._actions.popleft()[1]()

@@ -1,0 +1,27 @@
+"""An address table with its journal, for tests of subsystems without a core."""
+
+from typing import Any
+
+from router.control.ops import Op
+from supervisor.addresses.table import AddressTable
+from supervisor.journal.journal import Journal
+from tests.unit.engine.ops import wire
+
+
+class JournaledTable:
+    """Address table whose changes leave through a journal."""
+
+    def __init__(self, limit: int = 100) -> None:
+        self.journal = Journal()
+        self.table = AddressTable(self.journal, limit)
+
+    def take_delta(self) -> tuple[int, list[Op]] | None:
+        self.table.before_delta()
+        return self.journal.take_delta()
+
+    def take_ops(self) -> list[Any]:
+        """Return the ops of all pending deltas."""
+        result = []
+        while (delta := self.take_delta()) is not None:
+            result += wire(delta[1])
+        return result
