@@ -104,14 +104,16 @@ class RouterCore(Core):
             log.error("ERROR", text)
         self.settings = Settings(table, journal, entries, router.default_distribution)
         current = self.settings.current
-        self.exchanges = Exchanges(router.id, router.mode, current, table, lambda text: log.error("ROUTER_CORE", text))
+        self.exchanges = Exchanges(
+            router.id, router.mode, current, table, journal, lambda text: log.error("ROUTER_CORE", text)
+        )
         lookup = RecordFinder(router.id, router.mode, current, table)
-        self.in_process = InProcessAddresses(table, self.workers, lookup.find, log, self.waker.wake)
+        self.in_process = InProcessAddresses(table, journal, self.workers, lookup.find, log, self.waker.wake)
 
         # Connections
-        self.logging = Logging(table, self.waker, log)
+        self.logging = Logging(journal, self.waker, log)
         self.profiles = ListenerProfiles(
-            table, configuration.listeners, lambda listener: asks_supervisor(listener, router)
+            journal, configuration.listeners, lambda listener: asks_supervisor(listener, router)
         )
         self.audit = Audit(configuration, self.waker, log)
         trail = self.audit.trail
@@ -137,7 +139,7 @@ class RouterCore(Core):
         self.link_routes = LocalLinkRoutes(self.containers, log)
 
         # Other routers
-        self.neighbours = NeighbourConnections(table, self.in_process, self.links, self.take_identity)
+        self.neighbours = NeighbourConnections(journal, self.in_process, self.links, self.take_identity)
         self.routers: Routers | None = None  # only at an interior router
         if router.mode == INTERIOR_MODE:
             # Imported on demand: the engine takes long to load, and only interior routers need it.

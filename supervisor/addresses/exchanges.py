@@ -15,6 +15,7 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
+from supervisor.journal.journal import Journal
 from supervisor.subsystem import Subsystem
 
 
@@ -95,6 +96,7 @@ class Exchanges(Subsystem):
         mode: str,
         settings: AddressSettings,
         table: AddressTable,
+        journal: Journal,
         refused: Callable[[str], object] = lambda text: None,
     ) -> None:
         """Create without exchanges. refused: called with a log text for each exchange or binding that `use` refuses."""
@@ -102,6 +104,7 @@ class Exchanges(Subsystem):
         self._mode = mode
         self._settings = settings
         self._table = table
+        self._journal = journal
         self._refused = refused
         self._prepared: list[ExchangeConfig | BindingConfig] = []  # added by `prepare`; `discard` removes them
         self._exchanges: dict[str, _Exchange] = {}
@@ -235,7 +238,7 @@ class Exchanges(Subsystem):
         self._table.announce(record)
         self._table.local_changed(record)
         self._exchanges[config.name] = exchange
-        self._table.change(exchange.op())
+        self._journal.append(exchange.op())
 
     def remove_exchange(self, name: str) -> None:
         """Remove an exchange and its bindings. Raises KeyError if it does not exist."""
@@ -246,7 +249,7 @@ class Exchanges(Subsystem):
         exchange.record.exchange = None
         self._table.announce(exchange.record)
         self._table.local_changed(exchange.record)
-        self._table.change(ExchangeGone(exchange.number))
+        self._journal.append(ExchangeGone(exchange.number))
         self._table.release_id(exchange.attributes.counters)
         self._table.release(exchange.record)
         if exchange.alternate is not None:
@@ -284,7 +287,7 @@ class Exchanges(Subsystem):
             raise
         binding = _Binding(self._take_number(), exchange, config, record, counters)
         exchange.bindings[config.name] = self._bindings[config.name] = binding
-        self._table.change(binding.op())
+        self._journal.append(binding.op())
 
     def remove_binding(self, name: str) -> None:
         """Remove a binding. Raises KeyError if it does not exist."""
@@ -292,7 +295,7 @@ class Exchanges(Subsystem):
         exchange = binding.exchange
         del exchange.bindings[name]
         exchange.keys.unbind(binding.number)
-        self._table.change(BindingGone(exchange.number, binding.number))
+        self._journal.append(BindingGone(exchange.number, binding.number))
         self._table.release_id(binding.counters)
         self._table.release(binding.next_hop)
 

@@ -16,6 +16,7 @@ from router.control.messages import Control, Count, Forwarded, Local, Send, Take
 from router.log import DEBUG, WARNING, ProcessLog
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.subsystem import CompositionError, RawHandler, Subsystem
 
@@ -55,6 +56,7 @@ class InProcessAddresses(Subsystem):
     def __init__(
         self,
         table: AddressTable,
+        journal: Journal,
         workers: Mapping[int, WorkerProcess],
         find: Callable[[str], AddressRecord | None],
         log: ProcessLog,
@@ -66,6 +68,7 @@ class InProcessAddresses(Subsystem):
         called when messages from the router itself wait to be sent, or waiting messages can be handled.
         """
         self._table = table
+        self._journal = journal
         self._workers = workers
         self.find = find
         self._log = log
@@ -132,7 +135,7 @@ class InProcessAddresses(Subsystem):
             self._log.repeated(WARNING, "ROUTER_CORE", "message dropped", text)
             return False
         worker.unconfirmed += len(octets)
-        worker.sends.append((Send(record.key, self._table.pending_epoch), octets))
+        worker.sends.append((Send(record.key, self._journal.pending_epoch), octets))
         if not self._working:
             self._wake()
         return True

@@ -58,15 +58,6 @@ class AddressTable(Subsystem):
         """Upper bound (exclusive) of all possible ids."""
         return self._limit
 
-    def change(self, op: Op) -> int:
-        """Add an op that does not concern an address to the next delta. Returns the epoch of that delta."""
-        return self._journal.append(op)
-
-    @property
-    def pending_epoch(self) -> int:
-        """Epoch that contains, or will contain, all changes so far."""
-        return self._journal.pending_epoch
-
     def watch_local(self, changed: Callable[[AddressRecord], None]) -> None:
         """Call `changed` whenever `local` of a record may have changed."""
         self._local_changed.append(changed)

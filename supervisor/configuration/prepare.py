@@ -50,7 +50,8 @@ def without_refused(
     The second result are warnings about the refused ones: pairs of log module and text.
     """
     router = configuration.router
-    trial = Exchanges(router.id, router.mode, settings, AddressTable(Journal(), _SCRATCH_RECORDS))
+    journal = Journal()
+    trial = Exchanges(router.id, router.mode, settings, AddressTable(journal, _SCRATCH_RECORDS), journal)
     refused: dict[int, str] = {}
     entities: list[ExchangeConfig | BindingConfig] = [*configuration.exchanges, *configuration.bindings]
     for entity in entities:

@@ -10,8 +10,8 @@ from typing import Final
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.control.ops import Op, ProfileGone, ProfileOp
-from supervisor.addresses.table import AddressTable
 from supervisor.configuration.ops import profile_op
+from supervisor.journal.journal import Journal
 from supervisor.subsystem import Subsystem
 
 
@@ -30,12 +30,12 @@ class ListenerProfiles(Subsystem):
     """All profiles by key. Owner: the core."""
 
     def __init__(
-        self, table: AddressTable, listeners: Iterable[ListenerConfig], asks_for_sasl: Callable[[ListenerConfig], bool]
+        self, journal: Journal, listeners: Iterable[ListenerConfig], asks_for_sasl: Callable[[ListenerConfig], bool]
     ) -> None:
         """Create the profiles of the initial listeners, with the listeners' names as keys. asks_for_sasl:
         see Profile.
         """
-        self._table: Final = table
+        self._journal: Final = journal
         self._asks_for_sasl: Final = asks_for_sasl
         self._profiles: dict[str, _Profile] = {
             listener.name: _Profile(self._op(listener, listener.name)) for listener in listeners if listener.speaks_amqp
@@ -55,7 +55,7 @@ class ListenerProfiles(Subsystem):
         profile = f"{endpoint.name} {self._made}"
         op = self._op(endpoint, profile)
         self._profiles[profile] = _Profile(op)
-        return profile, self._table.change(op)
+        return profile, self._journal.append(op)
 
     def retire(self, profile: str) -> None:
         """Retire a profile that no further connection will use."""
@@ -75,4 +75,4 @@ class ListenerProfiles(Subsystem):
         known = self._profiles[profile]
         if known.retired and not known.connections:
             del self._profiles[profile]
-            self._table.change(ProfileGone(profile))
+            self._journal.append(ProfileGone(profile))

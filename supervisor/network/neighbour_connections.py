@@ -17,8 +17,8 @@ from router.control.messages import Attached, Count, Opened, RouterLink, Taken
 from router.control.names import CONTROL_KEY
 from router.control.ops import NextHopGone, NextHopOp, Op
 from supervisor.addresses.inprocess import InProcessAddresses
-from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
+from supervisor.journal.journal import Journal
 from supervisor.links.links import Links
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
@@ -69,14 +69,14 @@ class NeighbourConnections(Subsystem):
     """All inter-router connections. Owner: the core."""
 
     __slots__ = (
-        "_by_number", "_changed", "_in_process", "_indexes", "_links", "_network", "_table", "_take_identity",
+        "_by_number", "_changed", "_in_process", "_indexes", "_journal", "_links", "_network", "_take_identity",
         "_waiting",
     )  # fmt: skip
 
     def __init__(
-        self, table: AddressTable, in_process: InProcessAddresses, links: Links, take_identity: Callable[[], int]
+        self, journal: Journal, in_process: InProcessAddresses, links: Links, take_identity: Callable[[], int]
     ) -> None:
-        self._table = table
+        self._journal = journal
         self._in_process = in_process
         self._links = links
         self._take_identity = take_identity
@@ -197,7 +197,7 @@ class NeighbourConnections(Subsystem):
         neighbour = self._by_number.pop(connection.number, None)
         self._changed.pop(connection.number, None)
         if neighbour is not None and neighbour.hop:
-            self._table.change(NextHopGone(connection.number))
+            self._journal.append(NextHopGone(connection.number))
 
     # Next hops
 
@@ -206,10 +206,10 @@ class NeighbourConnections(Subsystem):
         for number, neighbour in self._changed.items():
             if any(neighbour.links):
                 neighbour.hop = True
-                self._table.change(self._op(neighbour))
+                self._journal.append(self._op(neighbour))
             elif neighbour.hop:
                 neighbour.hop = False
-                self._table.change(NextHopGone(number))
+                self._journal.append(NextHopGone(number))
         self._changed.clear()
 
     def snapshot_ops(self) -> list[Op]:

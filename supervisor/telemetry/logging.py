@@ -10,9 +10,9 @@ from router.control import messages as control
 from router.control.handlers import HandlerTable
 from router.control.ops import LogOp, Op
 from router.log import LEVELS, MODULES, LogChange, LogError, LogSettings, ProcessLog, Sink, close_outputs, open_outputs
-from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
+from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
@@ -25,8 +25,8 @@ MAX_LOG_FILES: Final = 8  # threads for opening log files
 class Logging(Subsystem):
     """Log settings of the router and its workers. Owner: the core."""
 
-    def __init__(self, table: AddressTable, waker: Waker, log: ProcessLog) -> None:
-        self._table = table
+    def __init__(self, journal: Journal, waker: Waker, log: ProcessLog) -> None:
+        self._journal = journal
         self._waker = waker
         self._log = log
         self._op = LogOp(log.settings.to_dict(), 0)
@@ -57,7 +57,7 @@ class Logging(Subsystem):
     def change(self, settings: LogSettings, *, reopen: bool) -> None:
         """Announce the log settings to workers. reopen: they reopen their files."""
         self._op = LogOp(settings.to_dict(), self._op.opened + reopen)
-        self._table.change(self._op)
+        self._journal.append(self._op)
 
     # Changes of the configuration
 

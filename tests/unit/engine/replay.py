@@ -85,7 +85,7 @@ class ConversationReplay:
             number, index, cost, origins = rest
             if number in self.peers:
                 conn = self.peers[number].known.number
-                self.router.core.table.change(RouterOp(index, f"N{index}", [conn], cost, origins))
+                self.router.core.journal.append(RouterOp(index, f"N{index}", [conn], cost, origins))
         elif rest[0] in self.peers:  # a shortened conversation may lack its beginning
             self.of_peer(kind, rest[0], rest[1:])
         lost = self.count - len(self.router.workers)

@@ -32,7 +32,7 @@ class InProcessWithWorkers:
             worker.stage = WorkerStage.SERVING
         self.changes = 0
         self.process = InProcessAddresses(
-            self.table, self.workers, self.table.records.get, ProcessLog(QUIET), self.change
+            self.table, self.journaled.journal, self.workers, self.table.records.get, ProcessLog(QUIET), self.change
         )
         self.taken: list[LocalMessage] = []
         self.process.serve(KEY, self.taken.append)

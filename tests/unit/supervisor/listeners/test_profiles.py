@@ -4,21 +4,21 @@ import pytest
 from msgspec.structs import replace
 
 from router.config.load import load_text
+from supervisor.journal.journal import Journal
 from supervisor.listeners.profiles import ListenerProfiles
 from tests.unit.engine.ops import wire
 from tests.unit.supervisor.harness import configuration_text
-from tests.unit.supervisor.journaled_table import JournaledTable
 
 (LISTENER,) = load_text("router.conf", configuration_text()).listeners
 
 
 class AnnouncedProfiles:
     def __init__(self):
-        self.journaled = JournaledTable(10)
-        self.profiles = ListenerProfiles(self.journaled.table, [LISTENER], lambda listener: False)
+        self.journal = Journal()
+        self.profiles = ListenerProfiles(self.journal, [LISTENER], lambda listener: False)
 
     def delta(self):
-        delta = self.journaled.take_delta()
+        delta = self.journal.take_delta()
         return [] if delta is None else [op[:2] for op in wire(delta[1])]
 
     def keys(self):
@@ -32,7 +32,7 @@ def announced():
 
 def test_new_profile_is_announced_beside_old_one(announced):
     profile, epoch = announced.profiles.add(replace(LISTENER, link_capacity=7))
-    assert epoch == announced.journaled.journal.next_epoch
+    assert epoch == announced.journal.next_epoch
     assert announced.delta() == [["profile", profile]]
     assert announced.keys() == ["main", profile]
     assert [op[2]["linkCapacity"] for op in wire(announced.profiles.snapshot_ops())] == [250, 7]
