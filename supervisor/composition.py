@@ -14,6 +14,7 @@ from router.addressing.address import LOCAL as LOCAL_CLASS
 from router.config.entities import Configuration
 from router.log import ProcessLog
 from router.policy.management import SERVED_KEYS
+from supervisor.addresses.counter_slots import CounterSlots
 from supervisor.addresses.exchanges import Exchanges
 from supervisor.addresses.inprocess import InProcessAddresses
 from supervisor.addresses.lookup import RecordFinder
@@ -90,8 +91,9 @@ class RouterCore(Core):
         admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
         """
         journal, events = Journal(), Events()
-        table = AddressTable(journal, addresses)
-        super().__init__(journal, table, events, reset_address)
+        super().__init__(journal, events)
+        self.counter_slots = slots = CounterSlots(journal, addresses, reset_address)
+        self.table = table = AddressTable(journal, slots)
         router = configuration.router
         self.program: Final = program
         # Links and configured objects share one range of identities; the configured objects have the first ones.
@@ -105,7 +107,7 @@ class RouterCore(Core):
         self.settings = Settings(table, journal, entries, router.default_distribution)
         current = self.settings.current
         self.exchanges = Exchanges(
-            router.id, router.mode, current, table, journal, lambda text: log.error("ROUTER_CORE", text)
+            router.id, router.mode, current, table, slots, journal, lambda text: log.error("ROUTER_CORE", text)
         )
         lookup = RecordFinder(router.id, router.mode, current, table)
         self.in_process = InProcessAddresses(table, journal, self.workers, lookup.find, log, self.waker.wake)
@@ -187,6 +189,7 @@ class RouterCore(Core):
             self.settings,
             *([] if self.routers is None else [self.routers]),
             self.neighbours,  # after the routers, because next hops contain their indexes
+            slots,
             table,
             self.exchanges,  # after the addresses they refer to
             Replicas(self.workers, journal, log),  # after connections; before the consumers that workers have

@@ -10,7 +10,6 @@ from typing import Any
 from router.config.entities import Configuration, EntityConfig
 from router.control.messages import Event, Local, Snapshot
 from router.control.ops import Op
-from supervisor.addresses.table import AddressTable
 from supervisor.journal.journal import Journal
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.runtime.waker import Waker
@@ -20,20 +19,13 @@ from supervisor.subsystem import Events
 class Core:
     """Dispatcher of events to subsystems, and collector of their changes. Owner: supervisor."""
 
-    def __init__(
-        self, journal: Journal, table: AddressTable, events: Events, reset_address: Callable[[int], None]
-    ) -> None:
-        """Create the core before any worker exists.
-
-        reset_address: zero a counter slot in shared memory; called before the id of the slot is used again.
-        """
+    def __init__(self, journal: Journal, events: Events) -> None:
+        """Create the core before any worker exists."""
         self.journal = journal
-        self.table = table
         self.events = events
         self.workers: dict[int, WorkerProcess] = {}  # present generation of each worker, dead or alive, by index
         self.waker = Waker()
         self.started_at = time.monotonic()
-        self._reset_address = reset_address
 
     # Life
 
@@ -99,7 +91,6 @@ class Core:
         journal.run_actions()
         self.events.before_delta()
         delta = journal.take_delta()
-        self.table.reclaim(journal.settled, self._reset_address)
         self.events.after_delta()
         if delta is None:
             for worker in self.workers.values():

@@ -11,6 +11,7 @@ from router.addressing.binding_keys import KeyMatcher
 from router.addressing.settings import UNAVAILABLE, AddressSetting, AddressSettings
 from router.config.entities import BindingConfig, Configuration, ExchangeConfig
 from router.control.ops import BindingGone, BindingOp, ExchangeAttributes, ExchangeGone, ExchangeOp, Op
+from supervisor.addresses.counter_slots import CounterSlots
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable, TableFullError
 from supervisor.configuration.change import ConfigurationChange
@@ -45,7 +46,7 @@ class _Binding:
         self, number: int, exchange: "_Exchange", config: BindingConfig, next_hop: AddressRecord, counters: int
     ) -> None:
         self.number = number
-        self.counters = counters  # id of the binding's counters in shared memory
+        self.counters = counters  # counter slot of the binding
         self.exchange = exchange
         self.config = config
         self.next_hop = next_hop
@@ -96,6 +97,7 @@ class Exchanges(Subsystem):
         mode: str,
         settings: AddressSettings,
         table: AddressTable,
+        slots: CounterSlots,
         journal: Journal,
         refused: Callable[[str], object] = lambda text: None,
     ) -> None:
@@ -104,6 +106,7 @@ class Exchanges(Subsystem):
         self._mode = mode
         self._settings = settings
         self._table = table
+        self._slots = slots
         self._journal = journal
         self._refused = refused
         self._prepared: list[ExchangeConfig | BindingConfig] = []  # added by `prepare`; `discard` removes them
@@ -250,7 +253,7 @@ class Exchanges(Subsystem):
         self._table.announce(exchange.record)
         self._table.local_changed(exchange.record)
         self._journal.append(ExchangeGone(exchange.number))
-        self._table.release_id(exchange.attributes.counters)
+        self._slots.release(exchange.attributes.counters)
         self._table.release(exchange.record)
         if exchange.alternate is not None:
             self._table.release(exchange.alternate)
@@ -296,23 +299,23 @@ class Exchanges(Subsystem):
         del exchange.bindings[name]
         exchange.keys.unbind(binding.number)
         self._journal.append(BindingGone(exchange.number, binding.number))
-        self._table.release_id(binding.counters)
+        self._slots.release(binding.counters)
         self._table.release(binding.next_hop)
 
     def _take_counters(self) -> int:
-        """Allocate an id for counters. Raises ExchangeRefusedError."""
-        try:
-            return self._table.allocate_id()
-        except TableFullError as error:
-            raise ExchangeRefusedError("no room for counters") from error
+        """Allocate a counter slot. Raises ExchangeRefusedError."""
+        counters = self._slots.allocate()
+        if counters is None:
+            raise ExchangeRefusedError("no room for counters")
+        return counters
 
     def exchange_counters(self, name: str) -> int | None:
-        """Return the id of an exchange's counters in shared memory; None if there is no such exchange."""
+        """Return the counter slot of an exchange; None if there is no such exchange."""
         exchange = self._exchanges.get(name)
         return None if exchange is None else exchange.attributes.counters
 
     def binding_counters(self, name: str) -> int | None:
-        """Return the id of a binding's counters in shared memory; None if there is no such binding."""
+        """Return the counter slot of a binding; None if there is no such binding."""
         binding = self._bindings.get(name)
         return None if binding is None else binding.counters
 

@@ -53,7 +53,7 @@ class AddressRecord:
     )
 
     def __init__(self, number: int, record_key: str, treatment: str, priority: int | None, overflow: str) -> None:
-        self.id = number
+        self.id = number  # number of the counter slot
         self.key = record_key
         self.treatment = treatment
         self.priority = priority
@@ -68,7 +68,7 @@ class AddressRecord:
         self.primary: AddressRecord | None = None  # of a fallback instance: its primary instance
         self.consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
         self.edges: dict[int, ConsumerEdge] | None = None  # edge connection by consumer number; absent: on none
-        self.remotes: dict[int, int] | None = None  # id of counters by index of each router with destinations
+        self.remotes: dict[int, int] | None = None  # counter slot by index of each router with destinations
         self.producers = 0  # number of producer links
         self.edge_producers = 0  # number of producer links on edge connections; `producers` includes them
         self.holders = 0  # number of configuration objects and in-process users that keep the record

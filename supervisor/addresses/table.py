@@ -1,23 +1,21 @@
 """Address table of the supervisor: records, their consumers and producers. No input or output here."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
 from router.addressing.settings import BALANCED, NETWORK, AddressSetting
 from router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
+from supervisor.addresses.counter_slots import CounterSlots
 from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
 from supervisor.journal.journal import Journal
 from supervisor.subsystem import Subsystem
-
-FIRST_ID: Final = 1  # 0 stands for "no address" in a link's slot
 
 _PRIMARY: Final = key(MOBILE, "", 0)
 
 
 class TableFullError(Exception):
-    """Raised when no id is left for another address record."""
+    """Raised when no counter slot is left for another address record."""
 
 
 class AddressTooLongError(TableFullError):
@@ -27,36 +25,15 @@ class AddressTooLongError(TableFullError):
 class AddressTable(Subsystem):
     """Address records; the journal announces their changes to the workers. Owner: the core."""
 
-    __slots__ = (
-        "_free", "_idle", "_journal", "_limit", "_local_changed", "_next", "_retiring", "_users_changed", "records",
-    )  # fmt: skip
+    __slots__ = ("_idle", "_journal", "_local_changed", "_slots", "_users_changed", "records")
 
-    def __init__(self, journal: Journal, limit: int) -> None:
-        """Create an empty table. limit: number of counter slots in shared memory; all ids are below it."""
+    def __init__(self, journal: Journal, slots: CounterSlots) -> None:
         self.records: dict[str, AddressRecord] = {}  # by key
         self._journal = journal
-        self._limit = limit
-        self._next = FIRST_ID
-        self._free: list[int] = []
-        self._retiring: deque[tuple[int, int]] = deque()  # epoch of the removal, id that becomes free after it
+        self._slots = slots
         self._idle: list[AddressRecord] = []  # records that may have lost their last user since the last delta
         self._local_changed: list[Callable[[AddressRecord], None]] = []
         self._users_changed: list[Callable[[AddressRecord], None]] = []
-
-    @property
-    def ids_used(self) -> int:
-        """Number of ids that were ever used."""
-        return self._next - FIRST_ID
-
-    @property
-    def ids(self) -> int:
-        """Upper bound (exclusive) of all ids that were ever used."""
-        return self._next
-
-    @property
-    def limit(self) -> int:
-        """Upper bound (exclusive) of all possible ids."""
-        return self._limit
 
     def watch_local(self, changed: Callable[[AddressRecord], None]) -> None:
         """Call `changed` whenever `local` of a record may have changed."""
@@ -91,7 +68,7 @@ class AddressTable(Subsystem):
         """Create a record. The key must not be in the table. Raises TableFullError."""
         if too_long(record_key):
             raise AddressTooLongError
-        record = AddressRecord(self.allocate_id(), record_key, treatment, priority, overflow)
+        record = AddressRecord(self._allocate_id(), record_key, treatment, priority, overflow)
         record.scope = scope
         self.records[record_key] = record
         self._idle.append(record)  # before_delta removes the record if it has no user by then
@@ -101,18 +78,11 @@ class AddressTable(Subsystem):
         self.announce(record)
         return record
 
-    def allocate_id(self) -> int:
-        """Allocate an id, for a record or for counters alone. Raises TableFullError."""
-        if self._free:
-            return self._free.pop()
-        if self._next < self._limit:
-            self._next += 1
-            return self._next - 1
-        raise TableFullError
-
-    def release_id(self, number: int) -> None:
-        """Release an id. The next delta must announce its removal; the id is free when workers acknowledged that."""
-        self._retiring.append((self._journal.next_epoch, number))
+    def _allocate_id(self) -> int:
+        number = self._slots.allocate()
+        if number is None:
+            raise TableFullError
+        return number
 
     def announce(self, record: AddressRecord) -> None:
         """Announce the present state of the record to the workers."""
@@ -226,7 +196,7 @@ class AddressTable(Subsystem):
 
     def add_remote(self, record: AddressRecord, index: int) -> None:
         """Add the router with number `index` to the routers with destinations. Raises TableFullError."""
-        counters = self.allocate_id()
+        counters = self._allocate_id()
         if record.remotes is None:
             record.remotes = {}
         record.remotes[index] = counters
@@ -238,7 +208,7 @@ class AddressTable(Subsystem):
         remotes = record.remotes
         if remotes is None:
             raise KeyError(index)
-        self.release_id(remotes.pop(index))
+        self._slots.release(remotes.pop(index))
         record.users_epoch = self._journal.append(RemoteGone(record.id, index))
         if not remotes:
             record.remotes = None
@@ -289,17 +259,7 @@ class AddressTable(Subsystem):
         for member in pair:
             del self.records[member.key]
             self._journal.append(AddressGone(member.id))
-            self.release_id(member.id)
-
-    def reclaim(self, settled: int, reset: Callable[[int], None]) -> None:
-        """Free the ids that were given back in epochs up to `settled`, which all workers have acknowledged.
-
-        `reset` is called with each id before the id can be used again.
-        """
-        while self._retiring and self._retiring[0][0] <= settled:
-            number = self._retiring.popleft()[1]
-            reset(number)
-            self._free.append(number)
+            self._slots.release(member.id)
 
     def snapshot_ops(self) -> Iterator[AddressOp]:
         """Yield the ops of all records. Fallback instances come first, because primary instances refer to them."""

@@ -6,6 +6,7 @@ from router.addressing.settings import AddressSettings
 from router.config.diff import Plan, diff
 from router.config.entities import BindingConfig, Configuration, ExchangeConfig
 from router.config.inventory import Inventory
+from supervisor.addresses.counter_slots import CounterSlots
 from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges, refusal
 from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import AddressPlan
@@ -51,7 +52,8 @@ def without_refused(
     """
     router = configuration.router
     journal = Journal()
-    trial = Exchanges(router.id, router.mode, settings, AddressTable(journal, _SCRATCH_RECORDS), journal)
+    slots = CounterSlots(journal, _SCRATCH_RECORDS, lambda number: None)
+    trial = Exchanges(router.id, router.mode, settings, AddressTable(journal, slots), slots, journal)
     refused: dict[int, str] = {}
     entities: list[ExchangeConfig | BindingConfig] = [*configuration.exchanges, *configuration.bindings]
     for entity in entities:

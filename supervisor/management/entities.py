@@ -150,7 +150,7 @@ def _shares(shares: Mapping[str, SharedUsage]) -> dict[str, Any]:
 
 
 def _allocator(context: AgentContext) -> Iterator[StoreEntity]:
-    for name, own in pools(context.region, context.core.table.ids_used).items():
+    for name, own in pools(context.region, context.core.counter_slots.used).items():
         identity = f"allocator/{name}"
         yield entity("allocator", identity, identity, {"typeName": name, **own})
 

@@ -74,7 +74,7 @@ class MetricsCollector:
     async def collect(self) -> MetricsSnapshot:
         """Return a snapshot of the present state."""
         snapshot = MetricsSnapshot()
-        undelivered = array("Q", bytes(8 * self._core.table.ids))
+        undelivered = array("Q", bytes(8 * self._core.counter_slots.end))
         await self._add_links(snapshot, undelivered)
         await self._add_addresses(snapshot, undelivered)
         await self._add_workers(snapshot)

@@ -273,12 +273,12 @@ class MetricsBuilder:
         families.single(DEFINITIONS["sluice_audit_dropped_total"], self._core.audit.dropped)
 
     def _table(self, families: Families, snapshot: MetricsSnapshot) -> None:
-        table, journal = self._core.table, self._core.journal
+        journal = self._core.journal
         families.single(DEFINITIONS["sluice_table_epochs_total"], journal.epoch)
         families.single(DEFINITIONS["sluice_table_lag_epochs"], journal.epoch - journal.settled)
         families.single(DEFINITIONS["sluice_table_lag_seconds"], self._health.lag_seconds())
         families.single(DEFINITIONS["sluice_table_addresses"], snapshot.address_count)
-        families.single(DEFINITIONS["sluice_table_addresses_limit"], table.limit - 1)
+        families.single(DEFINITIONS["sluice_table_addresses_limit"], self._core.counter_slots.limit - 1)
 
     def _network(self, families: Families) -> None:
         routers = self._core.routers
@@ -325,7 +325,7 @@ class MetricsBuilder:
         region = self._region
         held = families.open(DEFINITIONS["sluice_pool_held_bytes"])
         taken = families.open(DEFINITIONS["sluice_pool_taken_bytes"])
-        for name, pool in pools(region, self._core.table.ids).items():
+        for name, pool in pools(region, self._core.counter_slots.end).items():
             held.add((name,), pool["heldByThreads"] * pool["typeSize"])
             taken.add((name,), pool["totalAllocFromHeap"] * pool["typeSize"])
         families.single(DEFINITIONS["sluice_worker_links_limit"], region.links_per_worker)

@@ -1,8 +1,9 @@
-"""An address table with its journal, for tests of subsystems without a core."""
+"""An address table with its counter slots and journal, for tests of subsystems without a core."""
 
 from typing import Any
 
 from router.control.ops import Op
+from supervisor.addresses.counter_slots import CounterSlots
 from supervisor.addresses.table import AddressTable
 from supervisor.journal.journal import Journal
 from tests.unit.engine.ops import wire
@@ -13,11 +14,15 @@ class JournaledTable:
 
     def __init__(self, limit: int = 100) -> None:
         self.journal = Journal()
-        self.table = AddressTable(self.journal, limit)
+        self.reset: list[int] = []  # counter slots that were reset
+        self.slots = CounterSlots(self.journal, limit, self.reset.append)
+        self.table = AddressTable(self.journal, self.slots)
 
     def take_delta(self) -> tuple[int, list[Op]] | None:
         self.table.before_delta()
-        return self.journal.take_delta()
+        delta = self.journal.take_delta()
+        self.slots.after_delta()
+        return delta
 
     def take_ops(self) -> list[Any]:
         """Return the ops of all pending deltas."""

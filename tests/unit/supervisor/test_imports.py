@@ -74,10 +74,8 @@ def test_supervisor_modules_have_only_known_type_cycles() -> None:
 
 def test_supervisor_core_imports_no_subsystem() -> None:
     imported = _graph(ROOT / "supervisor", everywhere=True)["supervisor.core"]
-    # The modules of the table contain its changes and their recipients.
     assert imported == {
         "supervisor.subsystem",
-        "supervisor.addresses.table",
         "supervisor.journal.journal",
         "supervisor.processes.worker",
         "supervisor.runtime.waker",

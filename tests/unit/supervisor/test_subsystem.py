@@ -14,7 +14,6 @@ from router.config.entities import AddressConfig, Configuration, EntityConfig
 from router.control.handlers import HandlerTable
 from router.control.messages import Attach, Local, Log, Opened
 from router.control.ops import Op, RadiusOp
-from supervisor.addresses.table import AddressTable
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
@@ -156,7 +155,7 @@ class Greeter(Subsystem):
 
 
 def test_subsystem_handles_its_messages() -> None:
-    core = Core(journal := Journal(), AddressTable(journal, 1), Events(), lambda number: None)
+    core = Core(Journal(), Events())
     core.events.add(greeter := Greeter())
     worker = WorkerProcess(0, 1)
     core.receive(worker, Log("SERVER", "info", "hi"))

@@ -15,7 +15,9 @@ class ExchangeConfigurator:
     def __init__(self):
         self.journaled = JournaledTable(1000)
         self.table = self.journaled.table
-        self.exchanges = Exchanges("QDR", "standalone", SETTINGS, self.table, self.journaled.journal)
+        self.exchanges = Exchanges(
+            "QDR", "standalone", SETTINGS, self.table, self.journaled.slots, self.journaled.journal
+        )
 
     def exchange(self, name, address, phase=0, alternate=None, method="amqp"):
         self.exchanges.add_exchange(

@@ -12,12 +12,6 @@ PLAIN = AddressSetting("multicast", priority=3, overflow="block")
 FALLBACK = AddressSetting("closest", fallback=True)
 
 
-def reclaimed_ids(table, settled):
-    reset: list[int] = []
-    table.reclaim(settled, reset.append)
-    return reset
-
-
 def test_record_is_announced_with_first_consumer():
     journaled = JournaledTable(100)
     table = journaled.table
@@ -68,6 +62,7 @@ def test_user_before_delta_keeps_record():
 
 def test_ids_are_reused_after_acknowledged_removal():
     journaled = JournaledTable(4)
+    journaled.journal.join(0, 0)
     table = journaled.table
     first = [table.open_mobile(name, 0, PLAIN) for name in "abc"]
     assert [record.id for record in first] == [1, 2, 3]
@@ -76,10 +71,12 @@ def test_ids_are_reused_after_acknowledged_removal():
     for record in first[:2]:
         table.add_producer(record)
     journaled.take_ops()  # c has no user
-    assert reclaimed_ids(table, journaled.journal.epoch - 1) == []
+    assert journaled.reset == []
     with pytest.raises(TableFullError):
         table.open_mobile("d", 0, PLAIN)
-    assert reclaimed_ids(table, journaled.journal.epoch) == [3]
+    journaled.journal.acknowledge(0, journaled.journal.epoch)
+    assert journaled.take_ops() == []
+    assert journaled.reset == [3]
     assert table.open_mobile("d", 0, PLAIN).id == 3
 
 
@@ -156,7 +153,7 @@ def test_remote_destination_keeps_record():
     assert not record.local
     table.remove_remote(record, 7)
     assert journaled.take_ops() == [["-r", record.id, 7], ["-addr", record.id]]
-    assert sorted(reclaimed_ids(table, journaled.journal.epoch)) == sorted([record.id, counters])
+    assert sorted(journaled.reset) == sorted([record.id, counters])
 
 
 def test_unknown_remote_destination_cannot_be_removed():

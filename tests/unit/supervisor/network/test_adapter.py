@@ -91,7 +91,7 @@ class RoutersOnTable:
         if delta is None:
             return []
         self.journal.acknowledge(0, delta[0])
-        self.table.reclaim(delta[0], lambda number: None)
+        self.journaled.slots.after_delta()
         return wire(delta[1])
 
     def apply_changes(self, *changes: Any) -> list[Any]:
@@ -153,7 +153,7 @@ def test_path_is_published_while_addresses_wait(network):
 
 def test_removed_router_leaves_no_records(network):
     network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4,), 1, 1, 0), KeysChanged(1, {"M0a": 3, "Cx": 4}, ()))
-    used = network.table.ids_used
+    used = network.journaled.slots.used
     ops = network.apply_changes(RouterRemoved(1))
     assert names(ops)[0] == "router"  # unreachable at once
     assert ops.index(["-router", 1]) > max(number for number, op in enumerate(ops) if op[0] == "-r")
@@ -161,7 +161,7 @@ def test_removed_router_leaves_no_records(network):
     assert not len(network.routers.link_routes)
     assert network.routers.id_of(1) is None
     network.apply_changes(RouterAdded(1, "C"), KeysChanged(1, {"M0a": 3}, ()))
-    assert network.table.ids_used == used  # ids are reused
+    assert network.journaled.slots.used == used  # ids are reused
 
 
 def test_router_index_is_reused_after_removal_is_acknowledged(network):
