@@ -1,4 +1,4 @@
-"""Core of the supervisor: dispatches events to the subsystems, and collects deltas and snapshots for the workers.
+"""Core of the supervisor: dispatches events to the subsystems, and takes deltas for the workers.
 
 The core names no subsystem; `composition.py` lists them. No input or output here.
 """
@@ -8,22 +8,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from router.config.entities import Configuration, EntityConfig
-from router.control.messages import Event, Local, Snapshot
+from router.control.messages import Event, Local
 from router.control.ops import Op
 from supervisor.journal.journal import Journal
+from supervisor.journal.snapshots import Snapshots
 from supervisor.processes.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events
 
 
 class Core:
-    """Dispatcher of events to subsystems, and collector of their changes. Owner: supervisor."""
+    """Dispatcher of events to subsystems, and source of deltas and snapshots. Owner: supervisor."""
 
     def __init__(self, journal: Journal, events: Events) -> None:
         """Create the core before any worker exists."""
         self.journal = journal
         self.events = events
         self.workers: dict[int, WorkerProcess] = {}  # present generation of each worker, dead or alive, by index
+        self._snapshots = Snapshots(journal, self.workers, events.snapshot_ops)
         self.waker = Waker()
         self.started_at = time.monotonic()
 
@@ -93,15 +95,8 @@ class Core:
         delta = journal.take_delta()
         self.events.after_delta()
         if delta is None:
-            for worker in self.workers.values():
-                if worker.wants_snapshot:
-                    worker.wants_snapshot = False
-                    worker.outbox.append(Snapshot(journal.epoch, self.snapshot()))
+            self._snapshots.send()
         return delta
-
-    def snapshot(self) -> list[Op]:
-        """Return the ops that a new worker needs. No change may be unpublished."""
-        return self.events.snapshot_ops()
 
     # Management
 

@@ -422,7 +422,7 @@ def test_random_events_keep_replicas_consistent(actions):
         assert replica.table.consumers == reference.consumers
         answered = {(answer.conn, answer.link) for answer in replica.answers}
         assert answered >= set(replica.links), "a link without an answer"
-    snapshot = AppliedTable(wire(router.core.snapshot()))
+    snapshot = AppliedTable(wire(router.core.events.snapshot_ops()))
     assert (snapshot.addresses, snapshot.consumers) == (reference.addresses, reference.consumers)
     for index, replica in list(router.replicas.items()):
         for conn in list(replica.worker.connections):

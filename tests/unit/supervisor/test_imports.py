@@ -77,6 +77,7 @@ def test_supervisor_core_imports_no_subsystem() -> None:
     assert imported == {
         "supervisor.subsystem",
         "supervisor.journal.journal",
+        "supervisor.journal.snapshots",
         "supervisor.processes.worker",
         "supervisor.runtime.waker",
     }

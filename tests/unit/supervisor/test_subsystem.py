@@ -175,7 +175,7 @@ def test_message_without_subsystem_is_a_composition_error(router: CoreWithReplic
 
 def test_subsystem_ops_are_in_snapshot(router: CoreWithReplicas) -> None:
     router.settle()
-    assert router.core.snapshot()[-1] == BANNER
+    assert router.core.events.snapshot_ops()[-1] == BANNER
 
 
 # -- Each wake

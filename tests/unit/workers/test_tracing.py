@@ -152,7 +152,7 @@ def test_snapshot_restores_trace_switches(routers):
     router.core.connections.trace(silent.known, False)
     router.settle()
     router.workers[0].tracing.trace(router.workers[0].clients[never.known.number], False)
-    router.workers[0].on_snapshot(Snapshot(router.core.journal.epoch, router.core.snapshot()))
+    router.workers[0].on_snapshot(Snapshot(router.core.journal.epoch, router.core.events.snapshot_ops()))
     router.settle()
     before = len(lines(router))
     for peer in (never, silent):

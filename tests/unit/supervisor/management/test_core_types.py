@@ -210,12 +210,14 @@ def test_connection_trace_is_switched(router):
         assert answer.body["enableProtocolTrace"] is shown
     switched = [op for op in router.published if isinstance(op, TraceOp)]
     assert switched == [TraceOp(target.number, on) for on in (True, False, True, False)]
-    assert [op for op in router.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
+    assert [op for op in router.core.events.snapshot_ops() if isinstance(op, TraceOp)] == [
+        TraceOp(target.number, False)
+    ]
 
 
 def test_unswitched_trace_is_left_to_log(router):
     target = router.connection()
-    assert [op for op in router.core.snapshot() if isinstance(op, TraceOp)] == []
+    assert [op for op in router.core.events.snapshot_ops() if isinstance(op, TraceOp)] == []
     router.ask("UPDATE", {"enableProtocolTrace": False}, type=CONNECTION, identity=str(target.number))
     assert [op for op in router.published if isinstance(op, TraceOp)] == [TraceOp(target.number, False)]
 
@@ -239,7 +241,7 @@ def test_snapshot_names_traced_connections(router):
     target = router.connection()
     router.connection()
     router.ask("UPDATE", {"enableProtocolTrace": True}, type=CONNECTION, identity=str(target.number))
-    assert [op for op in router.core.snapshot() if isinstance(op, TraceOp)] == [TraceOp(target.number, True)]
+    assert [op for op in router.core.events.snapshot_ops() if isinstance(op, TraceOp)] == [TraceOp(target.number, True)]
 
 
 BAD_UPDATES: list[tuple[str | None, object]] = [

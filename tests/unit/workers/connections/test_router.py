@@ -89,7 +89,9 @@ class InteriorRouter:
 
     def hop(self, peer):
         """Return the op for the next hop in a snapshot."""
-        return next((op for op in wire(self.router.core.snapshot()) if op[:2] == ["hop", peer.client.number]), None)
+        return next(
+            (op for op in wire(self.router.core.events.snapshot_ops()) if op[:2] == ["hop", peer.client.number]), None
+        )
 
 
 def attach(handle, receiver, capability, **more):
