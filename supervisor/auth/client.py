@@ -1,21 +1,16 @@
-"""Supervisor's end of the authentication process: starts and restarts the process, and sends requests to it.
+"""Exchanges of clients that log in, as requests to the authentication process.
 
 Nothing here blocks; answers arrive by callbacks. If the process dies or does not answer in time, all waiting clients
 are refused and another process is started for later clients.
 """
 
 import asyncio
-import os
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from router.environment import child_environment
 from router.log import CRITICAL, LEVELS, MODULES, ProcessLog
 from supervisor.auth.messages import (
+    MAX_MESSAGE,
     BeginExchange,
     CancelExchange,
     CheckTokenRequest,
@@ -28,8 +23,6 @@ from supervisor.auth.messages import (
     LoginOffer,
     LoginRefused,
     LogLine,
-    MessageError,
-    MessageSplitter,
     ProviderState,
     Report,
     Request,
@@ -41,18 +34,16 @@ from supervisor.auth.messages import (
     encode,
 )
 from supervisor.auth.messages import LoginReply as Reply
+from supervisor.children.child_process import ChildProcess, ChildProgram, Command, module_command
 from supervisor.runtime.deadline import Deadline
 from supervisor.runtime.remote_hosts import HostCounts
 
 MODULE: Final = "supervisor.auth.process"
 ANSWER_SECONDS: Final = 60.0  # time limit for one answer; longer than the process itself waits for any provider
-FIRST_PAUSE: Final = 0.1  # seconds before a restart; doubled each time the process exits within LONG_LIVED_SECONDS
-MOST_PAUSE: Final = 5.0  # maximum seconds before a restart
-LONG_LIVED_SECONDS: Final = 30.0  # lifetime in seconds after which the next pause is FIRST_PAUSE again
+MOST_PAUSE: Final = 5.0  # maximum seconds before a restart, during which no client can log in
 MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
 MOST_OF_HOST: Final = 1_000  # maximum number of exchanges of one remote host
-MOST_WAITING: Final = 16 << 20  # octets the process may leave unread; with more it hangs or is overloaded
-READ_SIZE: Final = 1 << 18
+MOST_UNSENT: Final = 16 << 20  # octets the process may leave unread; with more it hangs or is overloaded
 MAX_CONFIRMED_USERS: Final = 256  # maximum number of user names in a ConfirmUsers message
 
 OnReply = Callable[[Reply], object]
@@ -77,7 +68,7 @@ class AuthenticationProcess:
         name: str,
         log: ProcessLog,
         on_configured: Callable[[Configured], object],
-        command: Callable[[int], list[str]] | None = None,
+        command: Command | None = None,
         on_users: Callable[[UsersRead | UsersMissing], object] | None = None,
     ) -> None:
         """Create without starting the process.
@@ -86,12 +77,20 @@ class AuthenticationProcess:
         configuration. on_users: called when a file of users was read, and with users that a file does not have.
         command: for tests, the command that starts the process with this descriptor.
         """
+        program = ChildProgram(
+            label="authentication",
+            command=command or module_command(MODULE, f"{name}-auth"),
+            log_module="AUTHSERVICE",
+            log_level=CRITICAL,
+            most_message=MAX_MESSAGE,
+            most_unsent=MOST_UNSENT,
+            most_pause=MOST_PAUSE,
+        )
+        self._child: Final = ChildProcess(loop, program, self, log)
         self._loop: Final = loop
-        self._name: Final = f"{name}-auth"
         self._log: Final = log
         self._on_configured: Final = on_configured
         self._on_users: Final = on_users
-        self._command: Final = command or self._usual_command
         self._configuration: Configure | None = None
         self._exchanges: dict[int, _PendingExchange] = {}
         self._shares: Final = HostCounts(MOST_EXCHANGES, MOST_OF_HOST)
@@ -100,20 +99,11 @@ class AuthenticationProcess:
         self._deadline: Deadline | None = None
         self._next = 1
         self.states: Sequence[ProviderState] = ()  # states of the providers, as reported by the present process
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
-        self._socket: socket.socket | None = None
-        self._reader = MessageSplitter()
-        self._outbox = bytearray()  # encoded messages; those of one iteration of the event loop are sent together
-        self._sending = False  # True: `_send_first` is scheduled, or a writer is registered
-        self._pause = FIRST_PAUSE
-        self._started = 0.0
-        self._restart: asyncio.TimerHandle | None = None
 
     @property
     def pid(self) -> int | None:
         """Process id; None while there is no process."""
-        return None if self._process is None else self._process.pid
+        return self._child.pid
 
     @property
     def exchanges(self) -> int:
@@ -130,21 +120,19 @@ class AuthenticationProcess:
         before, self._configuration = self._configuration, configuration
         if configuration is None:
             self.stop()
-        elif self._process is None:
-            if self._restart is None and start:
-                self._start()
+        elif not self._child.running:
+            if start:
+                self._child.start()
         elif before is not None and before.library not in (None, configuration.library):
             # libsasl2 can be initialised only once in a process.
-            self._lost("it starts again with another configuration of libsasl2", again=True)
+            self._child.restart("it starts again with another configuration of libsasl2")
         else:
             self._send(configuration)
 
     def stop(self) -> None:
         """End the process and refuse all waiting clients."""
-        if self._restart is not None:
-            self._restart.cancel()
-            self._restart = None
-        self._end_process()
+        self._child.stop()
+        self.states = ()
         self._refuse_all("the router stops, or no listener needs authentication")
 
     # Exchanges
@@ -190,8 +178,7 @@ class AuthenticationProcess:
             self._loop.call_soon(on_reply, LoginRefused(number, text))
             return number
         self._exchanges[number] = _PendingExchange(on_reply, context.host)
-        if self._process is None and self._restart is None:
-            self._start()
+        self._child.start()
         self._ask(number, make(number))
         return number
 
@@ -222,91 +209,25 @@ class AuthenticationProcess:
         assert self._watched is not None
         number, since = self._watched
         if self._asked.get(number) == since:
-            self._replace_hanging_process()
+            self._child.fail("it does not answer", f" within {ANSWER_SECONDS:g} s")
         else:
             self._watch()
 
-    def _replace_hanging_process(self) -> None:
-        """Replace a process that has not answered in time."""
-        self._log.critical("AUTHSERVICE", f"The authentication process does not answer within {ANSWER_SECONDS:g} s")
-        self._lost("it does not answer", again=True)
+    # The child
 
-    # The process
-
-    def _usual_command(self, descriptor: int) -> list[str]:
-        return [sys.executable, "-P", "-m", MODULE, str(descriptor), str(os.getpid()), self._name]
-
-    def _start(self) -> None:
-        """Start the process. It inherits only a socket from the supervisor: no memory, no keys, no other descriptor."""
-        self._restart = None
-        try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError as error:
-            self._not_started(error)
-            return
-        try:
-            self._process = subprocess.Popen(
-                self._command(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                env=child_environment(),
-            )
-            self._pidfd = os.pidfd_open(self._process.pid)
-        except OSError as error:
-            ours.close()
-            self._not_started(error)
-            return
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket, self._reader, self._started = ours, MessageSplitter(), self._loop.time()
-        self._outbox.clear()
-        self._sending = False
-        self._loop.add_reader(ours, self._readable)
-        self._loop.add_reader(self._pidfd, self._died)
+    def child_started(self) -> None:
+        """Configure the new process."""
         if self._configuration is not None:
             self._send(self._configuration)
 
-    def _not_started(self, error: OSError) -> None:
-        text = f"Passwords and tokens cannot be checked: the authentication process cannot be started: {error.strerror}"
-        self._log.repeated(CRITICAL, "AUTHSERVICE", "start", text)
-        self._end_process()
-        self._start_later()
+    def child_reported(self, content: bytes) -> None:
+        """Handle a message of the process. Raises MessageError."""
+        self._handle(decode_report(content))
 
-    def _start_later(self) -> None:
-        if self._restart is None and self._configuration is not None:
-            self._restart = self._loop.call_later(self._pause, self._start)
-            self._pause = min(2 * self._pause, MOST_PAUSE)
-
-    def _died(self) -> None:
-        assert self._process is not None
-        status = self._process.wait()
-        self._log.critical("AUTHSERVICE", f"The authentication process {self._process.pid} died ({_cause(status)})")
-        self._lost("it died", again=True)
-
-    def _lost(self, why: str, *, again: bool) -> None:
-        if self._loop.time() - self._started > LONG_LIVED_SECONDS:
-            self._pause = FIRST_PAUSE
-        self._end_process()
-        if again:
-            self._start_later()
-        self._refuse_all(f"the authentication process has ended: {why}")
-
-    def _end_process(self) -> None:
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-            self._socket.close()
-            self._socket = None
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+    def child_lost(self, why: str) -> None:
+        """Refuse all clients that wait for an answer of the process that was lost."""
         self.states = ()
+        self._refuse_all(f"the authentication process has ended: {why}")
 
     def _refuse_all(self, text: str) -> None:
         waiting = [(number, self._end(number)) for number in list(self._exchanges)]
@@ -317,20 +238,12 @@ class AuthenticationProcess:
             if on_reply is not None:
                 on_reply(LoginRefused(number, text))
 
-    # The socket
-
     def _send(self, message: Request) -> None:
-        if self._socket is None:
-            if isinstance(message, CancelExchange | Configure | ConfirmUsers):
-                return  # a new process gets its configuration when it starts, and reports when it has read files
+        if self._child.running:
+            self._child.send(encode(message))
+        elif not isinstance(message, CancelExchange | Configure | ConfirmUsers):
+            # The others are not needed: a new process gets its configuration, and reports when it has read files.
             self._refuse_soon(message)
-            return
-        self._outbox += encode(message)
-        if len(self._outbox) > MOST_WAITING:
-            self._lost("it does not read", again=True)
-        elif not self._sending:
-            self._sending = True
-            self._loop.call_soon(self._send_first, self._socket)
 
     def _refuse_soon(self, message: BeginExchange | Init | Respond | CheckTokenRequest) -> None:
         """Refuse an exchange for lack of a process, after the caller has got the number of the exchange."""
@@ -338,53 +251,6 @@ class AuthenticationProcess:
         if on_reply is not None:
             refusal = LoginRefused(message.exchange, "the authentication process is not running")
             self._loop.call_soon(on_reply, refusal)
-
-    def _send_first(self, ours: socket.socket) -> None:
-        if ours is self._socket:
-            self._write()
-            if self._outbox:
-                self._loop.add_writer(ours, self._writable)
-            else:
-                self._sending = False
-
-    def _writable(self) -> None:
-        assert self._socket is not None
-        self._write()
-        if not self._outbox:
-            self._sending = False
-            self._loop.remove_writer(self._socket)
-
-    def _write(self) -> None:
-        assert self._socket is not None
-        try:
-            sent = self._socket.send(self._outbox)
-        except BlockingIOError:
-            return
-        except OSError:
-            sent = len(self._outbox)  # the process is exiting: `_died` follows
-        del self._outbox[:sent]
-
-    def _readable(self) -> None:
-        ours = self._socket
-        assert ours is not None
-        try:
-            octets = ours.recv(READ_SIZE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            octets = b""
-            self._log.critical("AUTHSERVICE", f"The authentication process cannot be read: {error.strerror}")
-        if not octets:
-            self._loop.remove_reader(ours)  # the process is exiting: `_died` follows
-            return
-        try:
-            for each in self._reader.feed(octets):
-                self._handle(decode_report(each))
-                if self._socket is not ours:
-                    return
-        except MessageError as error:
-            self._log.critical("AUTHSERVICE", f"The authentication process sent a bad message: {error}")
-            self._lost("it sent a bad message", again=True)
 
     def _handle(self, report: Report) -> None:
         match report:
@@ -409,13 +275,3 @@ class AuthenticationProcess:
                 on_reply = self._end(report.exchange)
                 if on_reply is not None:
                     on_reply(report)
-
-
-def _cause(status: int) -> str:
-    """Describe the exit status of a process, or the signal that ended it."""
-    if status >= 0:
-        return f"exit status {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"

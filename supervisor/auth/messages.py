@@ -1,22 +1,17 @@
 """Messages between the supervisor and the authentication process, and their encoding.
 
-A message is its length in four octets, followed by MessagePack. Messages contain passwords and tokens, so they travel
-over an unnamed socket pair, and no message shows them in its repr.
+Messages are MessagePack. They contain passwords and tokens, so they travel over an unnamed socket pair, and no message
+shows them in its repr.
 """
 
-import struct
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from supervisor.children.framing import MessageError
+
 MAX_MESSAGE: Final = 1 << 20  # maximum octets of a message; a SASL response has at most 64 KiB
-_LENGTH: Final = struct.Struct(">I")
-
-
-class MessageError(ValueError):
-    """Raised for octets that are not a message, and for messages that are too long."""
-
 
 # -- supervisor to process ----------------------------------------------------------------------------------------
 
@@ -271,11 +266,11 @@ _reports: Final[msgspec.msgpack.Decoder[Report]] = msgspec.msgpack.Decoder(Repor
 
 
 def encode(message: Request | Report) -> bytes:
-    """Encode a message with its length. Raises MessageError."""
+    """Encode a message. Raises MessageError."""
     octets = _encoder.encode(message)
     if len(octets) > MAX_MESSAGE:
         raise MessageError(f"{type(message).__name__} has {len(octets)} octets, and at most {MAX_MESSAGE} are allowed")
-    return _LENGTH.pack(len(octets)) + octets
+    return octets
 
 
 def decode_request(octets: bytes) -> Request:
@@ -292,25 +287,3 @@ def decode_report(octets: bytes) -> Report:
         return _reports.decode(octets)
     except msgspec.DecodeError as error:
         raise MessageError(f"report: {error}") from None
-
-
-class MessageSplitter:
-    """Splitter of received octets into complete messages, still encoded. Owner: one end of the socket pair."""
-
-    def __init__(self) -> None:
-        self._octets = bytearray()
-
-    def feed(self, octets: bytes) -> list[bytes]:
-        """Add received octets and return the messages that are complete now. Raises MessageError."""
-        self._octets += octets
-        found = []
-        while len(self._octets) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._octets)
-            if size > MAX_MESSAGE:
-                raise MessageError(f"a message of {size} octets")
-            end = _LENGTH.size + size
-            if len(self._octets) < end:
-                break
-            found.append(bytes(self._octets[_LENGTH.size : end]))
-            del self._octets[:end]
-        return found

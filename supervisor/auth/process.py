@@ -22,6 +22,7 @@ from supervisor.auth.attempts import Attempts
 from supervisor.auth.exchanges import Providers, SaslExchanges
 from supervisor.auth.library import Library, LibraryError
 from supervisor.auth.messages import (
+    MAX_MESSAGE,
     BeginExchange,
     CancelExchange,
     CheckTokenRequest,
@@ -30,8 +31,6 @@ from supervisor.auth.messages import (
     ConfirmUsers,
     Init,
     LogLine,
-    MessageError,
-    MessageSplitter,
     ProviderState,
     Report,
     Request,
@@ -46,6 +45,7 @@ from supervisor.auth.messages import (
 )
 from supervisor.auth.messages import LibrarySettings as LibraryConfig
 from supervisor.auth.watched_files import CHECK_INTERVAL, FileWatcher, WatchedFile, file_state
+from supervisor.children.framing import MessageError, MessageSplitter, pack
 from supervisor.processes.zygote import IGNORED, adopt_process
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class AuthenticationServer(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self.ended: Final[asyncio.Future[None]] = loop.create_future()
-        self._reader: Final = MessageSplitter()
+        self._reader: Final = MessageSplitter(MAX_MESSAGE)
         self._transport: asyncio.WriteTransport | None = None
         self._outbox = bytearray()  # encoded messages; those of one iteration of the event loop are sent together
         self._watcher: Final = FileWatcher()
@@ -95,7 +95,7 @@ class AuthenticationServer(asyncio.Protocol):
     def send(self, report: Report) -> None:
         """Send a message to the supervisor."""
         try:
-            octets = encode(report)
+            octets = pack(encode(report))
         except MessageError as error:
             self._log("critical", str(error))
             return

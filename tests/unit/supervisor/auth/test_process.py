@@ -35,14 +35,15 @@ pytestmark = pytest.mark.starts
 # Program of an authentication process that answers each request but the second.
 UNANSWERED_SECOND_REQUEST = """
 import socket, sys
-from supervisor.auth.messages import BeginExchange, LoginOffer, MessageSplitter, decode_request, encode
+from supervisor.auth.messages import MAX_MESSAGE, BeginExchange, LoginOffer, decode_request, encode
+from supervisor.children.framing import MessageSplitter, pack
 
 ours = socket.socket(fileno=int(sys.argv[1]))
-reader = MessageSplitter()
+reader = MessageSplitter(MAX_MESSAGE)
 while octets := ours.recv(65536):
     for each in map(decode_request, reader.feed(octets)):
         if isinstance(each, BeginExchange) and each.exchange != 2:
-            ours.sendall(encode(LoginOffer(each.exchange, ["PLAIN"])))
+            ours.sendall(pack(encode(LoginOffer(each.exchange, ["PLAIN"]))))
 """
 
 QUIET = LogSettings(modules={"DEFAULT": ModuleSettings(mask=0)})
