@@ -3,9 +3,7 @@
 The process maps the counters for reading. Before each reading it queries the supervisor for new connections, links and
 events. All files are written here. The process ends when its socket is closed, after a last reading.
 
-Both sides exchange lines of JSON. To this process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), and
-`described`, the answer to `describe`. To the supervisor: `describe`, `saved` (the last `describe` whose rows are in
-files), `live` (rows for receivers), `log`.
+`messages.py` has the messages between both.
 """
 
 import base64
@@ -24,8 +22,10 @@ from typing import Any, Final
 from router.interworker.region import Region
 from router.telemetry.schema import TABLES, Row
 from router.telemetry.writer import Encode, TelemetryWriter
+from supervisor.children.framing import MessageSplitter, pack
 from supervisor.processes.zygote import IGNORED, adopt_process
 from supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
+from supervisor.telemetry.messages import MAX_REQUEST, Message, decode, encode
 
 UMASK: Final = 0o027  # folders and files are readable for this user and its group, also with -d
 READ_SIZE: Final = 1 << 18
@@ -41,7 +41,7 @@ class TelemetryLoop:
         self._socket: Final = ours
         ours.setblocking(False)
         self._region: Final = region
-        self._received = bytearray()
+        self._received: Final = MessageSplitter(MAX_REQUEST)
         self._unsent = bytearray()
         self._closed = False
         self._described = 0
@@ -82,16 +82,16 @@ class TelemetryLoop:
 
     def _begin(self) -> None:
         setup = self._setup
-        encode = _parquet()
+        to_parquet = _parquet()
         self._writer = TelemetryWriter(
             Path(setup["path"]),
             setup["router"],
             setup["boot"],
             max_megabytes=setup["max_megabytes"],
             keep_hours=setup["keep_hours"],
-            encode=encode,
+            encode=to_parquet,
         )
-        if encode is None:
+        if to_parquet is None:
             self._log("notice", "Telemetry is written as lines of JSON: pyarrow is not installed")
         try:
             self._resume()
@@ -199,13 +199,10 @@ class TelemetryLoop:
         if not octets:
             self._closed = True
             return
-        self._received += octets
-        *lines, rest = self._received.split(b"\n")
-        self._received = bytearray(rest)
-        for line in lines:
-            self._handle(json.loads(line))
+        for content in self._received.feed(octets):
+            self._handle(decode(content))
 
-    def _handle(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: Message) -> None:
         if "setup" in message:
             self._setup = message["setup"]
             self._counting = CounterReader(self._region, self._setup["boot"])
@@ -228,8 +225,8 @@ class TelemetryLoop:
         elif "gone" in message:
             self._counting.remove_peer(message["gone"])
 
-    def _send(self, message: dict[str, Any]) -> None:
-        self._unsent += json.dumps(message).encode() + b"\n"
+    def _send(self, message: Message) -> None:
+        self._unsent += pack(encode(message))
         self._flush()
 
     def _flush(self) -> None:

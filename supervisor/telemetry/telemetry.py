@@ -20,16 +20,22 @@ from router.config.entities import Configuration, TelemetryConfig, VhostConfig
 from router.config.roles import INTER_ROUTER
 from router.control.messages import Opened
 from router.interworker.region import Region
-from router.log import LEVELS, ProcessLog
+from router.log import ERROR, LEVELS, ProcessLog
 from router.telemetry.schema import Row
+from supervisor.children.child_process import ChildProcess, ChildProgram, module_command
+from supervisor.children.framing import MessageError
 from supervisor.composition import RouterCore
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.policy.denials import DenialKind
 from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
-from supervisor.telemetry.telemetry_process import LOG_MODULE, Message, TelemetryProcess
+from supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST, Message, decode, encode
 
+MODULE: Final = "supervisor.telemetry.process"
+LOG_MODULE: Final = "SERVER"
+MOST_PAUSE: Final = 60.0  # maximum seconds before a restart; nobody waits for the process
+END_SECONDS: Final = 5.0  # time limit for the last files of the process
 ADDRESS: Final = "_local/$telemetry"
 RECORD: Final = key(LOCAL, "$telemetry")
 LATE: Final = 10  # seconds beyond an interval for which the counters of a detached link are kept
@@ -56,13 +62,22 @@ class Telemetry(Subsystem):
         self._region: Final = region
         self._version: Final = version
         self._log: Final = log
-        self._name: Final = name
         self._boot: Final = uuid.uuid4().hex
         # Opened before the router may change its user. The process cannot write through this descriptor.
         self._descriptor: Final = os.open(f"/proc/self/fd/{region.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        self._program: Final = ChildProgram(
+            label="telemetry",
+            command=module_command(MODULE, f"{name}-tel", self._descriptor),
+            log_module=LOG_MODULE,
+            log_level=ERROR,
+            most_message=MAX_REPORT,
+            most_unsent=MAX_REQUEST,
+            most_pause=MOST_PAUSE,
+            descriptors=(self._descriptor,),
+        )
         self._configuration: Configuration | None = None
         self._config: TelemetryConfig | None = None
-        self._process: TelemetryProcess | None = None
+        self._process: ChildProcess | None = None  # None: telemetry is off
         self._news: deque[Message] = deque(maxlen=MOST_NEWS)
         # Messages sent to processes, with the number of their `describe`, until their rows are in files. The next
         # process receives them again.
@@ -73,11 +88,6 @@ class Telemetry(Subsystem):
         self._addresses: set[str] = set()
         self._denied: dict[DenialKind, int] = {}
         core.links.on_link_added(self._link_added)
-
-    @property
-    def process(self) -> TelemetryProcess | None:
-        """Return the process, or None if telemetry is off."""
-        return self._process
 
     # Life and configuration
 
@@ -96,8 +106,8 @@ class Telemetry(Subsystem):
         if self._process is not None:
             self._collect_news()
             for message in self._news:
-                self._process.send(message)
-            await self._process.finish()
+                self._process.send(encode(message))
+            await self._process.finish(END_SECONDS)
             self._process = None
         os.close(self._descriptor)
 
@@ -111,9 +121,7 @@ class Telemetry(Subsystem):
             self._process = None
         self._region.keep_links(0 if found is None else (found.interval_seconds + LATE) * _NS)
         if found is not None:
-            self._process = TelemetryProcess(
-                self._loop, self._name, self._descriptor, self._log, self._started, self._received
-            )
+            self._process = ChildProcess(self._loop, self._program, self, self._log)
             self._process.start()
 
     # Events
@@ -146,7 +154,7 @@ class Telemetry(Subsystem):
 
     # The process
 
-    def _started(self) -> None:
+    def child_started(self) -> None:
         """Send all known facts to a new process."""
         config, configuration, process = self._config, self._configuration, self._process
         assert config is not None
@@ -157,17 +165,16 @@ class Telemetry(Subsystem):
         self._unsaved.clear()
         self._pending = {identity: (link, 0) for identity, link in self._core.links.by_identity.items()}
         router = configuration.router
-        process.send({
-            "setup": {
-                "path": config.path,
-                "router": router.id,
-                "boot": self._boot,
-                "interval": config.interval_seconds,
-                "period": config.file_seconds,
-                "max_megabytes": config.max_megabytes,
-                "keep_hours": config.keep_hours,
-            }
-        })  # fmt: skip
+        setup = {
+            "path": config.path,
+            "router": router.id,
+            "boot": self._boot,
+            "interval": config.interval_seconds,
+            "period": config.file_seconds,
+            "max_megabytes": config.max_megabytes,
+            "keep_hours": config.keep_hours,
+        }
+        process.send(encode({"setup": setup}))
         facts = {
             "host": socket.gethostname(),
             "cores": os.cpu_count() or 1,
@@ -180,7 +187,18 @@ class Telemetry(Subsystem):
         for connection in self._core.connections.opened.values():
             self._describe_connection(connection)
 
-    def _received(self, message: Message) -> None:
+    def child_reported(self, content: bytes) -> None:
+        """Handle a message of the process. Raises MessageError."""
+        message = decode(content)
+        try:
+            self._handle(message)
+        except (ValueError, KeyError, TypeError) as error:
+            raise MessageError(str(error)) from error
+
+    def child_lost(self, why: str) -> None:
+        """Do nothing: the next process gets all facts, and again the rows that are in no file."""
+
+    def _handle(self, message: Message) -> None:
         if "describe" in message:
             self._answer(int(message["describe"]))
         elif "saved" in message:
@@ -200,9 +218,9 @@ class Telemetry(Subsystem):
         while self._news:
             news = self._news.popleft()
             self._unsaved.append((number, news))
-            self._process.send(news)
+            self._process.send(encode(news))
         receives = self._config is not None and self._config.live and self._has_receivers()
-        self._process.send({"described": number, "receivers": receives})
+        self._process.send(encode({"described": number, "receivers": receives}))
 
     def _router_id(self) -> str:
         assert self._configuration is not None

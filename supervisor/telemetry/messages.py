@@ -1,0 +1,32 @@
+"""Messages between the supervisor and the telemetry process: JSON objects.
+
+To the process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), and `described`, the answer to
+`describe`. To the supervisor: `describe`, `saved` (the last `describe` whose rows are in files), `live` (rows for
+receivers), `log`.
+"""
+
+import json
+from typing import Any, Final
+
+from supervisor.children.framing import MessageError
+
+MAX_REQUEST: Final = 64 << 20  # octets of a message to the process, and of all that wait for it
+MAX_REPORT: Final = 16 << 20  # octets of a message to the supervisor
+
+Message = dict[str, Any]
+
+
+def encode(message: Message) -> bytes:
+    """Encode a message."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def decode(content: bytes) -> Message:
+    """Decode a message. Raises MessageError."""
+    try:
+        message = json.loads(content)
+    except ValueError as error:
+        raise MessageError(str(error)) from None
+    if not isinstance(message, dict):
+        raise MessageError("not an object")
+    return message
