@@ -33,8 +33,10 @@ from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.listeners.runtime_listeners import describe_configured
 from supervisor.management.agent import Agent
 from supervisor.processes.channels import CurveKeys, WorkerChannels
+from supervisor.processes.handover_sockets import HandoverSockets
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.privileges import Identity, forbid_core_dumps
+from supervisor.processes.probes import Probes
 from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.processes.zygote import Zygote
 from supervisor.runtime.host_names import AddressesByHosts, Resolver, place
@@ -94,15 +96,7 @@ class Supervisor:
         self._core = core
         self._region = region
         self._ended: asyncio.Future[int] = loop.create_future()  # number of a signal, or minus the exit status
-        self._channels = WorkerChannels(
-            loop,
-            directory,
-            keys,
-            receive=self._receive,
-            subscribed=self._subscribed,
-            refuse=self._refuse,
-            flush=self._flush,
-        )
+        self._channels = WorkerChannels(loop, directory, keys, self)
         self._lag = Lag()
         core.policy.measure(region)
         self._health = Health(core, self._lag, self._listener_states, self._ended.done)
@@ -121,22 +115,9 @@ class Supervisor:
         acceptor = self._services.acceptor
         self._telemetry = Telemetry(loop, core, region, version, log, core.program)
         core.events.add(self._telemetry)
-        self._pool = WorkerPool(
-            loop,
-            core,
-            zygote,
-            region,
-            log,
-            eventfds,
-            changed=self._channels.wake,
-            connect=self._channels.connect,
-            disconnect=self._channels.disconnect,
-            fatal=self._fatal,
-            withdraw=acceptor.withdraw,
-            recovered=lambda worker: acceptor.resume(),
-            page=lambda *asked: self._services.http.service().answer_page(*asked),
-            moved=acceptor.moved,
-        )
+        handover = HandoverSockets(loop, acceptor, self._services.http, log)
+        self._pool = WorkerPool(loop, core, zygote, region, self._channels, handover, log, self._fatal)
+        self._probes = Probes(loop, core, region, eventfds, acceptor, log)
         core.tls.on_first_profile(self._protect_keys)
         self._serving = False  # True: the router listens
         self._wake: asyncio.Handle | None = None  # scheduled wake
@@ -217,7 +198,8 @@ class Supervisor:
 
     # Events
 
-    def _receive(self, identity: bytes, messages: list[tuple[Event, bytes | None]]) -> None:
+    def receive(self, identity: bytes, messages: list[tuple[Event, bytes | None]]) -> None:
+        """Handle messages of a worker. A message whose handler fails does not stop the others."""
         worker = self._pool.find(identity)
         if worker is None:
             return
@@ -228,7 +210,7 @@ class Supervisor:
             try:
                 self._core.receive(worker, message, octets)
             except WorkerFaultError as error:
-                self._refuse(identity, str(error))
+                self.refuse(identity, str(error))
                 return
             except WorkerCorruptError as error:
                 self._replace(error.worker, str(error))
@@ -240,7 +222,8 @@ class Supervisor:
                 if worker.stage is WorkerStage.SERVING:
                     self._worker_serves()
 
-    def _subscribed(self, topic: bytes) -> None:
+    def subscribed(self, topic: bytes) -> None:
+        """Note that a worker has subscribed to deltas."""
         worker = self._pool.find(topic)
         if worker is not None:
             self._core.subscribed(worker)
@@ -248,15 +231,15 @@ class Supervisor:
     def _replace(self, worker: WorkerProcess, text: str) -> None:
         """Kill a worker whose memory cannot be trusted; another one replaces it."""
         self._log.critical("SERVER", f"Worker {worker.index} (process {worker.pid}) is killed: {text}")
-        self._pool.kill(worker)
+        worker.kill()
 
-    def _refuse(self, identity: bytes, text: str) -> None:
+    def refuse(self, identity: bytes, text: str) -> None:
         """Kill a worker that sent an invalid message."""
         worker = self._pool.find(identity)
         if worker is not None:
             self._replace(worker, f"it sent a bad message: {text}")
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Do the work of a wake, and set the timer for the next deadline."""
         try:
             self._work()
@@ -430,6 +413,7 @@ class Supervisor:
         for worker in self._core.workers.values():
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")
+        self._probes.close()
         await self._pool.stop()
         await self._services.http.close()  # late, so that the health page reports the shutdown until now
         self._pool.close()

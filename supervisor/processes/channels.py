@@ -13,8 +13,8 @@ import secrets
 import select
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 import zmq
 from zmq.utils import z85
@@ -99,32 +99,32 @@ class _WorkerChannel:
         self._opened.close()
 
 
-class WorkerChannels:
-    """Sockets of the supervisor. Owner: supervisor.
+class MessageHandler(Protocol):
+    """Handler of all that arrives on the channels, in the wakes of the supervisor."""
 
-    receive(identity, messages): called with a worker's messages, each with its octets. subscribed(topic): called when
-    a worker subscribes to a topic. refuse(identity, text): called when a worker sends invalid data. flush(): called in
-    each wake, to send the results.
-    """
+    def receive(self, identity: bytes, messages: list[tuple[Event, bytes | None]]) -> None:
+        """Handle messages of a worker, each with its octets."""
+
+    def subscribed(self, topic: bytes) -> None:
+        """Note that a worker has subscribed to a topic."""
+
+    def refuse(self, identity: bytes, text: str) -> None:
+        """End a worker that sent invalid data."""
+
+    def flush(self) -> None:
+        """Send the results of a wake."""
+
+
+class WorkerChannels:
+    """Sockets of the supervisor. Owner: supervisor."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        directory: str,
-        keys: CurveKeys,
-        *,
-        receive: Callable[[bytes, list[tuple[Event, bytes | None]]], None],
-        subscribed: Callable[[bytes], None],
-        refuse: Callable[[bytes, str], None],
-        flush: Callable[[], None],
+        self, loop: asyncio.AbstractEventLoop, directory: str, keys: CurveKeys, handler: MessageHandler
     ) -> None:
         self._loop = loop
         self._directory = directory
         self._client_public = z85.decode(keys.client_public)
-        self._receive = receive
-        self._subscribed = subscribed
-        self._refuse = refuse
-        self._flush = flush
+        self._handler = handler
         self._due: asyncio.Handle | None = None  # the next wake, if scheduled instead of left to the descriptors
         self._lines: dict[bytes, _WorkerChannel] = {}  # by identity
         self._open: dict[int, _WorkerChannel] = {}  # lines of running workers, by descriptor
@@ -224,7 +224,7 @@ class WorkerChannels:
                 self._read_subscriptions()
             self._read_lines()
             self._take_messages()
-            self._flush()
+            self._handler.flush()
         finally:  # also after an error, or a signal of the sockets would be missed
             self._schedule_wake()
 
@@ -259,10 +259,10 @@ class WorkerChannels:
                 messages = join_octets(decode_events(parts[0]), parts[1:])
             except (ControlError, FrameError, IndexError) as error:
                 self._waiting.pop(line, None)
-                self._refuse(line.identity, str(error))
+                self._handler.refuse(line.identity, str(error))
                 continue
             taken += len(messages)
-            self._receive(line.identity, messages)
+            self._handler.receive(line.identity, messages)
 
     def _read_subscriptions(self) -> None:
         while True:
@@ -273,7 +273,7 @@ class WorkerChannels:
             if message[:1] == b"\x01":
                 if message[1:] in self._lines:
                     self._hide(message[1:])
-                self._subscribed(message[1:])
+                self._handler.subscribed(message[1:])
 
     def _answer_zap(self) -> None:
         """Answer ZeroMQ's requests whether a peer may connect. Only peers with the workers' key may."""

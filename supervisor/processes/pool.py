@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from router.control.codec import ControlError, decode_fork_answer, decode_sent_back, encode_fork
-from router.control.handover import ForkRequest, MovedConnection
+from router.control.codec import decode_fork_answer, encode_fork
+from router.control.handover import ForkRequest
 from router.control.messages import Drain
 from router.interworker.layout import WorkerState
 from router.interworker.region import Region
 from router.log import ERROR, ProcessLog
 from supervisor.core import Core
-from supervisor.processes.probes import Probes
+from supervisor.processes.channels import WorkerChannels
+from supervisor.processes.handover_sockets import HandoverSockets
 from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.processes.zygote import MAX_MESSAGE, Zygote
 from supervisor.runtime.deadline import Deadline
@@ -35,9 +36,6 @@ ACKNOWLEDGE_DEADLINE: Final = 10.0  # seconds; a worker applies a delta in micro
 DRAIN_TIME: Final = 1.0  # seconds for workers to flush data queued for clients
 KILL_AFTER: Final = 0.5  # seconds after DRAIN_TIME
 
-MAX_SENT_BACK: Final = 65536  # limit in octets of a message that accompanies a socket
-
-
 # Worker state in shared memory, by stage.
 STATES: Final = {
     WorkerStage.DEAD: WorkerState.DOWN,
@@ -49,14 +47,7 @@ STATES: Final = {
 
 
 class WorkerPool:
-    """All workers. Owner: supervisor.
-
-    changed(): called when there may be something to send. connect(identity, socket): connects the channel of a new
-    worker, which has the other end of the socket. disconnect(identity): closes the channel of a worker that has ended.
-    fatal(text): the router cannot continue. withdraw(worker): takes back connections that the worker has not taken.
-    recovered(worker): the worker can take connections again. page(worker, connection, socket): a client on that
-    connection requests a page. moved(worker, message, socket): a connection is to move to another worker.
-    """
+    """All workers. Owner: supervisor."""
 
     def __init__(
         self,
@@ -64,30 +55,20 @@ class WorkerPool:
         core: Core,
         zygote: Zygote,
         region: Region,
+        channels: WorkerChannels,
+        handover: HandoverSockets,
         log: ProcessLog,
-        eventfds: list[int],
-        *,
-        changed: Callable[[], None],
-        connect: Callable[[bytes, socket.socket], None],
-        disconnect: Callable[[bytes], None],
         fatal: Callable[[str], None],
-        withdraw: Callable[[WorkerProcess], None],
-        recovered: Callable[[WorkerProcess], None],
-        page: Callable[[WorkerProcess, int, socket.socket], None],
-        moved: Callable[[WorkerProcess, MovedConnection, socket.socket | None], None],
     ) -> None:
+        """fatal(text): called when the router cannot continue."""
         self._loop = loop
         self._core = core
         self._zygote = zygote
         self._region = region
+        self._channels = channels
+        self._handover = handover
         self._log = log
-        self._changed = changed
-        self._connect = connect
-        self._disconnect = disconnect
         self._fatal = fatal
-        self._withdraw = withdraw
-        self._page = page
-        self._moved = moved
         self._forking: deque[WorkerProcess] = deque()  # workers requested from the zygote, in order
         self._failed_starts: deque[float] = deque(maxlen=MAX_FAILED_STARTS)
         self._late: set[WorkerProcess] = set()  # workers killed because they were not ready in time
@@ -95,69 +76,31 @@ class WorkerPool:
         self._stopping = False
         self._all_gone = asyncio.Event()
         loop.add_reader(zygote.channel, self._forked)
-        self._probes = Probes(loop, core, region, eventfds, log, silent=withdraw, recovered=recovered, kill=self.kill)
 
     def start(self, index: int, generation: int = 1) -> None:
         """Request a worker from the zygote."""
         worker = WorkerProcess(index, generation)
         self._core.workers[index] = worker
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            worker.handover, worker.untaken = ours, theirs
+            self._handover.open(worker)
             near, far = socket.socketpair()
         except OSError as error:
             self._start_failed(worker, error.strerror or str(error))
             return
-        self._connect(worker.identity, near)
+        self._channels.connect(worker.identity, near)
         self._set_state(worker)
+        assert worker.untaken is not None
         try:
             request = encode_fork(ForkRequest(index, generation))
             with far:
-                socket.send_fds(self._zygote.channel, [request], [theirs.fileno(), far.fileno()])
+                socket.send_fds(self._zygote.channel, [request], [worker.untaken.fileno(), far.fileno()])
         except ConnectionError:
             return  # the zygote has ended, and the channel will report it
         except OSError as error:  # the request was not sent
             self._start_failed(worker, error.strerror or str(error))
             return
-        self._loop.add_reader(ours, self._sent_back, worker)
         self._forking.append(worker)
         self._loop.call_later(START_DEADLINE, self._check_forked, worker)
-
-    def _sent_back(self, worker: WorkerProcess) -> None:
-        """Receive a connection that a worker returns through its hand-over socket."""
-        assert worker.handover is not None
-        try:
-            data, descriptors, _, _ = socket.recv_fds(worker.handover, MAX_SENT_BACK, 1)
-        except BlockingIOError:
-            return
-        if not data:
-            self._loop.remove_reader(worker.handover)  # both remote ends are closed: the worker has ended
-            return
-        opened = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        try:
-            message = decode_sent_back(data)
-        except ControlError as error:
-            text = f"Worker {worker.index} (process {worker.pid}) is killed: it sent a bad message: {error}"
-            self._log.critical("SERVER", text)
-            self.kill(worker)
-            for each in opened:
-                each.close()
-            return
-        for each in opened:
-            each.setblocking(False)
-        # There is no socket if this process is out of descriptors.
-        if isinstance(message, MovedConnection):
-            self._moved(worker, message, opened[0] if opened else None)
-        elif opened:
-            self._page(worker, message.conn, opened[0])
-
-    def _close_handover(self, worker: WorkerProcess) -> None:
-        if worker.handover is not None:
-            self._loop.remove_writer(worker.handover)
-            self._loop.remove_reader(worker.handover)
-        worker.close_handover()
 
     def _check_forked(self, worker: WorkerProcess) -> None:
         """Log that the zygote has not answered a request in time."""
@@ -194,8 +137,8 @@ class WorkerPool:
         self._loop.add_reader(fds[0], self._died, worker)
         Deadline(self._loop, START_DEADLINE, lambda: self._check_started(worker))
         if self._stopping:
-            self.kill(worker)
-        self._changed()  # the worker may have subscribed before
+            worker.kill()
+        self._channels.wake()  # the worker may have subscribed before
 
     def _start_failed(self, worker: WorkerProcess, reason: str) -> None:
         """Schedule another attempt after a worker's process or pidfd could not be created."""
@@ -204,8 +147,8 @@ class WorkerPool:
                 os.kill(worker.pid, signal.SIGKILL)
         worker.stage = WorkerStage.DEAD
         worker.pid = 0
-        self._close_handover(worker)
-        self._disconnect(worker.identity)
+        self._handover.close(worker)
+        self._channels.disconnect(worker.identity)
         self._set_state(worker)
         text = f"Worker {worker.index} cannot be started: {reason}"
         self._log.repeated(ERROR, "SERVER", f"start {worker.index}", text)
@@ -235,28 +178,14 @@ class WorkerPool:
     def _set_state(self, worker: WorkerProcess) -> None:
         self._region.set_worker_state(worker.index, STATES[worker.stage], worker.generation, worker.pid)
 
-    def kill(self, worker: WorkerProcess) -> None:
-        """Kill a worker. Its exit is handled like any other."""
-        if worker.pidfd is not None:
-            try:
-                signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
-            except ProcessLookupError:
-                return  # dead already, as its pidfd will report
-
     def _died(self, worker: WorkerProcess) -> None:
         """Clean up after a worker's process has exited (its pidfd is readable)."""
         assert worker.pidfd is not None
         self._loop.remove_reader(worker.pidfd)
         os.close(worker.pidfd)
         worker.pidfd = None
-        if worker.handover is not None:
-            self._loop.remove_writer(worker.handover)
-            self._loop.remove_reader(worker.handover)
-            worker.handover.close()
-            worker.handover = None
-        self._withdraw(worker)
-        worker.close_handover()
-        self._disconnect(worker.identity)
+        self._handover.lose(worker)
+        self._channels.disconnect(worker.identity)
         was_live, connections = worker.live, len(worker.connections)
         self._core.lost(worker, lambda: self._settled(worker))
         self._set_state(worker)
@@ -273,7 +202,7 @@ class WorkerPool:
         elif worker not in self._late:
             self._failed_start(worker)
         self._late.discard(worker)
-        self._changed()
+        self._channels.wake()
 
     def _failed_start(self, worker: WorkerProcess) -> None:
         now = time.monotonic()
@@ -298,7 +227,7 @@ class WorkerPool:
                 f"Worker {worker.index} (process {worker.pid}) is not ready after {START_DEADLINE:.0f} seconds",
             )
             self._late.add(worker)
-            self.kill(worker)
+            worker.kill()
 
     def watch(self) -> None:
         """Check later that all workers acknowledge the delta just sent. Those that do not are hung, and killed."""
@@ -315,14 +244,13 @@ class WorkerPool:
                 f"Worker {index} (process {worker.pid}) has not acknowledged a change for {ACKNOWLEDGE_DEADLINE:.0f} "
                 "seconds",
             )
-            self.kill(worker)
+            worker.kill()
         if self._core.journal.late(self._core.journal.epoch):
             self.watch()
 
     async def stop(self) -> None:
         """Let the workers flush and exit, and kill those that do not in time."""
         self._stopping = True
-        self._probes.close()
         if self._watch is not None:
             self._watch.cancel()
         running = [worker for worker in self._core.workers.values() if worker.pidfd is not None]
@@ -331,17 +259,17 @@ class WorkerPool:
                 self._region.set_worker_state(worker.index, WorkerState.DRAINING, worker.generation, worker.pid)
                 worker.outbox.append(Drain(round(DRAIN_TIME * 1000)))
             else:
-                self.kill(worker)
+                worker.kill()
         if not running:
             return
-        self._changed()
+        self._channels.wake()
         try:
             await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIME + KILL_AFTER)
         except TimeoutError:
             left = [worker for worker in running if worker.pidfd is not None]
             self._log.warning("SERVER", f"{len(left)} workers did not exit in time and are killed")
             for worker in left:
-                self.kill(worker)
+                worker.kill()
 
     def close(self) -> None:
         """Release the workers' descriptors. Remaining workers end with the zygote."""
@@ -350,4 +278,4 @@ class WorkerPool:
             if worker.pidfd is not None:
                 self._loop.remove_reader(worker.pidfd)
                 os.close(worker.pidfd)
-            self._close_handover(worker)
+            self._handover.close(worker)

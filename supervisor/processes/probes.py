@@ -7,12 +7,12 @@ late round does not count: the supervisor itself was stopped or starved, and per
 
 import asyncio
 import os
-from collections.abc import Callable
 from typing import Final
 
 from router.interworker.region import Region
 from router.log import ProcessLog
 from supervisor.core import Core
+from supervisor.processes.handover_sockets import HandedConnections
 from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.deadline import HELD_UP
 
@@ -21,10 +21,9 @@ KILL_AFTER: Final = 10.0  # seconds of silence
 
 
 class Probes:
-    """Periodic probes of all live workers. Owner: the pool.
+    """Periodic probes of all live workers. Owner: supervisor.
 
-    silent(worker): called when a worker stops responding. recovered(worker): called when it responds again.
-    kill(worker): called when it was silent too long.
+    Connections that a silent worker has not taken go to other workers.
     """
 
     def __init__(
@@ -33,20 +32,15 @@ class Probes:
         core: Core,
         region: Region,
         eventfds: list[int],
+        connections: HandedConnections,
         log: ProcessLog,
-        *,
-        silent: Callable[[WorkerProcess], None],
-        recovered: Callable[[WorkerProcess], None],
-        kill: Callable[[WorkerProcess], None],
     ) -> None:
         self._loop = loop
         self._core = core
         self._region = region
         self._eventfds = eventfds
+        self._connections = connections
         self._log = log
-        self._silent = silent
-        self._recovered = recovered
-        self._kill = kill
         self._next = loop.call_later(PROBE_EVERY, self._round)
 
     def close(self) -> None:
@@ -67,7 +61,7 @@ class Probes:
             if worker.silent:
                 worker.silent = 0.0
                 self._log.notice("SERVER", f"Worker {worker.index} (process {worker.pid}) responds again")
-                self._recovered(worker)
+                self._connections.resume()
         elif not late:
             self._unanswered(worker)
         os.eventfd_write(self._eventfds[worker.index], 1)
@@ -77,7 +71,7 @@ class Probes:
         text = f"Worker {worker.index} (process {worker.pid}) has not responded for {worker.silent:.0f} seconds"
         if worker.silent >= KILL_AFTER:
             self._log.error("SERVER", f"{text} and is killed")
-            self._kill(worker)
+            worker.kill()
         elif worker.silent == PROBE_EVERY:
             self._log.warning("SERVER", f"{text} and gets no connections meanwhile")
-            self._silent(worker)
+            self._connections.withdraw(worker)

@@ -1,5 +1,6 @@
 """Supervisor's record of a worker: one object for each generation."""
 
+import signal
 import socket
 from collections import deque
 from enum import Enum
@@ -90,12 +91,13 @@ class WorkerProcess:
         """Return whether the worker may receive connections now."""
         return self.serves and self.handover is not None and self.stuck is None
 
-    def close_handover(self) -> None:
-        """Close both ends of the hand-over socket."""
-        for end in (self.handover, self.untaken):
-            if end is not None:
-                end.close()
-        self.handover = self.untaken = None
+    def kill(self) -> None:
+        """Kill the process, if it runs. Its exit is handled like any other."""
+        if self.pidfd is not None:
+            try:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # dead already, as its pidfd will report
 
     def __repr__(self) -> str:
         return f"worker {self.index} generation {self.generation} (process {self.pid}, {self.stage.value})"

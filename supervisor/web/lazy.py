@@ -62,6 +62,10 @@ class LazyHttp(Subsystem):
             self._service = self._make()
         return self._service
 
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
+        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
+        self.service().answer_page(worker, number, opened)
+
     @property
     def open_listeners(self) -> Iterable[Listener]:
         """Return the HTTP listeners that accept connections."""

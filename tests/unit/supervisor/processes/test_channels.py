@@ -27,13 +27,16 @@ class ChannelsWithWorkers:
         self.refused: list[tuple[bytes, str]] = []
         self.to_send: list[tuple[bytes, int]] = []
         self.directory = PrivateDirectory()
-        self.channels = WorkerChannels(
-            asyncio.get_running_loop(), str(self.directory.path), make_keys(), receive=self.receive,
-            subscribed=lambda topic: None, refuse=lambda *refused: self.refused.append(refused), flush=self.flush,
-        )  # fmt: skip
+        self.channels = WorkerChannels(asyncio.get_running_loop(), str(self.directory.path), make_keys(), self)
 
     def receive(self, identity: bytes, messages: list[tuple[Any, bytes | None]]) -> None:
         self.wakes[-1] += [(identity, message.epoch) for message, _ in messages]
+
+    def subscribed(self, topic: bytes) -> None:
+        """Ignore subscriptions."""
+
+    def refuse(self, identity: bytes, text: str) -> None:
+        self.refused.append((identity, text))
 
     def flush(self) -> None:
         self.wakes.append([])

@@ -14,7 +14,10 @@ from router.control.handover import ForkAnswer, ForkRequest
 from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
+from supervisor.processes.channels import WorkerChannels, make_keys
+from supervisor.processes.handover_sockets import HandoverSockets
 from supervisor.processes.pool import WorkerPool
+from supervisor.processes.private_directory import PrivateDirectory
 from supervisor.processes.worker import WorkerStage
 from supervisor.processes.zygote import MAX_MESSAGE, SOCKETS, Zygote
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
@@ -28,22 +31,51 @@ class PoolWithFakeZygote:
         self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
         self.core = RouterCore(load_text("router.conf", configuration_text()), self.log, 100, lambda number: None)
         self.region = Region.create(2, 4, 4, 4096)
+        self.directory = PrivateDirectory()
         ours, self.zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self.zygote.setblocking(False)
         self.channel = ours
-        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2)]
         self.fatal: list[str] = []
-        self.pages: list[tuple[object, int, socket.socket]] = []
-        self.moved: list[tuple[object, ...]] = []
+        self.returned: list[tuple[object, ...]] = []
+        loop = asyncio.get_running_loop()
+        self.channels = WorkerChannels(loop, str(self.directory.path), make_keys(), self)
+        self.handover = HandoverSockets(loop, self, self, self.log)
         self.pool = WorkerPool(
-            asyncio.get_running_loop(), self.core, Zygote(os.getpid(), ours), self.region, self.log, self.eventfds,
-            changed=lambda: None, connect=lambda identity, opened: opened.close(), disconnect=lambda identity: None,
-            fatal=self.fatal.append, withdraw=lambda worker: None, recovered=lambda worker: None,
-            page=lambda worker, connection, opened: self.pages.append((worker, connection, opened)),
-            moved=lambda *moved: self.moved.append(moved),
+            loop, self.core, Zygote(os.getpid(), ours), self.region, self.channels, self.handover, self.log,
+            self.fatal.append,
         )  # fmt: skip
         self.processes = []
+
+    # Handler of messages
+
+    def receive(self, identity, messages):
+        raise AssertionError("there are no workers")
+
+    def subscribed(self, topic):
+        raise AssertionError("there are no workers")
+
+    def refuse(self, identity, text):
+        raise AssertionError("there are no workers")
+
+    def flush(self):
+        """Do nothing: no worker has orders."""
+
+    # Connections of workers, and pages
+
+    def withdraw(self, worker):
+        self.returned.append(("withdraw", worker))
+
+    def resume(self):
+        raise AssertionError("there are no probes")
+
+    def moved(self, worker, message, accepted):
+        self.returned.append((worker, message, accepted))
+
+    def answer_page(self, worker, number, opened):
+        self.returned.append((worker, number, opened))
+
+    # The zygote
 
     def next_request(self):
         """Return the next request, None if there is none."""
@@ -81,11 +113,11 @@ class PoolWithFakeZygote:
             process.kill()
             process.wait()
         self.pool.close()
+        self.channels.close()
         self.channel.close()
         self.zygote.close()
+        self.directory.remove()
         self.region.close()
-        for descriptor in self.eventfds:
-            os.close(descriptor)
         self.log.close()
 
 
