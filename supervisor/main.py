@@ -13,16 +13,14 @@ from typing import Final
 from router.addressing.address import INTERIOR_MODE
 from router.config.entities import Configuration
 from router.control.setup import RouterFacts, WorkerSetup
-from router.interworker.region import Region
 from router.log import ProcessLog
 from router.stats.sums import AddressCounters
 from router.user_check import find_obstacle
 from router.version import VERSION
 from supervisor.composition import RouterCore
 from supervisor.processes import zygote
-from supervisor.processes.channels import CurveKeys, make_keys
-from supervisor.processes.private_directory import PrivateDirectory
 from supervisor.processes.privileges import PrivilegeError, find_identity
+from supervisor.processes.shared_resources import SharedResources
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
 PRODUCT: Final = "sluice-router"  # product property of opens to clients; the name of the distribution
@@ -70,66 +68,37 @@ def run(
     _raise_descriptor_limit()
     workers = configuration.router.workers
     addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
-    directory = None
+    shared = None
     try:
         identity = find_identity(*become)
         if identity is not None and (obstacle := find_obstacle(identity.drop)) is not None:
             raise PrivilegeError(f"user {become[0] or '-'}, group {become[1] or '-'} cannot run the router: {obstacle}")
-        keys = make_keys()
-        region = Region.create(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
-        eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(workers)]
-        counters = AddressCounters(region)
+        shared = SharedResources(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
+        counters = AddressCounters(shared.region)
         name = os.path.basename(program)
         core = RouterCore(configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name)
-        directory = PrivateDirectory()
-        path = str(directory.path)
-        setup = _setup(configuration, log, region.fd, eventfds, path, keys, test_hooks)
+        setup = _setup(configuration, log, shared, test_hooks)
         parent = zygote.start_zygote(setup, _cores(workers), worker_module, name, identity)
     except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
-        if directory is not None:
-            directory.remove()
+        if shared is not None:
+            shared.close()
         return EXIT_FAILED
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(
-            loop,
-            configuration,
-            log,
-            core,
-            parent,
-            region,
-            path,
-            keys,
-            VERSION,
-            counters,
-            eventfds,
-            identity,
-            directory.give,
-        )
+        supervisor = Supervisor(loop, configuration, log, core, parent, shared, counters, identity)
         result = loop.run_until_complete(supervisor.run())
     finally:
         parent.close()
         loop.close()
-        directory.remove()
-    for descriptor in eventfds:
-        os.close(descriptor)
-    region.close()
+        shared.close()
     if result == signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     return 0 if result > 0 else -result
 
 
-def _setup(
-    configuration: Configuration,
-    log: ProcessLog,
-    region_fd: int,
-    eventfds: list[int],
-    directory: str,
-    keys: CurveKeys,
-    test_hooks: bool,
-) -> WorkerSetup:
+def _setup(configuration: Configuration, log: ProcessLog, shared: SharedResources, test_hooks: bool) -> WorkerSetup:
     """Return the setup of all workers; the zygote fills in number, generation, sockets and core."""
     router = configuration.router
     interval, age = STUCK_SECONDS_TEST if test_hooks else STUCK_SECONDS
@@ -151,14 +120,14 @@ def _setup(
         worker=0,
         generation=0,
         workers=router.workers,
-        region_fd=region_fd,
-        eventfds=eventfds,
+        region_fd=shared.region.fd,
+        eventfds=shared.eventfds,
         handover_fd=-1,
         control_fd=-1,
-        directory=directory,
-        server_public=keys.server_public,
-        client_public=keys.client_public,
-        client_secret=keys.client_secret,
+        directory=str(shared.directory.path),
+        server_public=shared.keys.server_public,
+        client_public=shared.keys.client_public,
+        client_secret=shared.keys.client_secret,
         cpu=None,
         router=facts,
         log=log.settings.to_dict(),

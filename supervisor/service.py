@@ -17,12 +17,12 @@ from router.addressing.address import key
 from router.config.entities import Configuration
 from router.control.messages import MESSAGES_A_PART, Event
 from router.control.ops import Op, UnawaitedOp
-from router.interworker.region import Region
 from router.log import CRITICAL, ProcessLog
 from router.log import place as place_of
 from router.policy.management import SERVED_KEYS
 from router.process import forbid_memory_access, set_no_new_privileges
 from router.stats.sums import AddressCounters
+from router.version import VERSION
 from supervisor.audit.audit import AuditStartError
 from supervisor.composition import IN_PROCESS, RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
@@ -32,11 +32,12 @@ from supervisor.listeners.accept_rate import ACTIVE_SECONDS
 from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.listeners.runtime_listeners import describe_configured
 from supervisor.management.agent import Agent
-from supervisor.processes.channels import CurveKeys, WorkerChannels
+from supervisor.processes.channels import WorkerChannels
 from supervisor.processes.handover_sockets import HandoverSockets
 from supervisor.processes.pool import WorkerPool
 from supervisor.processes.privileges import Identity, forbid_core_dumps
 from supervisor.processes.probes import Probes
+from supervisor.processes.shared_resources import SharedResources
 from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.processes.zygote import Zygote
 from supervisor.runtime.host_names import AddressesByHosts, Resolver, place
@@ -70,37 +71,27 @@ class Supervisor:
         log: ProcessLog,
         core: RouterCore,
         zygote: Zygote,
-        region: Region,
-        directory: str,
-        keys: CurveKeys,
-        version: str,
+        shared: SharedResources,
         counters: AddressCounters,
-        eventfds: list[int],
         become: Identity | None = None,
-        give: Callable[[int, int], None] = lambda user, group: None,
     ) -> None:
-        """Create all services; `run` starts them.
-
-        directory: private directory for the sockets of deltas. become: user and group to change to once the ports are
-        open. give(user, group): change the owner of the private directory to them.
-        """
+        """Create all services; `run` starts them. become: user and group to change to once the ports are open."""
         self._configuration = configuration
-        self._version = version
         self._zygote = zygote
+        self._shared = shared
         self._become = become
-        self._give = give
         self._loop = loop
         loop.set_exception_handler(self._internal_error)
         log.later = loop.call_later
         self._log = log
         self._core = core
-        self._region = region
         self._ended: asyncio.Future[int] = loop.create_future()  # number of a signal, or minus the exit status
-        self._channels = WorkerChannels(loop, directory, keys, self)
+        self._channels = WorkerChannels(loop, str(shared.directory.path), shared.keys, self)
         self._lag = Lag()
+        region = shared.region
         core.policy.measure(region)
         self._health = Health(core, self._lag, self._listener_states, self._ended.done)
-        http_parts = (configuration.router, version, core, region, counters, self._health)
+        http_parts = (configuration.router, VERSION, core, region, counters, self._health)
         self._names = Resolver(loop)
         self._services = add_services(
             core,
@@ -113,11 +104,11 @@ class Supervisor:
             log,
         )
         acceptor = self._services.acceptor
-        self._telemetry = Telemetry(loop, core, region, version, log, core.program)
+        self._telemetry = Telemetry(loop, core, region, VERSION, log, core.program)
         core.events.add(self._telemetry)
         handover = HandoverSockets(loop, acceptor, self._services.http, log)
         self._pool = WorkerPool(loop, core, zygote, region, self._channels, handover, log, self._fatal)
-        self._probes = Probes(loop, core, region, eventfds, acceptor, log)
+        self._probes = Probes(loop, core, shared, acceptor, log)
         core.tls.on_first_profile(self._protect_keys)
         self._serving = False  # True: the router listens
         self._wake: asyncio.Handle | None = None  # scheduled wake
@@ -128,7 +119,7 @@ class Supervisor:
         reloaded = core.audit.trail.reloaded
         self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded)
         register_reload(self._reloads)
-        agent = Agent(core, region, log, self._live, version, core.in_process.send, self._later, core.in_process.go_on)
+        agent = Agent(core, region, log, self._live, VERSION, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle, agent.ready)
         if configuration.router.mode != "standalone":
@@ -170,11 +161,11 @@ class Supervisor:
             )
             if self._bind_http(answers):
                 if self._become is not None:
-                    self._give(*self._become.numbers)
+                    self._shared.directory.give(*self._become.numbers)
                     self._become.drop()
                 set_no_new_privileges()
                 router = self._configuration.router
-                self._core.audit.open(self._configuration, {"version": self._version, "mode": router.mode})
+                self._core.audit.open(self._configuration, {"version": VERSION, "mode": router.mode})
                 self._start_workers()
         except ListenError as error:
             self._listener_failed(error)
@@ -459,7 +450,7 @@ class Supervisor:
     def _clients_active(self) -> bool:
         """True if a worker has lately read from an established client."""
         since = 1000 * (time.monotonic() - ACTIVE_SECONDS)
-        return any(self._region.worker_heard(index) >= since for index in self._core.workers)
+        return any(self._shared.region.worker_heard(index) >= since for index in self._core.workers)
 
     def _log_listening(self, listener: Listener) -> None:
         name = f" ({listener.config.name})" if listener.config.named else ""

@@ -9,10 +9,10 @@ import asyncio
 import os
 from typing import Final
 
-from router.interworker.region import Region
 from router.log import ProcessLog
 from supervisor.core import Core
 from supervisor.processes.handover_sockets import HandedConnections
+from supervisor.processes.shared_resources import SharedResources
 from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.deadline import HELD_UP
 
@@ -30,15 +30,14 @@ class Probes:
         self,
         loop: asyncio.AbstractEventLoop,
         core: Core,
-        region: Region,
-        eventfds: list[int],
+        shared: SharedResources,
         connections: HandedConnections,
         log: ProcessLog,
     ) -> None:
         self._loop = loop
         self._core = core
-        self._region = region
-        self._eventfds = eventfds
+        self._region = shared.region
+        self._eventfds = shared.eventfds
         self._connections = connections
         self._log = log
         self._next = loop.call_later(PROBE_EVERY, self._round)

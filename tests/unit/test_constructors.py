@@ -24,7 +24,6 @@ REMAINING: Final = frozenset(
         "supervisor/links/handler.py LinkHandler",
         "supervisor/listeners/runtime_listeners.py RuntimeListeners",
         "supervisor/network/protocol/link_state.py LinkStates",
-        "supervisor/service.py Supervisor",
     ]
 )
 

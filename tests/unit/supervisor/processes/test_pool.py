@@ -11,13 +11,12 @@ import supervisor.processes.pool
 from router.config.load import load_text
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer, ForkRequest
-from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.composition import RouterCore
-from supervisor.processes.channels import WorkerChannels, make_keys
+from supervisor.processes.channels import WorkerChannels
 from supervisor.processes.handover_sockets import HandoverSockets
 from supervisor.processes.pool import WorkerPool
-from supervisor.processes.private_directory import PrivateDirectory
+from supervisor.processes.shared_resources import SharedResources
 from supervisor.processes.worker import WorkerStage
 from supervisor.processes.zygote import MAX_MESSAGE, SOCKETS, Zygote
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
@@ -30,8 +29,7 @@ class PoolWithFakeZygote:
     def __init__(self):
         self.log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(output=os.devnull)}))
         self.core = RouterCore(load_text("router.conf", configuration_text()), self.log, 100, lambda number: None)
-        self.region = Region.create(2, 4, 4, 4096)
-        self.directory = PrivateDirectory()
+        self.shared = SharedResources(2, 4, 4, 4096)
         ours, self.zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self.zygote.setblocking(False)
@@ -39,10 +37,10 @@ class PoolWithFakeZygote:
         self.fatal: list[str] = []
         self.returned: list[tuple[object, ...]] = []
         loop = asyncio.get_running_loop()
-        self.channels = WorkerChannels(loop, str(self.directory.path), make_keys(), self)
+        self.channels = WorkerChannels(loop, str(self.shared.directory.path), self.shared.keys, self)
         self.handover = HandoverSockets(loop, self, self, self.log)
         self.pool = WorkerPool(
-            loop, self.core, Zygote(os.getpid(), ours), self.region, self.channels, self.handover, self.log,
+            loop, self.core, Zygote(os.getpid(), ours), self.shared.region, self.channels, self.handover, self.log,
             self.fatal.append,
         )  # fmt: skip
         self.processes = []
@@ -116,8 +114,7 @@ class PoolWithFakeZygote:
         self.channels.close()
         self.channel.close()
         self.zygote.close()
-        self.directory.remove()
-        self.region.close()
+        self.shared.close()
         self.log.close()
 
 
