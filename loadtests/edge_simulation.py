@@ -25,11 +25,11 @@ from router.control import messages
 from router.control.edge_properties import EDGE, UPLINKS
 from router.control.names import CONTROL_KEY
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.messages import Precedence, precedence
 from supervisor.network.neighbour_connections import BUNDLE_PROPERTY
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 CONFIGURATION = """
 router {

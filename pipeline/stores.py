@@ -307,9 +307,7 @@ class _Lease:
     def renew(self) -> None:
         holder = self._holder()
         if holder.get("token") != self.token:
-            raise LockedError(
-                f"{self.store.url}: {self.path}: {holder.get('owner', 'somebody')} has taken this lock"
-            )
+            raise LockedError(f"{self.store.url}: {self.path}: {holder.get('owner', 'somebody')} has taken this lock")
         self._write()
 
     def release(self) -> None:

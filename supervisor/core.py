@@ -10,9 +10,9 @@ from typing import Any
 from router.config.entities import Configuration, EntityConfig
 from router.control.messages import Event, Local
 from router.control.ops import Op
+from supervisor.children.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.journal.journal import Journal
 from supervisor.journal.snapshots import Snapshots
-from supervisor.processes.worker import WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Events
 

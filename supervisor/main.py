@@ -17,10 +17,10 @@ from router.log import ProcessLog
 from router.stats.sums import AddressCounters
 from router.user_check import find_obstacle
 from router.version import VERSION
+from supervisor.children import zygote
+from supervisor.children.privileges import PrivilegeError, find_identity
+from supervisor.children.shared_resources import SharedResources
 from supervisor.composition import RouterCore
-from supervisor.processes import zygote
-from supervisor.processes.privileges import PrivilegeError, find_identity
-from supervisor.processes.shared_resources import SharedResources
 from supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
 PRODUCT: Final = "sluice-router"  # product property of opens to clients; the name of the distribution

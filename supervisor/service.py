@@ -24,6 +24,14 @@ from router.process import forbid_memory_access, set_no_new_privileges
 from router.stats.sums import AddressCounters
 from router.version import VERSION
 from supervisor.audit.audit import AuditStartError
+from supervisor.children.channels import WorkerChannels
+from supervisor.children.handover_sockets import HandoverSockets
+from supervisor.children.pool import WorkerPool
+from supervisor.children.privileges import Identity, forbid_core_dumps
+from supervisor.children.probes import Probes
+from supervisor.children.shared_resources import SharedResources
+from supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
+from supervisor.children.zygote import Zygote
 from supervisor.composition import IN_PROCESS, RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
 from supervisor.configuration.reload_requests import HangUp, register_reload
@@ -32,14 +40,6 @@ from supervisor.listeners.accept_rate import ACTIVE_SECONDS
 from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.listeners.runtime_listeners import describe_configured
 from supervisor.management.agent import Agent
-from supervisor.processes.channels import WorkerChannels
-from supervisor.processes.handover_sockets import HandoverSockets
-from supervisor.processes.pool import WorkerPool
-from supervisor.processes.privileges import Identity, forbid_core_dumps
-from supervisor.processes.probes import Probes
-from supervisor.processes.shared_resources import SharedResources
-from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
-from supervisor.processes.zygote import Zygote
 from supervisor.runtime.host_names import AddressesByHosts, Resolver, place
 from supervisor.subsystem import NEVER
 from supervisor.telemetry.health import Health, Lag, ListenerState

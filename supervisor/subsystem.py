@@ -15,9 +15,9 @@ from router.control.handlers import HandlerTable
 from router.control.message import ControlMessage
 from router.control.messages import Event, Local, Opened
 from router.control.ops import Op
+from supervisor.children.worker import WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.processes.worker import WorkerProcess
 
 NEVER: Final = math.inf  # deadline of a subsystem that waits for no time
 RAW: Final = (Local,)  # types of worker messages that are followed by octets

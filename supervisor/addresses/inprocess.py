@@ -16,8 +16,8 @@ from router.control.messages import Control, Count, Forwarded, Local, Send, Take
 from router.log import DEBUG, WARNING, ProcessLog
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.subsystem import CompositionError, RawHandler, Subsystem
 
 # Maximum number of messages handled before other events.

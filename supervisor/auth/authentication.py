@@ -45,10 +45,10 @@ from supervisor.auth.messages import (
 )
 from supervisor.auth.messages import LoginReply as Reply
 from supervisor.auth.providers import asks_supervisor, exchange_context, providers
+from supervisor.children.worker import WorkerFaultError, WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
-from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
 

@@ -46,7 +46,7 @@ from supervisor.auth.messages import (
 from supervisor.auth.messages import LibrarySettings as LibraryConfig
 from supervisor.auth.watched_files import CHECK_INTERVAL, FileWatcher, WatchedFile, file_state
 from supervisor.children.framing import MessageError, MessageSplitter, pack
-from supervisor.processes.zygote import IGNORED, adopt_process
+from supervisor.children.zygote import IGNORED, adopt_process
 
 if TYPE_CHECKING:
     from supervisor.auth.issuers import ConfiguredIssuer

@@ -1,1 +1,1 @@
-"""Child processes of the supervisor: programs of their own that it starts, restarts and ends."""
+"""Child processes of the supervisor: the zygote and the workers, and programs of their own such as telemetry."""

@@ -19,6 +19,7 @@ from router.control.ops import Op, TraceOp
 from router.log import ProcessLog
 from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
 from supervisor.audit.trail import AuditTrail
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.admission import Admission, Admit, Decision, Deny
 from supervisor.connections.connections import (
     ConnectionEnd,
@@ -36,7 +37,6 @@ from supervisor.edge.bundles import Bundles
 from supervisor.journal.journal import Journal
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 
 # Links of closed connections are dropped in batches: at most DROPS_PER_WAKE links in a wake, and at most

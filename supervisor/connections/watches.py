@@ -6,8 +6,8 @@ from typing import Final
 
 from router.control.handlers import HandlerTable
 from router.control.messages import Order, Traced, Watch
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 MAX_WATCHES: Final = 16  # maximum number of watches at a time, because each costs a worker time for every frame

@@ -17,6 +17,7 @@ from router.log import WARNING, ProcessLog
 from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge import messages
 from supervisor.edge.bundles import mark_of
@@ -24,7 +25,6 @@ from supervisor.edge.standby import RouterPaths, Standby
 from supervisor.journal.journal import Journal
 from supervisor.linkroutes.targets import LinkRouteMatch
 from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 MOST_MISSING: Final = 1000  # bound on the edge routers whose missed heartbeats are counted

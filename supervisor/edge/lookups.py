@@ -19,13 +19,13 @@ from router.addressing.address import normalise
 from router.addressing.settings import NETWORK
 from router.config.roles import EDGE, INTER_EDGE
 from router.control.messages import Attach
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
 from supervisor.edge.bundles import supports_lookup_batches
 from supervisor.edge.messages import LookupAddress, LookupAnswer
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import COORDINATOR
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 3.0  # seconds

@@ -6,8 +6,8 @@ from router.control.handlers import HandlerTable
 from router.control.messages import Ack, PortClosed, Ready, Resync
 from router.control.ops import Op, WorkerOp
 from router.log import DEBUG, WARNING, ProcessLog
+from supervisor.children.worker import WorkerCorruptError, WorkerProcess, WorkerStage
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerCorruptError, WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from router.control.messages import Snapshot
 from router.control.ops import Op
+from supervisor.children.worker import WorkerProcess
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerProcess
 
 
 class Snapshots:

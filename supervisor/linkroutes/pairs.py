@@ -17,10 +17,10 @@ from router.config.roles import INTER_ROUTER
 from router.control import messages as control
 from router.control.handlers import HandlerTable
 from router.linkroute.errors import LINK_LOST
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router
 from supervisor.links.attach import NO_ROUTE, AttachRouted
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 # Limit of links with one name that were attached by routers and are unanswered. More of them are in a loop, which

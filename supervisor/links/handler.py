@@ -10,6 +10,7 @@ from router.control.handlers import HandlerTable
 from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
 from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.table import AddressTable
+from supervisor.children.worker import WorkerFaultError, WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge.interior import Edges
 from supervisor.edge.lookups import RemoteLinkRoute
@@ -21,7 +22,6 @@ from supervisor.links.initiated import InitiatedLinks, initiated_link
 from supervisor.links.links import Links
 from supervisor.links.pending_answers import PendingAttachAnswers
 from supervisor.policy.policy import Policy
-from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import Events, Subsystem
 
 ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"

@@ -11,9 +11,9 @@ from typing import Final, Literal, Protocol
 from msgspec import Struct
 
 from router.control import messages
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.links.attach import AttachAccepted, AttachRefused
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 _NAME_CHARACTERS: Final = (string.ascii_letters + string.digits + "+_").encode()  # 64

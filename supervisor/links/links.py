@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from router.control.ops import Op
 from router.log import ProcessLog
 from supervisor.addresses.table import AddressTable
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 

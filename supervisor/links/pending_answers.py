@@ -3,9 +3,9 @@
 from collections import deque
 
 from router.control.messages import Attached
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredLink
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerProcess
 
 # Attach answer that waits: epoch, worker, link, answer. A plain tuple, because a burst has thousands of attaches.
 PendingAttachAnswer = tuple[int, WorkerProcess, RegisteredLink, Attached]

@@ -16,6 +16,7 @@ from router.config.roles import INTER_ROUTER
 from router.control.codec import ControlError, decode_handover, encode_handover
 from router.control.handover import Handover, MovedConnection
 from router.log import ERROR, INFO, WARNING, ProcessLog
+from supervisor.children.worker import WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
@@ -24,7 +25,6 @@ from supervisor.listeners.placement import Placements
 from supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from supervisor.listeners.proxy_header import ProxyError
 from supervisor.network.neighbour_connections import NeighbourConnections
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, numeric_addresses, place
 from supervisor.subsystem import Subsystem
 

@@ -15,9 +15,9 @@ from router.config.entities import ListenerConfig
 from router.config.roles import NORMAL
 from router.control.messages import Opened
 from supervisor.addresses.record import AddressRecord
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners.placement import Placements
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 
 # limit of ends remembered for a client, and counted for a connection; the latest attached are kept

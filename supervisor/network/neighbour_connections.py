@@ -17,10 +17,10 @@ from router.control.messages import Attached, Count, Opened, RouterLink, Taken
 from router.control.names import CONTROL_KEY
 from router.control.ops import NextHopGone, NextHopOp, Op
 from supervisor.addresses.inprocess import InProcessAddresses
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
 from supervisor.journal.journal import Journal
 from supervisor.links.links import Links
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for control messages before other events are handled

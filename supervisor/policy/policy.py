@@ -59,6 +59,7 @@ from router.policy.rules import (
     with_service_addresses,
 )
 from supervisor.audit.trail import AuditTrail
+from supervisor.children.worker import WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.admission import Admit, Decision, Deny
@@ -68,7 +69,6 @@ from supervisor.policy.denials import MODULE, NO_VHOST, DenialKind, Denials
 from supervisor.policy.grant import Grant, OpenFacts
 from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
 from supervisor.policy.stats import VhostStats
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem
 

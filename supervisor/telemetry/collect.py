@@ -12,9 +12,9 @@ from router.addressing.address import MOBILE
 from router.interworker.region import Region
 from router.stats.sums import LINK_SUMS, AddressCounters, add_links
 from supervisor.addresses.record import AddressRecord
+from supervisor.children.worker import WorkerProcess
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredLink
-from supervisor.processes.worker import WorkerProcess
 from supervisor.telemetry.other_addresses import OtherAddresses
 
 SHOWN_ADDRESSES: Final = 100  # addresses with series of their own: those with the most deliveries

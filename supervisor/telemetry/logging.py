@@ -10,10 +10,10 @@ from router.control import messages as control
 from router.control.handlers import HandlerTable
 from router.control.ops import LogOp, Op
 from router.log import LEVELS, MODULES, LogChange, LogError, LogSettings, ProcessLog, Sink, close_outputs, open_outputs
+from supervisor.children.worker import WorkerFaultError, WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.runtime.threads import Threads
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem

@@ -23,7 +23,7 @@ from router.interworker.region import Region
 from router.telemetry.schema import TABLES, Row
 from router.telemetry.writer import Encode, TelemetryWriter
 from supervisor.children.framing import MessageSplitter, pack
-from supervisor.processes.zygote import IGNORED, adopt_process
+from supervisor.children.zygote import IGNORED, adopt_process
 from supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
 from supervisor.telemetry.messages import MAX_REQUEST, Message, decode, encode
 

@@ -24,11 +24,11 @@ from router.log import ERROR, LEVELS, ProcessLog
 from router.telemetry.schema import Row
 from supervisor.children.child_process import ChildProcess, ChildProgram, module_command
 from supervisor.children.framing import MessageError
+from supervisor.children.worker import WorkerProcess
 from supervisor.composition import RouterCore
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.policy.denials import DenialKind
-from supervisor.processes.worker import WorkerProcess
 from supervisor.subsystem import Subsystem
 from supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST, Message, decode, encode
 

@@ -7,9 +7,9 @@ from typing import Final
 from router.config.entities import SslProfileConfig
 from router.control.messages import Opened
 from router.log import ProcessLog
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.connections.registry import Connections
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.waker import Cancellable, Waker
 from supervisor.subsystem import Subsystem
 from supervisor.tls.profiles import TlsProfiles

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from router.config.entities import ListenerConfig
 from router.log import ProcessLog
+from supervisor.children.worker import WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.listeners.acceptor import Listener
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.host_names import HostAddresses
 from supervisor.runtime.threads import Threads
 from supervisor.subsystem import Subsystem

@@ -19,11 +19,11 @@ from router.config.entities import ListenerConfig, RouterConfig
 from router.interworker.region import Region
 from router.log import DEBUG, WARNING, ProcessLog, place
 from router.stats.sums import AddressCounters
+from supervisor.children.worker import WorkerProcess
 from supervisor.composition import RouterCore
 from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
 from supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from supervisor.listeners.proxy_header import ProxyError
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.host_names import HostAddresses
 from supervisor.telemetry.collect import MetricsCollector
 from supervisor.telemetry.families import HttpCounts, MetricsBuilder

@@ -25,7 +25,7 @@ from tests.system.router import RouterProcess, listener, poll
 IDLE = 1
 #: Seconds for which the router is stopped: longer than the timeouts and all tolerances.
 STOPPED = 2.5
-#: Seconds within which a hanging worker must be detected, and replaced (supervisor/processes/probes.py), on a busy
+#: Seconds within which a hanging worker must be detected, and replaced (supervisor/children/probes.py), on a busy
 #: machine.
 DETECTED_WITHIN = 6.0
 REPLACED_WITHIN = 18.0

@@ -25,9 +25,9 @@ from router.control.handover import Handover, InitiateData
 from router.control.setup import RouterFacts, WorkerSetup
 from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from supervisor.children.worker import WorkerCorruptError, WorkerStage
+from supervisor.children.worker import WorkerProcess as Known
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import WorkerCorruptError, WorkerStage
-from supervisor.processes.worker import WorkerProcess as Known
 from workers.links.routed import RoutedEnd
 from workers.worker import WorkerRuntime
 

@@ -10,8 +10,8 @@ FAULTY_ADDRESS: address whose attaches make the supervisor fail.
 import os
 import sys
 
-import supervisor.processes.pool
-import supervisor.processes.probes
+import supervisor.children.pool
+import supervisor.children.probes
 from router.config.load import load
 from router.control.messages import Attach
 from router.log import ProcessLog
@@ -24,10 +24,10 @@ def main() -> int:
     log = ProcessLog(configuration.log_settings())
     if "DEADLINE" in os.environ:
         deadline = float(os.environ["DEADLINE"])
-        supervisor.processes.pool.START_DEADLINE = supervisor.processes.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
+        supervisor.children.pool.START_DEADLINE = supervisor.children.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
     if "PROBE" in os.environ:
-        supervisor.processes.probes.PROBE_EVERY = float(os.environ["PROBE"])  # type: ignore[misc]
-        supervisor.processes.probes.KILL_AFTER = 5 * supervisor.processes.probes.PROBE_EVERY  # type: ignore[misc]
+        supervisor.children.probes.PROBE_EVERY = float(os.environ["PROBE"])  # type: ignore[misc]
+        supervisor.children.probes.KILL_AFTER = 5 * supervisor.children.probes.PROBE_EVERY  # type: ignore[misc]
     if "FAULTY_ADDRESS" in os.environ:
         fail_at(os.environ["FAULTY_ADDRESS"])
     module = os.environ.get("WORKER_MODULE", "tests.unit.supervisor.stand_in_worker")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from router.config.load import load_text
 from router.control import messages
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
-from supervisor.processes.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from tests.unit.engine.ops import wire
 from tests.unit.supervisor.harness import AppliedTable, attach, configuration_text
 

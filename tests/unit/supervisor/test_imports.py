@@ -78,7 +78,7 @@ def test_supervisor_core_imports_no_subsystem() -> None:
         "supervisor.subsystem",
         "supervisor.journal.journal",
         "supervisor.journal.snapshots",
-        "supervisor.processes.worker",
+        "supervisor.children.worker",
         "supervisor.runtime.waker",
     }
 

@@ -10,8 +10,8 @@ import pytest
 
 from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
 from router.control.ops import AddressGone, Op, UnawaitedOp
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.service import Supervisor
 
 

@@ -14,12 +14,12 @@ from router.config.entities import AddressConfig, Configuration, EntityConfig
 from router.control.handlers import HandlerTable
 from router.control.messages import Attach, Local, Log, Opened
 from router.control.ops import Op, RadiusOp
+from supervisor.children.worker import WorkerFaultError, WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.core import Core
 from supervisor.journal.journal import Journal
-from supervisor.processes.worker import WorkerFaultError, WorkerProcess
 from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter
 from tests.unit.supervisor.test_core import CoreWithReplicas

@@ -18,7 +18,7 @@ from router.control.messages import Control as Order
 from router.control.names import deltas_path
 from router.control.ops import AddressGone
 from router.control.setup import WorkerSetup
-from supervisor.processes.channels import make_keys
+from supervisor.children.channels import make_keys
 from tests.unit.engine.host import facts
 from tests.unit.engine.talk import frames, producer, start
 from tests.unit.workers.loops import LoopRouter, SocketPeer

@@ -13,7 +13,7 @@ from supervisor.addresses.inprocess import (
     LocalMessage,
 )
 from supervisor.addresses.testhooks import echo
-from supervisor.processes.worker import WorkerProcess, WorkerStage
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from tests.peer import message
 from tests.unit.supervisor.journaled_table import JournaledTable
 

@@ -12,6 +12,7 @@ from router.control.handover import InitiateData
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.addresses.record import AddressRecord
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import ConnectionEnd, RegisteredConnection
 from supervisor.edge.messages import (
@@ -29,7 +30,6 @@ from supervisor.edge.messages import (
     read_precedence,
     tracking_report,
 )
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from tests.unit.supervisor.harness import attach
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})

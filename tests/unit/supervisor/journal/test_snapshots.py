@@ -2,9 +2,9 @@
 
 from router.control.messages import Snapshot
 from router.control.ops import AddressGone, Op
+from supervisor.children.worker import WorkerProcess
 from supervisor.journal.journal import Journal
 from supervisor.journal.snapshots import Snapshots
-from supervisor.processes.worker import WorkerProcess
 
 
 def test_snapshot_is_sent_once_to_worker_that_needs_it() -> None:

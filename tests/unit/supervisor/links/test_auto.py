@@ -7,9 +7,9 @@ import pytest
 from router.config.load import load_text
 from router.control import messages
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
 from supervisor.links.auto import FIRST_RETRY, RETRY, AutoLinkStatus
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 HEAD = """router {

@@ -4,10 +4,10 @@ import pytest
 
 from router.config.load import load_text
 from router.control.messages import Attached
+from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.journal.journal import Journal
 from supervisor.links.pending_answers import PendingAttachAnswers
-from supervisor.processes.worker import WorkerProcess
 
 CONFIGURATION = "listener {\n    port: 0\n}\n"
 

@@ -14,10 +14,10 @@ from router.control import messages
 from router.control.codec import decode_handover
 from router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore, add_services
 from supervisor.connections.connections import ConnectionEnd
 from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.runtime.host_names import Resolver, look_up
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 

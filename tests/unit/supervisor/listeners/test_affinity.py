@@ -8,11 +8,11 @@ import pytest
 
 from router.config.load import load_text
 from supervisor.addresses.record import AddressRecord
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners import affinity
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.placement import Placements
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 
 LISTENER = load_text("x.conf", "router {\n}\nlistener {\n  name: in\n}\n").listeners[0]
 

@@ -15,12 +15,12 @@ from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from router.testing.interworker import claim_link, set_worker
 from supervisor.addresses.inprocess import LocalMessage
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.listeners.acceptor import Acceptor
 from supervisor.management.agent import Agent
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.runtime.host_names import Resolver
 from tests.peer import message
 from tests.peer.management import PREFIX, ManagementReply

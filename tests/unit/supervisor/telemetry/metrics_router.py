@@ -16,9 +16,9 @@ from router.log import LogSettings, ModuleSettings, ProcessLog
 from router.stats.sums import AddressCounters
 from router.testing.interworker import claim_link, set_address
 from supervisor.addresses.record import AddressRecord
+from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.processes.worker import WorkerProcess, WorkerStage
 from supervisor.telemetry.collect import MetricsCollector, MetricsSnapshot
 from supervisor.telemetry.families import HttpCounts, MetricsBuilder
 from supervisor.telemetry.health import Health, Lag, ListenerState

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.processes.worker import WorkerStage
+from supervisor.children.worker import WorkerStage
 from supervisor.telemetry.health import (
     LAG_STEP,
     LIVE_WITHOUT_WORKERS,

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from router.control.codec import ControlError, decode_sent_back
 from router.control.handover import MovedConnection
 from router.log import ProcessLog
-from supervisor.processes.worker import WorkerProcess
+from supervisor.children.worker import WorkerProcess
 
 MAX_SENT_BACK: Final = 65536  # limit in octets of a message that accompanies a socket
 

@@ -26,8 +26,8 @@ from router.control.handover import ForkAnswer
 from router.control.setup import WorkerSetup
 from router.log import LogError, LogSettings, ProcessLog
 from router.process import PR_SET_NAME, PR_SET_PDEATHSIG, drop_capabilities, prctl
-from supervisor.processes.privileges import Identity
-from supervisor.processes.title import show_title
+from supervisor.children.privileges import Identity
+from supervisor.children.title import show_title
 
 MAX_NAME: Final = 15  # characters of a process name, Linux' limit
 SOCKETS: Final = 2  # with each request: one for hand-overs, one for messages

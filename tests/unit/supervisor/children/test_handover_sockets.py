@@ -13,8 +13,8 @@ import pytest
 from router.control.codec import encode_sent_back
 from router.control.handover import MovedConnection, OpeningState, PageRequest
 from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.processes.handover_sockets import HandoverSockets
-from supervisor.processes.worker import WorkerProcess
+from supervisor.children.handover_sockets import HandoverSockets
+from supervisor.children.worker import WorkerProcess
 from tests.unit.supervisor.auth.waiting import soon
 
 MOVED = encode_sent_back(MovedConnection(7, b"open", OpeningState(None, None)))

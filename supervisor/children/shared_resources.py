@@ -4,8 +4,8 @@ import os
 from typing import Final
 
 from router.interworker.region import Region
-from supervisor.processes.channels import make_keys
-from supervisor.processes.private_directory import PrivateDirectory
+from supervisor.children.channels import make_keys
+from supervisor.children.private_directory import PrivateDirectory
 
 
 class SharedResources:

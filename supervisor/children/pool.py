@@ -17,11 +17,11 @@ from router.control.messages import Drain
 from router.interworker.layout import WorkerState
 from router.interworker.region import Region
 from router.log import ERROR, ProcessLog
+from supervisor.children.channels import WorkerChannels
+from supervisor.children.handover_sockets import HandoverSockets
+from supervisor.children.worker import WorkerProcess, WorkerStage
+from supervisor.children.zygote import MAX_MESSAGE, Zygote
 from supervisor.core import Core
-from supervisor.processes.channels import WorkerChannels
-from supervisor.processes.handover_sockets import HandoverSockets
-from supervisor.processes.worker import WorkerProcess, WorkerStage
-from supervisor.processes.zygote import MAX_MESSAGE, Zygote
 from supervisor.runtime.deadline import Deadline
 
 # Restarting does not help a worker that repeatedly crashes before it is ready.

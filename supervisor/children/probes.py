@@ -10,10 +10,10 @@ import os
 from typing import Final
 
 from router.log import ProcessLog
+from supervisor.children.handover_sockets import HandedConnections
+from supervisor.children.shared_resources import SharedResources
+from supervisor.children.worker import WorkerProcess
 from supervisor.core import Core
-from supervisor.processes.handover_sockets import HandedConnections
-from supervisor.processes.shared_resources import SharedResources
-from supervisor.processes.worker import WorkerProcess
 from supervisor.runtime.deadline import HELD_UP
 
 PROBE_EVERY: Final = 2.0  # seconds between two rounds; a hang is detected after one to two of them

@@ -7,18 +7,18 @@ import subprocess
 
 import pytest
 
-import supervisor.processes.pool
+import supervisor.children.pool
 from router.config.load import load_text
 from router.control.codec import decode_fork_request, encode_fork
 from router.control.handover import ForkAnswer, ForkRequest
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from supervisor.children.channels import WorkerChannels
+from supervisor.children.handover_sockets import HandoverSockets
+from supervisor.children.pool import WorkerPool
+from supervisor.children.shared_resources import SharedResources
+from supervisor.children.worker import WorkerStage
+from supervisor.children.zygote import MAX_MESSAGE, SOCKETS, Zygote
 from supervisor.composition import RouterCore
-from supervisor.processes.channels import WorkerChannels
-from supervisor.processes.handover_sockets import HandoverSockets
-from supervisor.processes.pool import WorkerPool
-from supervisor.processes.shared_resources import SharedResources
-from supervisor.processes.worker import WorkerStage
-from supervisor.processes.zygote import MAX_MESSAGE, SOCKETS, Zygote
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import until
 
@@ -120,7 +120,7 @@ class PoolWithFakeZygote:
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr(supervisor.processes.pool, "RESTART_AFTER", 0.01)
+    monkeypatch.setattr(supervisor.children.pool, "RESTART_AFTER", 0.01)
 
     def run_scenario(scenario):
         async def body():
@@ -177,13 +177,13 @@ def test_worker_that_exited_without_pidfd_is_replaced(run):
 
 @pytest.mark.starts
 def test_silent_zygote_is_logged(run, monkeypatch):
-    monkeypatch.setattr(supervisor.processes.pool, "START_DEADLINE", 0.01)
+    monkeypatch.setattr(supervisor.children.pool, "START_DEADLINE", 0.01)
 
     async def scenario(setup):
         setup.pool.start(0)
         await until(lambda: len(setup.errors()) > 1)
         assert "has not answered" in setup.errors()[0]
-        monkeypatch.setattr(supervisor.processes.pool, "START_DEADLINE", 60)
+        monkeypatch.setattr(supervisor.children.pool, "START_DEADLINE", 60)
         setup.answer()
         await until(lambda: setup.stage() is WorkerStage.STARTING)
 

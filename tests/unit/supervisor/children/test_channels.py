@@ -10,8 +10,8 @@ import pytest
 from router.control.codec import decode_orders, encode
 from router.control.framing import FrameDecoder, pack
 from router.control.messages import Ack, Gone, Order
-from supervisor.processes.channels import MESSAGES_A_WAKE, WorkerChannels, make_keys
-from supervisor.processes.private_directory import PrivateDirectory
+from supervisor.children.channels import MESSAGES_A_WAKE, WorkerChannels, make_keys
+from supervisor.children.private_directory import PrivateDirectory
 from tests.unit.supervisor.harness import PATIENCE
 from tests.unit.supervisor.listeners.test_acceptor import until
 
