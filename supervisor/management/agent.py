@@ -29,6 +29,7 @@ from supervisor.management.context import AgentContext, Changes
 from supervisor.management.core_type import CoreType
 from supervisor.management.links import LinkCoreType
 from supervisor.management.query_rows import MOST_VALUES, count
+from supervisor.management.remote import RemoteAgents
 from supervisor.management.request import Request, decode
 from supervisor.management.response import (
     BAD_REQUEST,
@@ -111,7 +112,8 @@ class Agent:
         self._send = send
         self._later = later
         self._go_on = go_on
-        self.context = AgentContext(core, region, log, changes, version, self.answer, later)
+        remote_agents = RemoteAgents(core.waker, send)
+        self.context = AgentContext(core, region, log, changes, version, self.answer, later, remote_agents)
         self._store = Store(self.context)
         self._audit = RequestAudit(core.audit, core.connections.opened.get)
         self._types: dict[str, CoreType] = {each.name: each for each in self._core_types()}
@@ -142,8 +144,13 @@ class Agent:
         return len(self._jobs) < MAX_UNFINISHED and (waiting is None or not waiting.full)
 
     def handle(self, message: LocalMessage, carried: ManagementRights = UNLIMITED) -> None:
-        """Answer a request, or start to answer it. carried: upper limit of its rights, from its address."""
+        """Answer a request, start to answer it, or take another agent's answer to a request of this one.
+
+        carried: upper limit of the rights of a request, from its address.
+        """
         request = decode(message.worker_index, message.connection_number, message.octets)
+        if self.context.remote_agents.answered(request):
+            return
         request.rights = self.context.core.policy.rights(message.connection_number).limited(carried)
         request.reply_to = self._reply_to(request)
         if self._log.enabled("AGENT", DEBUG):

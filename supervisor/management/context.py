@@ -10,6 +10,7 @@ from router.config.entities import Configuration, EntityConfig
 from router.interworker.region import Region
 from router.log import ProcessLog
 from supervisor.composition import RouterCore
+from supervisor.management.remote import RemoteAgents
 from supervisor.management.request import Request
 from supervisor.management.response import Response
 
@@ -57,3 +58,4 @@ class AgentContext(Struct, frozen=True):
     version: str
     answer: Callable[[Request, Response], bool]
     later: Callable[[Callable[[], None]], object]
+    remote_agents: RemoteAgents

@@ -6,9 +6,9 @@ from typing import Any
 from supervisor.management.context import AgentContext
 
 
-def management_address(router_id: str) -> str:
-    """Return the address for management requests to a router of the network."""
-    return f"amqp:/_topo/0/{router_id}/$management"
+def management_address(router_id: str, *, edge: bool = False) -> str:
+    """Return the address for management requests to a router of the network. edge: it is an edge router."""
+    return f"_edge/{router_id}/$management" if edge else f"_topo/0/{router_id}/$management"
 
 
 def nodes(context: AgentContext) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from router.config.schema import SCHEMA, EntityType
 from router.policy.management import OPERATE
 from supervisor.management import values
 from supervisor.management.context import AgentContext
-from supervisor.management.explain import explain
+from supervisor.management.explain_path import explain_path
 from supervisor.management.explain_policy import explain_policy
 from supervisor.management.nodes import management_address
 from supervisor.management.request import Request
@@ -75,7 +75,8 @@ def get_management_nodes(request: Request, context: AgentContext) -> Response:
     """Return the management addresses of all routers of the network, this one's first; none without a network."""
     routers = context.core.routers
     own = context.changes.configuration.router.id
-    return Response.of(OK, [] if routers is None else [management_address(each) for each in (own, *routers.ids())])
+    found = () if routers is None else (own, *routers.ids())
+    return Response.of(OK, [f"amqp:/{management_address(router)}" for router in found])
 
 
 @functools.cache
@@ -156,5 +157,5 @@ register("GET-SCHEMA-JSON", get_json_schema)
 register("GET-LOG", get_log)
 register("PROFILE", profile)
 register("GET-WORKERS", get_workers)
-register("EXPLAIN", explain)
+register("EXPLAIN", explain_path)
 register("EXPLAIN-POLICY", explain_policy)

@@ -4,7 +4,7 @@ The message is not trusted. `decode` never raises: an invalid message becomes a 
 answered if there is a reply-to, and dropped otherwise.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -13,6 +13,7 @@ from router.amqp import codec
 from router.amqp.errors import RemoteError
 from router.config.schema import EntityType
 from router.policy.management import UNLIMITED, ManagementRights
+from supervisor.management import values
 from supervisor.management.response import BAD_REQUEST, NOT_FOUND, StatusError
 from supervisor.management.values import EMPTY_MAP, NULL
 
@@ -112,6 +113,10 @@ class Request(Struct):
             return None
         return section.value if isinstance(section, codec.Described) else None
 
+    def encoded_body(self) -> bytes:
+        """Return the octets of the body's value, up to the end of the message; empty without a body. Not validated."""
+        return b"" if self._body_at is None else self.octets[_section(self.octets, self._body_at)[1] :]
+
     def body_map(self) -> dict[str, Any]:
         """Return the body as a map with keys as text. Raises StatusError if the body is not a map."""
         body = self.body()
@@ -171,6 +176,14 @@ def decode(worker: int, connection: int | None, octets: bytes) -> Request:
     except (RemoteError, OverflowError, RecursionError) as error:
         request.fault = f"The request cannot be read: {error}"
     return request
+
+
+def encode_request(to: str, reply_to: str, correlation_id: str, properties: Mapping[str, Any]) -> bytes:
+    """Return the message of a request without a body to another agent."""
+    null = values.NULL
+    fields = [null, null, values.string(to), null, values.string(reply_to), values.string(correlation_id)]
+    sections = ((PROPERTIES, codec.encode_list(fields)), (APPLICATION_PROPERTIES, values.mapping(properties)))
+    return b"".join(b"\x00\x53%c%b" % section for section in (*sections, (VALUE, values.EMPTY_MAP)))
 
 
 def _scan(request: Request) -> None:
