@@ -2,13 +2,18 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from proton import ProtonException
-
-from router.cli.client import ManagementClient, ManagementError, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, address, target
+from router.cli.client import (
+    ManagementClient,
+    NotFoundStatus,
+    NotImplementedStatus,
+    Properties,
+    UnknownRouter,
+    run_tool,
+)
+from router.cli.options import MANAGEMENT, Parser, add_connection_options, add_target_options, router_of, target
 from router.cli.output import to_json
 from router.cli.table import Display
 
@@ -17,7 +22,6 @@ DESCRIPTION: Final = (
     "3 if not, 1 if the router does not answer."
 )
 UNREACHABLE: Final = 3  # exit code
-FOLLOWED: Final = 10  # interior routers with consumers whose paths are followed; likewise edge routers
 
 _HEADS: Final = [
     "link", "conn", "worker", "container", "host", "user", "cred", "cap", "undel", "unsett", "deliv", "no credit for",
@@ -56,17 +60,12 @@ def _run(options: argparse.Namespace) -> int:
     properties = {"address": options.address}
     if options.limit is not None:
         properties["limit"] = options.limit
-    with ManagementClient(target(options)) as client:
-        answer = client.node_call("EXPLAIN", properties)
+    where = target(options)
+    with ManagementClient(where) as client:
         if options.alone:
-            answer |= {"ways": [], "routers": {}}
+            answer = client.node_call("EXPLAIN", properties) | {"ways": [], "routers": {}}
         else:
-            answer |= follow_paths(
-                answer,
-                lambda router, edge: client.node_call(
-                    "EXPLAIN", properties, address("", None if edge else router, router if edge else None)
-                ),
-            )
+            answer = _explain_paths(client, where.address, properties)
     if options.json:
         print(to_json(answer, 2))
     else:
@@ -74,61 +73,20 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if is_deliverable(answer) else UNREACHABLE
 
 
-def follow_paths(answer: Answer, ask: Callable[[str, bool], Answer]) -> Answer:
-    """Follow the paths of an address to the routers with consumers: over next hops, uplinks and to edge routers.
+def _explain_paths(client: ManagementClient, where: str, properties: Properties) -> Answer:
+    """Return the answer of the router with address `where`, with `ways` and, in `routers`, the answers of the others.
 
-    `ask(router, edge)` returns the answer of a router. The result has `ways` and `routers`. Each way is a path from the
-    router queried first to a router that has consumers or may have them, or to the router where the path breaks off.
-    `routers` has the answers of the routers on the paths; that of a router without an answer has only the key `error`.
+    The router that the tool is connected to asks them. A router without an answer has the key `error`.
     """
-    own = str(answer.get("router"))
-    answers: dict[str, Answer] = {own: answer}
-
-    def asked(router: str, edge: bool = False) -> Answer:
-        if router not in answers:
-            try:
-                answers[router] = ask(router, edge)
-            except (ManagementError, ProtonException) as error:
-                answers[router] = {"error": str(error)}
-        return answers[router]
-
-    ways = _interior_paths([own], asked)
-    for further in _further(answer)[:FOLLOWED]:
-        asked(further["router"], further["edge"])
-        ways.append([own, further["router"]])
-        if not further["edge"]:
-            ways += _interior_paths([own, further["router"]], asked)
-    for way in list(ways):
-        for further in _further(asked(way[-1]))[:FOLLOWED]:
-            if further["edge"] and further["router"] not in answers:
-                asked(further["router"], True)
-                ways.append([*way, further["router"]])
-    return {"ways": ways, "routers": {router: found for router, found in answers.items() if router != own}}
-
-
-def _interior_paths(begin: list[str], asked: Callable[[str], Answer]) -> list[list[str]]:
-    """Return the paths from the last router of `begin` to interior routers with consumers."""
-    ways = []
-    for goal in list(_remotes(asked(begin[-1])))[:FOLLOWED]:
-        path = list(begin)
-        while path[-1] != goal:
-            following = _remotes(asked(path[-1])).get(goal)
-            if following is None or following in path:
-                break
-            path.append(following)
-        asked(path[-1])
-        ways.append(path)
-    return ways
-
-
-def _further(answer: Answer) -> list[Answer]:
-    """Return the routers behind edge connections to query next. Answers of older versions have none."""
-    return list(answer.get("further", ()))
-
-
-def _remotes(answer: Answer) -> dict[str, str | None]:
-    """Return the next hop to each remote router with consumers, by router id."""
-    return {remote["router"]: remote["nextHop"] for record in answer.get("records", ()) for remote in record["remotes"]}
+    first = {} if router_of(where) is None else {"first": where}
+    try:
+        found = client.node_call("EXPLAIN", {**properties, "path": True, **first}, MANAGEMENT if first else where)
+    except NotFoundStatus as error:
+        raise UnknownRouter(str(error)) from error
+    if "ways" not in found:
+        raise NotImplementedStatus("This router is too old to query others: use --alone")
+    answer, *others = found["routers"]
+    return {**answer, "ways": found["ways"], "routers": {other["router"]: other for other in others}}
 
 
 def is_deliverable(answer: Answer) -> bool:

@@ -234,6 +234,8 @@ def test_explain_follows_an_address_to_another_router(two_routers: TwoRouterNetw
     answer = json.loads(run("explain", two_routers.a.port, address, "--json").out)
     assert answer["ways"] == [["A", "B"]]
     assert answer["routers"]["B"]["records"][0]["consumerCount"] == 1
+    answer = json.loads(run("explain", two_routers.a.port, address, "--json", "-r", "B").out)
+    assert (answer["router"], answer["ways"], answer["routers"]) == ("B", [], {})
     assert run("explain", two_routers.a.port, "_topo/0/B/$management").code == 0
     assert run("explain", two_routers.a.port, "_topo/0/B/x").code == 3
     assert run("explain", two_routers.a.port, "_topo/0/NOPE/x").code == 3

@@ -60,7 +60,11 @@ _BODIES: dict[str, Any] = {
     "GET-LOG": [[HOSTILE, HOSTILE, f"{HOSTILE}\n    | {HOSTILE}", None, None, 0]],
     "GET-SCHEMA": {"entityTypes": {"vhostUserGroupSettings": {"attributes": {}}}},
     "GET-WORKERS": [_WORKER],
-    "EXPLAIN": _EXPLAINED,
+    "EXPLAIN": {
+        **_EXPLAINED,
+        "ways": [[HOSTILE, HOSTILE + "2"]],
+        "routers": [_EXPLAINED, {"router": HOSTILE + "2", "error": HOSTILE}],
+    },
     "EXPLAIN-POLICY": [{"allowed": True, "what": HOSTILE, "why": HOSTILE, "file": HOSTILE, "line": None}],
     "RELOAD": {"text": HOSTILE},
     "TEXT": HOSTILE,
