@@ -207,10 +207,9 @@ export class App {
         return gone;
     }
 
-    targetOf(id: string, edge?: boolean): Target {
+    targetOf(id: string): Target {
         const network = this.poller.get<Network>("network").value;
         const known = network?.targets.find((each) => each.id === id);
-        if (known === undefined && edge !== undefined) return { id, kind: edge ? "edge" : "router" };
         return known ?? network?.targets[0] ?? { id: "", kind: "own" };
     }
 

@@ -7,7 +7,7 @@ import type { Asked, Watched } from "../src/data/attention.ts";
 import { isCounter, parseCharted, readCharted } from "../src/data/charts.ts";
 import { duration, heading, octets, short } from "../src/data/format.ts";
 import { History, KEPT_SECONDS, align } from "../src/data/history.ts";
-import { follow, outcome, verdict } from "../src/data/explain.ts";
+import { explain, outcome, verdict } from "../src/data/explain.ts";
 import type { Explained } from "../src/data/explain.ts";
 import { quantile } from "../src/data/latency.ts";
 import { Management, rowsOf } from "../src/data/management.ts";
@@ -61,24 +61,17 @@ test("a message waits although the first router can pass it on, and the words sa
     assert.deepEqual(verdict({ reachable: false }).words, "not reachable"); // of an older version
 });
 
-test("an address is followed over an uplink, between interior routers and down to another edge router", async () => {
-    const answers: Record<string, Row> = {
-        "own": { router: "E", further: [{ router: "A", edge: false }] },
-        "router A": { router: "A", records: [{ remotes: [{ router: "B", nextHop: "B" }] }], further: [{ router: "E", edge: true }] },
-        "router B": { router: "B", further: [{ router: "G", edge: true }, { router: "H", edge: true }] },
-        "edge G": { router: "G" },
-    };
-    const asked: string[] = [];
-    const management = new Management((target) => {
-        const [kind, ...names] = target.split("/");
-        asked.push(kind === "$management" ? "own" : kind === "_edge" ? `edge ${names[0]}` : `router ${names[1]}`);
-        const body = answers[asked.at(-1)!];
-        return body === undefined ? Promise.reject(new Error("gone")) : Promise.resolve({ status: 200, description: "", body });
+test("an address is explained by the own router, from another one on", async () => {
+    const asked: unknown[] = [];
+    const management = new Management((target, properties) => {
+        asked.push([target, properties["path"], properties["first"]]);
+        const body = { routers: [{ router: "E" }, { router: "H", error: "gone" }], ways: [["E", "H"]] };
+        return Promise.resolve({ status: 200, description: "", body });
     });
-    const found = await follow(management, "a", { id: "", kind: "own" }, (id, edge) => ({ id, kind: edge ? "edge" : "router" }));
-    assert.deepEqual(asked, ["own", "router A", "router B", "edge G", "edge H"]);
-    assert.deepEqual(found.ways, [["E", "A"], ["E", "A", "B"], ["E", "A", "B", "G"], ["E", "A", "B", "H"]]);
-    assert.deepEqual([...found.errors.keys()], ["H"]);
+    const found = await explain(management, "a", { id: "E", kind: "edge" });
+    await explain(management, "a", { id: "", kind: "own" });
+    assert.deepEqual(asked, [["$management", true, "_edge/E/$management"], ["$management", true, undefined]]);
+    assert.deepEqual(found, { answers: new Map([["E", { router: "E" }]]), errors: new Map([["H", "gone"]]), ways: [["E", "H"]] });
 });
 
 test("rows have no prototype that a name could reach", () => {

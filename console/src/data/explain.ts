@@ -1,77 +1,26 @@
-// What routers answer to EXPLAIN: from the one that is asked along the paths to the consumers, and what comes of it.
-import { number, text } from "./management.ts";
+// What a router answers to EXPLAIN about an address and the paths of its messages, and what comes of it.
+import { OWN, addressOf, number, text } from "./management.ts";
 import type { Management, Row, Target } from "./management.ts";
 
-const FOLLOWED = 10; // routers with consumers whose path is followed
-
-/** answers and errors by router; ways: each from the router that was asked to one with consumers, or until it breaks off. */
+/** answers and errors by router; ways: each from the first router to one with consumers, or until it breaks off. */
 export interface Explained { answers: Map<string, Row>; errors: Map<string, string>; ways: string[][] }
 
 export interface Verdict { kind: "good" | "plain" | "warn" | "bad"; words: string }
 
 export const list = (value: unknown): Row[] => (Array.isArray(value) ? value as Row[] : []);
 
-/** Ask the router, then those on the paths to its consumers: interior routers hop by hop, others over edge connections. */
-export async function follow(
-    management: Management, address: string, first: Target, others: (id: string, edge: boolean) => Target,
-): Promise<Explained> {
+/** Ask the own router for the paths of an address from a router on. It asks the others. */
+export async function explain(management: Management, address: string, first: Target): Promise<Explained> {
+    const from = first.kind === "own" ? {} : { first: addressOf(first) };
+    const { routers, ways } = await management.call(OWN, "EXPLAIN", { address, path: true, ...from }) as Row;
     const answers = new Map<string, Row>();
     const errors = new Map<string, string>();
-    const ask = async (target: Target): Promise<Row> => {
-        const answer = (await management.call(target, "EXPLAIN", { address })) as Row;
-        answers.set(text(answer["router"]), answer);
-        return answer;
-    };
-    const own = text((await ask(first))["router"]);
-    const asked = async (id: string, edge = false): Promise<Row | undefined> => {
-        if (!answers.has(id) && !errors.has(id)) {
-            try {
-                await ask(others(id, edge));
-            } catch (error) {
-                errors.set(id, (error as Error).message);
-            }
-        }
-        return answers.get(id);
-    };
-    const amongInteriors = async (begin: string[]): Promise<string[][]> => {
-        const found: string[][] = [];
-        for (const goal of [...hops(await asked(begin.at(-1)!)).keys()].slice(0, FOLLOWED)) {
-            const way = [...begin];
-            while (way.at(-1) !== goal) {
-                const next = hops(answers.get(way.at(-1)!)).get(goal);
-                if (next === undefined || way.includes(next)) break;
-                way.push(next);
-                await asked(next);
-            }
-            found.push(way);
-        }
-        return found;
-    };
-    const ways = await amongInteriors([own]);
-    for (const { id, edge } of beyond(answers.get(own))) {
-        await asked(id, edge);
-        ways.push([own, id]);
-        if (!edge) ways.push(...await amongInteriors([own, id]));
+    for (const answer of list(routers)) {
+        if ("error" in answer) errors.set(text(answer["router"]), text(answer["error"]));
+        else answers.set(text(answer["router"]), answer);
     }
-    for (const way of [...ways]) {
-        for (const { id, edge } of beyond(await asked(way.at(-1)!))) {
-            if (!edge || answers.has(id) || errors.has(id)) continue;
-            await asked(id, true);
-            ways.push([...way, id]);
-        }
-    }
-    return { answers, errors, ways };
+    return { answers, errors, ways: ways as string[][] };
 }
-
-/** The next router to each that has consumers. */
-const hops = (answer: Row | undefined): Map<string, string> => new Map(
-    list(answer?.["records"]).flatMap((record) => list(record["remotes"])).filter((remote) => remote["nextHop"])
-        .map((remote) => [text(remote["router"]), text(remote["nextHop"])]),
-);
-
-/** Routers behind edge connections that know more; none by a router of an older version. */
-const beyond = (answer: Row | undefined): { id: string; edge: boolean }[] =>
-    list(answer?.["further"]).slice(0, FOLLOWED).map((each) => ({ id: text(each["router"]), edge: each["edge"] === true }));
 
 const some = (answer: Row, test: (record: Row) => boolean): boolean => list(answer["records"]).some(test);
 /** Consumers that can take a message; a router of an older version knows of their credit only. */

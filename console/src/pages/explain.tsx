@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { Source } from "../app.ts";
-import { follow, list, outcome, verdict } from "../data/explain.ts";
+import { explain, list, outcome, verdict } from "../data/explain.ts";
 import type { Explained } from "../data/explain.ts";
 import { duration, plural } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
@@ -43,7 +43,7 @@ function Answers({ address }: { address: string }): JSX.Element {
     const first = targets[0] ?? { id: "", kind: "own" as const };
     const source: Source<Explained> = {
         key: `explain/${first.kind}/${first.id}/${address}`, interval: 4000,
-        fetch: () => follow(app.management, address, first, (id, edge) => app.targetOf(id, edge)),
+        fetch: () => explain(app.management, address, first),
     };
     const feed = useFeed(source);
     const found = feed.value;
