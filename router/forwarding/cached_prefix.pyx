@@ -1,7 +1,7 @@
 """Cached prefixes: the leading sections of a link's recent messages with annotations, each with the plan
 for it.
 """
-from router.amqp.items cimport items_in
+from router.amqp.items cimport items_in, put_first
 from router.message.annotations cimport composed_drop
 from router.message.scanned_prefix cimport prefix_keep
 
@@ -36,10 +36,3 @@ cdef void* find_further_prefix(void* cached_prefixes, const uint8_t* data, size_
             put_first(<list>cached_prefixes, at)
             return found
     return NULL
-
-
-cdef inline void put_first(list cached_prefixes, Py_ssize_t at) noexcept:
-    """Move the entry `at` to the front; the others keep their order. Nothing is allocated, so nothing can fail."""
-    while at:
-        cached_prefixes[at - 1], cached_prefixes[at] = cached_prefixes[at], cached_prefixes[at - 1]
-        at -= 1

@@ -49,14 +49,11 @@ cdef class TargetedHandler(ProducerHandler):
 
 # Handler of a link without a target: each message names its address.
 cdef class AnonymousHandler(ProducerHandler):
-    # The last look-up, repeated for messages with the same address.
-    cdef bytes last_text                   # its address; None: there was no look-up
-    cdef ForwardingAddress last_address              # its result
-    cdef object last_epoch                 # Table.lookups_key at that time
-    cdef NameRules last_targets            # rules that allowed the address; None: there are none
-    cdef bint repeats(self, const Slice* text) noexcept
-    cdef bint allowed(self, const Slice* text, bint again) noexcept
-    cdef ForwardingAddress lookup(self, const Slice* text, int phase, bint again, NotFoundReason* why)
+    cdef list addresses                    # RememberedAddress: recent addresses of its messages; None: none
+    cdef uint32_t further                  # messages whose address was not remembered
+    cdef bint allowed(self, const Slice* text, void* remembered) noexcept
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase, void* remembered, NotFoundReason* why)
+    cdef int remember(self, bytes text, ForwardingAddress address, void* remembered) except -1
     cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
     cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
 

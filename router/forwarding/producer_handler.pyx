@@ -4,6 +4,7 @@ routing-semantics.md 7 (finding the address), 8.5 to 8.8 and 11.4 (no consumer, 
 15 (exchanges).
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_READ_CHAR
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
@@ -13,7 +14,7 @@ from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD, IN_TRACKED
 from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
 from router.message.sections cimport (
-    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_user,
+    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_to, scan_user,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
@@ -24,6 +25,9 @@ from router.delivery.plan cimport (
     use_scanned_prefix,
 )
 from router.delivery.planner cimport make_plan
+from router.forwarding.remembered_address cimport (
+    REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
+)
 from router.forwarding.cached_prefix cimport PREFIX_CACHE_EVERY, CachedPrefix, find_prefix, keep_prefix
 from router.forwarding.address_cache cimport RECENT_TEXT, AddressCache
 from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
@@ -390,6 +394,11 @@ cdef class TargetedHandler(ProducerHandler):
         return deliver(self, link, d, c, self.address, True)
 
 
+cdef inline bint is_mobile(ForwardingAddress address) noexcept:
+    """Return True for a mobile address, which may have a tenant."""
+    return PyUnicode_READ_CHAR(address.key, 0) == c"M"
+
+
 cdef class AnonymousHandler(ProducerHandler):
     """Handler of a link without a target: each message names its address."""
 
@@ -405,12 +414,45 @@ cdef class AnonymousHandler(ProducerHandler):
         self.checks = checks
         self.entry = entry_counters(edge != 0, container)
 
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
+        cdef LeadingSections said
+        cdef Slice user, text, to
+        cdef void* remembered
+        cdef void* address
+        cdef Plan* plan
+        cdef const uint8_t* properties
+        if not has_no_annotations(t.payload.data, t.payload.size, &said):
+            return NULL
+        properties = t.payload.data + said.at
+        if properties[2] != S_PROPERTIES \
+                or not scan_to(properties + 3, t.payload.data + t.payload.size, &user, &text):
+            return NULL
+        remembered = find_address(<void*>self.addresses, &text)
+        if remembered is NULL or (<RememberedAddress>remembered).key is not self.table.lookups_key:
+            return NULL
+        if self.rules is not None and (
+                (not self.rules.proxies and not self.rules.allows_user(&user))
+                or not self.allowed(&text, remembered) or self.rules.concerns_management(&text)):
+            return NULL
+        plan = &(<RememberedAddress>remembered).plan
+        if not plan_holds(plan, self.table.recent.version, &said):
+            address = <void*>(<RememberedAddress>remembered).address
+            to.data = NULL
+            to.size = 0
+            if self.tenant is not None and is_mobile(<ForwardingAddress>address):
+                to.data = (<ForwardingAddress>address).to
+                to.size = PyBytes_GET_SIZE((<ForwardingAddress>address).to)
+            if not plan_for(self, plan, <ForwardingAddress>address, self.edge, link.number, &said, &to,
+                            (<ForwardingAddress>address).phase):
+                return NULL
+        return plan
+
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
         cdef int phase = ANY_PHASE
         cdef Slice text
         cdef ForwardingAddress address
-        cdef bint again
+        cdef void* remembered
         cdef NotFoundReason why = NOWHERE_UNKNOWN
         cdef ScanResult scanned = scan(c.data, c.size, True, self.honour, &c.sections)
         if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
@@ -433,17 +475,17 @@ cdef class AnonymousHandler(ProducerHandler):
         if text.data is NULL:
             link.refuse(d, D_REJECTED, NO_ADDRESS, False)
             return ROUTED
-        again = self.repeats(&text)
+        remembered = find_address(<void*>self.addresses, &text)
         if self.rules is not None:
             if not self.rules.proxies and self.forged(link, d, c):
                 return ROUTED
-            if not self.allowed(&text, again):
+            if not self.allowed(&text, remembered):
                 link.refuse(d, D_REJECTED, FORBIDDEN, False)
                 self.rules.deny_target(&text)
                 return ROUTED
             if self.rules.concerns_management(&text):
                 return self.deliver_limited(link, d, c, &text, phase)
-        address = self.lookup(&text, phase, again, &why)
+        address = self.lookup(&text, phase, remembered, &why)
         if address is None:
             if why == NOWHERE_UNAVAILABLE:
                 link.refuse(d, D_REJECTED, IS_UNAVAILABLE, True)
@@ -452,7 +494,7 @@ cdef class AnonymousHandler(ProducerHandler):
             else:
                 link.refuse(d, D_RELEASED, None, True)
             return ROUTED
-        if self.tenant is not None and address.key[0] == "M":
+        if self.tenant is not None and is_mobile(address):
             c.to.data = address.to
             c.to.size = len(address.to)
         if c.phase == 0:
@@ -503,35 +545,47 @@ cdef class AnonymousHandler(ProducerHandler):
         c.phase = whole[1]
         return self.deliver_uplink(link, d, c)
 
-    cdef bint repeats(self, const Slice* text) noexcept:
-        """Return True if the last message that was looked up had the same address."""
-        return (self.last_text is not None
-                and PyBytes_GET_SIZE(self.last_text) == <Py_ssize_t>text.size
-                and memcmp(PyBytes_AS_STRING(self.last_text), text.data, text.size) == 0)
-
-    cdef bint allowed(self, const Slice* text, bint again) noexcept:
+    cdef bint allowed(self, const Slice* text, void* remembered) noexcept:
         """Return True if the rules allow the address. Unchanged rules are not asked twice about the same address."""
-        if again and self.last_targets is self.rules.targets:
+        if remembered is not NULL and (<RememberedAddress>remembered).targets is self.rules.targets:
             return True
         if not self.rules.allows_target(text):
             return False
-        if again:
-            self.last_targets = self.rules.targets
+        if remembered is not NULL:
+            (<RememberedAddress>remembered).targets = self.rules.targets
         return True
 
-    cdef ForwardingAddress lookup(self, const Slice* text, int phase, bint again, NotFoundReason* why):
-        """Look up the address of a message; a repeated address is answered from the last look-up."""
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase, void* remembered, NotFoundReason* why):
+        """Look up the address of a message; a remembered address is answered from its last look-up."""
         cdef ForwardingAddress address
-        if again and phase == ANY_PHASE and self.last_epoch is self.table.lookups_key:
-            return self.last_address
+        if remembered is not NULL and phase == ANY_PHASE \
+                and (<RememberedAddress>remembered).key is self.table.lookups_key:
+            return (<RememberedAddress>remembered).address
         raw = PyBytes_FromStringAndSize(<const char*>text.data, text.size)
         address = self.table.find(raw, self.tenant, phase, why)
         if address is not None and phase == ANY_PHASE and text.size <= RECENT_TEXT:
-            self.last_text = raw
-            self.last_address = address
-            self.last_epoch = self.table.lookups_key
-            self.last_targets = None if self.rules is None else self.rules.targets
+            self.remember(raw, address, remembered)
         return address
+
+    cdef int remember(self, bytes text, ForwardingAddress address, void* remembered) except -1:
+        """Remember the result of a look-up: always for a remembered text, else for one in REPLACE_ADDRESS_EVERY."""
+        cdef RememberedAddress one
+        if remembered is not NULL:
+            one = <RememberedAddress>remembered
+            composed_drop(&one.plan.composed)
+            one.plan.version = 0
+        else:
+            self.further += 1
+            if self.addresses is not None and len(self.addresses) == REMEMBERED_ADDRESSES \
+                    and self.further % REPLACE_ADDRESS_EVERY:
+                return 0
+            one = RememberedAddress()
+            one.text = text
+            one.targets = None if self.rules is None else self.rules.targets
+            self.addresses = remember_address(self.addresses, one)
+        one.address = address
+        one.key = self.table.lookups_key
+        return 0
 
 
 cdef class RouterHandler(ProducerHandler):

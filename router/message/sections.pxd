@@ -3,7 +3,9 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from router.amqp.codec cimport Slice, open_variable
-from router.amqp.spec cimport S_PROPERTIES, T_BIN8, T_LIST8, T_NULL, T_SMALLULONG, T_STR8, T_SYM32, T_SYM8
+from router.amqp.spec cimport (
+    S_PROPERTIES, T_BIN8, T_LIST8, T_NULL, T_SMALLULONG, T_STR8, T_SYM32, T_SYM8, T_ULONG, T_ULONG0, T_UUID,
+)
 
 cdef enum:
     ROUTER_PREFIX = 9          # octets of "x-opt-qd."
@@ -61,7 +63,7 @@ cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id)
     cdef const uint8_t* q
     cdef uint32_t i
     user_id.data = NULL
-    if end - p < 3 or p[0] != T_LIST8 or p[1] < 1 or end - p - 2 < p[1]:
+    if end - p < 3 or p[0] != T_LIST8 or p[1] <= p[2] or end - p - 2 < p[1]:
         return scan_any_user(p, end, user_id)
     stop = p + 2 + p[1]
     q = p + 3
@@ -77,6 +79,63 @@ cdef inline bint scan_user(const uint8_t* p, const uint8_t* end, Slice* user_id)
             user_id.data = NULL
             return scan_any_user(p, end, user_id)
     return True
+
+
+cdef inline const uint8_t* skip_message_id(const uint8_t* p, const uint8_t* stop) noexcept nogil:
+    """Return the end of a message-id in an encoding that clients use; NULL: another encoding, or malformed."""
+    cdef uint8_t code
+    if p >= stop:
+        return NULL
+    code = p[0]
+    if code == T_NULL or code == T_ULONG0:
+        return p + 1
+    if code == T_SMALLULONG:
+        p += 2
+    elif code == T_ULONG:
+        p += 9
+    elif code == T_UUID:
+        p += 17
+    elif code == T_STR8 or code == T_BIN8:
+        if stop - p < 2:
+            return NULL
+        p += 2 + p[1]
+    else:
+        return NULL
+    return p if p <= stop else NULL
+
+
+cdef inline bint short_text(const uint8_t** p, const uint8_t* stop, Slice* text) noexcept nogil:
+    """Read a field that is null, or a short string, symbol or binary, and move `p` behind it. False: it is neither."""
+    text.data = NULL
+    text.size = 0
+    if p[0] >= stop:
+        return False
+    if p[0][0] == T_NULL:
+        p[0] += 1
+        return True
+    if stop - p[0] < 2 or (p[0][0] != T_STR8 and p[0][0] != T_SYM8 and p[0][0] != T_BIN8) \
+            or stop - p[0] - 2 < p[0][1]:
+        return False
+    text.data = p[0] + 2
+    text.size = p[0][1]
+    p[0] += 2 + p[0][1]
+    return True
+
+
+cdef inline bint scan_to(const uint8_t* p, const uint8_t* end, Slice* user_id, Slice* to) noexcept nogil:
+    """Find user-id and `to` in the properties section that starts at p, if all fields up to the subject are short.
+
+    False: another encoding, no `to`, or malformed properties; `scan` is needed.
+    """
+    cdef const uint8_t* stop
+    cdef Slice subject
+    if end - p < 3 or p[0] != T_LIST8 or p[1] <= p[2] or end - p - 2 < p[1] or p[2] < 3:
+        return False
+    stop = p + 2 + p[1]
+    subject.size = p[2]                    # items of the list
+    p = skip_message_id(p + 3, stop)
+    return (p is not NULL and short_text(&p, stop, user_id) and short_text(&p, stop, to) and to.data is not NULL
+            and (subject.size == 3 or short_text(&p, stop, &subject)))
 
 
 cdef inline ScanResult scan(const uint8_t* data, size_t size, bint properties, bint honour,
