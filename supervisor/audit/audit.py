@@ -90,8 +90,8 @@ class Audit(Subsystem):
 
     def _write_to(self, sink: AuditSink, line: bytes) -> None:
         if not sink.write(line):
-            text = f"The audit log '{sink.config.name}' drops lines: {sink.fault or 'its output is too slow'}"
-            self._log.repeated(ERROR, MODULE, f"audit {sink.config.name}", f"{text}. linesDropped counts them")
+            text = f"The audit log '{sink.config.name}' loses lines: {sink.fault or 'its output is too slow'}"
+            self._log.repeated(ERROR, MODULE, f"audit {sink.config.name}", f"{text}; linesDropped counts them")
 
     def _about(self, name: str, detail: Mapping[str, Any]) -> Event:
         return self.trail.event(name, None, {}, detail)
@@ -102,7 +102,7 @@ class Audit(Subsystem):
         if warning is not None:
             self._log.repeated(WARNING, MODULE, f"audit file {name}", f"The audit log '{name}': {warning}")
         elif fault is not None:
-            text = f"The audit log '{name}' cannot be written: {fault}"
+            text = f"The audit log '{name}' cannot be written: {fault}; its lines wait, and writing is retried"
             self._log.repeated(ERROR, MODULE, f"audit fault {name}", text)
         else:
             self._log.notice(MODULE, f"The audit log '{name}' can be written again")
@@ -140,7 +140,7 @@ class Audit(Subsystem):
         self._lines += sink.lines
         self._dropped += sink.dropped
         if sink.fault is not None:
-            text = f"The audit log '{sink.config.name}' is closed with lines that could not be written: {sink.fault}"
+            text = f"The audit log '{sink.config.name}' was closed, and its last lines are lost: {sink.fault}"
             self._log.error(MODULE, text)
 
     async def finish(self, reason: str) -> None:

@@ -65,7 +65,7 @@ class AuditFile:
         try:
             self._become(_open(self.path))
         except OSError as error:
-            return f"its file cannot be opened again, so the present one stays in use: {error.strerror}"
+            return f"its file cannot be reopened, so its lines still go to the old file: {error.strerror}"
         return None
 
     def _full(self, octets: int) -> bool:
@@ -84,7 +84,7 @@ class AuditFile:
             self._become(_open(self.path))
         except OSError as error:
             self._retry = self._clock() + RETRY_SECONDS
-            return f"its file has reached maxSize and cannot be rotated: {error.strerror}"
+            return f"its file has reached maxSize and cannot be rotated, so it grows on: {error.strerror}"
         return None
 
     def _become(self, opened: tuple[int, int | None]) -> None:

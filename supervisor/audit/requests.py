@@ -25,7 +25,7 @@ OTHER_AUDITED_OPERATIONS: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "GET-
 #: Request properties of these operations that are recorded.
 RECORDED_PROPERTIES: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
 MASK: Final = "*******"
-UNRECORDED: Final = "The audit log cannot be written: changes are refused"
+UNRECORDED: Final = "An audit log cannot be written, so requests for changes are refused"
 
 _ATTRIBUTES: Final = [attribute for each in SCHEMA.types.values() for attribute in each.attributes.values()]
 _HIDDEN: Final = {

@@ -46,7 +46,7 @@ class _Datagrams:
             try:
                 self._send(line[:-1])
             except OSError as error:
-                return WriteResult(number, error.strerror or "the daemon does not read")
+                return WriteResult(number, error.strerror or "the log daemon does not read its socket")
         return WriteResult(len(lines))
 
     def _send(self, line: bytes) -> None:

@@ -485,7 +485,7 @@ def test_full_device_counts_dropped_lines(tmp_path: Path, start: Start, dial: Di
     dropped = "sluice_audit_dropped_total"
     assert scrape(audited.router.ports["web"]).sum(dropped) >= row["linesDropped"]
     audited.router.wait_log(r"SERVER \(error\) The audit log 'full' cannot be written: No space left on device")
-    audited.router.wait_log(r"SERVER \(error\) The audit log 'full' drops lines: .* linesDropped counts them")
+    audited.router.wait_log(r"SERVER \(error\) The audit log 'full' loses lines: .* linesDropped counts them")
     assert len(audited.found("management.change")) == 60  # the other log is complete
     assert management.one("audit", name="audit")["linesDropped"] == 0
 
@@ -523,9 +523,10 @@ def test_full_log_with_refuse_denies_changes(tmp_path: Path, disk: Path, start: 
     ballast = disk / "ballast"
     fill_up(ballast)
     management = Management(dial(audited))
-    with pytest.raises(ManagementStatusError, match="The audit log cannot be written"):
+    with pytest.raises(ManagementStatusError, match="An audit log cannot be written"):
         create_addresses(management, 200)
-    assert dial(audited).expect_close() == ("amqp:resource-limit-exceeded", "the audit log cannot be written")
+    refused = "an audit log cannot be written, so new connections are refused"
+    assert dial(audited).expect_close() == ("amqp:resource-limit-exceeded", refused)
     created = len(management.query("router.config.address"))
     assert management.one("audit")["linesDropped"] <= 2  # the refusals themselves
     ballast.unlink()

@@ -135,7 +135,7 @@ def test_failed_reopen_keeps_present_file(path: Path) -> None:
     file = open_file(path)
     path.rename(path.with_name("moved"))
     path.mkdir()
-    assert "the present one stays in use" in str(file.reopen())
+    assert "its lines still go to the old file" in str(file.reopen())
     assert file.write(lines(1)) == (1, None, None)
     file.close()
     assert path.with_name("moved").read_bytes() == lines(1)[0]

@@ -115,7 +115,7 @@ def test_forbidden_requests_are_combined(router: ManagedRouter, recorder: Record
 def test_changes_are_refused_while_log_is_full(router: ManagedRouter, recorder: RecordingAuditLog) -> None:
     recorder.full = True
     answer = router.ask("CREATE", {"prefix": "new"}, type=ADDRESS, name="n")
-    assert answer.outcome == (500, "The audit log cannot be written: changes are refused")
+    assert answer.outcome == (500, "An audit log cannot be written, so requests for changes are refused")
     assert [row["name"] for row in router.query("router.config.address", "name") if row["name"] == "n"] == []
     assert router.ask("READ", type=PREFIX + "log", name="log/DEFAULT").status == 200
 
