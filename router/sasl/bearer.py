@@ -149,5 +149,5 @@ def _token(pairs: list[str]) -> str:
     scheme, _, token = found[0].partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
-        raise ValueError("the response must have a bearer's token")
+        raise ValueError("the response must have a bearer token")
     return token

@@ -52,6 +52,6 @@ def _check_direction(text: str) -> None:
     if not any(stringprep.in_table_d1(each) for each in text):
         return
     if any(stringprep.in_table_d2(each) for each in text):
-        raise PrepareError("characters of both directions")
+        raise PrepareError("it has characters of both writing directions")
     if not (stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])):
-        raise PrepareError("it must begin and end with a character from right to left")
+        raise PrepareError("text from right to left must begin and end with such a character")

@@ -56,7 +56,7 @@ def saslname(text: str) -> str:
     pieces = text.split("=")
     for piece in pieces[1:]:
         if not piece.startswith(("2C", "3D")):
-            raise ScramError("a name has a '=' that means nothing")
+            raise ScramError("a name has a '=' without a valid code")
     return pieces[0] + "".join({"2C": ",", "3D": "="}[piece[:2]] + piece[2:] for piece in pieces[1:])
 
 
@@ -89,7 +89,7 @@ def _base64(text: str) -> bytes:
         raise ScramError("an attribute is not base64") from None
     if base64.b64encode(octets).decode() != text:
         # Unused bits of the last digit must be 0 (RFC 4648, 3.5); otherwise one proof would have several texts.
-        raise ScramError("an attribute is base64 with bits left over")
+        raise ScramError("an attribute is base64 with extra bits")
     return octets
 
 
@@ -188,7 +188,7 @@ class ScramServer:
         if [name for name, _ in items[:2]] != ["c", "r"] or not proof_item.startswith("p="):
             raise ScramError("the last message must be a channel binding, a nonce and a proof")
         if any(name in ("c", "r", "p", "m") for name, _ in items[2:]):
-            raise ScramError("the last message has an attribute that has no place there")
+            raise ScramError("the last message has an attribute that is not allowed there")
         # Comparing both completely detects a flag or a nonce that was changed in transit.
         expected = self._gs2.encode() + (self._binding if self._bound else b"")
         binding = hmac.compare_digest(_base64(items[0][1]), expected)

@@ -42,7 +42,7 @@ class ExternalServer:
 
     def step(self, response: bytes) -> Answer:
         """See ServerExchange."""
-        return wrong_credentials("no name from the layer below") if self._user is None else Success(self._user)
+        return wrong_credentials("no certificate names a user") if self._user is None else Success(self._user)
 
 
 class PlainServer:
@@ -59,7 +59,7 @@ class PlainServer:
             return protocol_error("the response is too long")
         parts = response.split(b"\0")
         if len(parts) != 3:
-            return protocol_error("the response must be three texts with a NUL between")
+            return protocol_error("the response must be three texts separated by NUL")
         _, name, password = parts
         if not name or not password:
             return wrong_credentials("the user name or the password is empty")
@@ -72,7 +72,7 @@ class PlainServer:
             if verifier.matches(prepare(password.decode())) and known:
                 return Success(user)
         except (UnicodeDecodeError, PrepareError):
-            return wrong_credentials("the user name or the password has characters that cannot be")
+            return wrong_credentials("the user name or the password has characters that are not allowed")
         return Failure(BAD_PASSWORD, credentials=True)
 
 

@@ -117,7 +117,7 @@ def read(path: str) -> Users:
     with open(path, "rb") as file:
         octets = file.read(MAX_FILE + 1)
     if len(octets) > MAX_FILE:
-        raise UsersError(f"more than {MAX_FILE} octets")
+        raise UsersError(f"the file has more than {MAX_FILE} octets")
     try:
         return parse(octets.decode())
     except UnicodeDecodeError:

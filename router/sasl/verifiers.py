@@ -131,4 +131,4 @@ def _octets(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise VerifierError("octets are not base64") from None
+        raise VerifierError("the salt or a key is not base64") from None

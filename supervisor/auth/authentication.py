@@ -240,7 +240,7 @@ class Authentication(Subsystem):
         listener = connection.origin
         if not isinstance(listener, ListenerConfig) or message.conn in self._exchanges:
             raise WorkerFaultError(
-                f"{message.kind_name}: connection {message.conn} is logging in already, or may not log in"
+                f"{message.kind_name}: connection {message.conn} is already logging in, or may not log in"
             )
         service = self._service(listener)
         if service is not None:
@@ -338,10 +338,10 @@ class Authentication(Subsystem):
         """Check another token of an open connection's user. then: called with the reason of its refusal, or None."""
         listener, router = connection.origin, self._configuration.router
         if self._process is None or not isinstance(listener, ListenerConfig) or not listener.token_issuers:
-            then("the listener takes no tokens")
+            then("the listener accepts no tokens, because it has no tokenIssuers")
             return
         if self._renewals[connection.number] >= MOST_RENEWALS:
-            then("too many tokens at the same time")
+            then("too many tokens of this connection are being checked")
             return
         self._renewals[connection.number] += 1
         known = exchange_context(listener, router, connection.number, connection.peer, None, 0)

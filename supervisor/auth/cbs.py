@@ -50,7 +50,8 @@ class TokenNode:
         if connection is None:
             return
         if not isinstance(token, str) or not put:
-            self._answer(connection, request, BAD_REQUEST, "the request must be put-token, with a token as its value")
+            text = "the request must have operation put-token and a token as its body"
+            self._answer(connection, request, BAD_REQUEST, text)
             return
         self._renew(connection, str(token), lambda refusal: self._renewed(connection, request, refusal))
 

@@ -125,7 +125,7 @@ class AuthenticationProcess:
                 self._child.start()
         elif before is not None and before.library not in (None, configuration.library):
             # libsasl2 can be initialised only once in a process.
-            self._child.restart("it starts again with another configuration of libsasl2")
+            self._child.restart("it restarts with another configuration of libsasl2")
         else:
             self._send(configuration)
 
@@ -133,7 +133,7 @@ class AuthenticationProcess:
         """End the process and refuse all waiting clients."""
         self._child.stop()
         self.states = ()
-        self._refuse_all("the router stops, or no listener needs authentication")
+        self._refuse_all("the router is shutting down, or no listener needs authentication")
 
     # Exchanges
 
@@ -173,7 +173,7 @@ class AuthenticationProcess:
             text = (
                 "no authentication provider is available"
                 if self._configuration is None
-                else "too many clients log in at once"
+                else "too many clients are logging in at the same time"
             )
             self._loop.call_soon(on_reply, LoginRefused(number, text))
             return number

@@ -192,7 +192,7 @@ class SaslExchanges:
     def begin(self, message: messages.BeginExchange) -> None:
         """Begin an exchange and send the mechanisms that the client may choose from."""
         if len(self._running) >= MOST_EXCHANGES:
-            self._send(LoginRefused(message.exchange, "too many clients log in at the same time"))
+            self._send(LoginRefused(message.exchange, "too many clients are logging in at the same time"))
             return
         running = self._running[message.exchange] = _SaslExchange(message.context)
         self._work(message.exchange, running, partial(self._offer, running))
@@ -201,7 +201,7 @@ class SaslExchanges:
         """Begin the mechanism that the client has chosen."""
         running = self._running.get(message.exchange)
         if running is None or running.task is not None or running.mechanism is not None:
-            self._send(LoginRefused(message.exchange, "the exchange has ended"))
+            self._send(LoginRefused(message.exchange, "the SASL exchange has already ended"))
             return
         self._work(message.exchange, running, partial(self._choose, running, message))
 
@@ -209,14 +209,14 @@ class SaslExchanges:
         """Continue the mechanism with the client's response to a challenge."""
         running = self._running.get(message.exchange)
         if running is None or running.task is not None or running.mechanism is None:
-            self._send(LoginRefused(message.exchange, "the exchange has ended"))
+            self._send(LoginRefused(message.exchange, "the SASL exchange has already ended"))
             return
         self._work(message.exchange, running, partial(self._step, running, message.response))
 
     def check(self, message: messages.CheckTokenRequest) -> None:
         """Check a token that is not part of a SASL exchange."""
         if message.exchange in self._running or len(self._running) >= MOST_EXCHANGES:
-            self._send(LoginRefused(message.exchange, "too many clients log in at the same time"))
+            self._send(LoginRefused(message.exchange, "too many clients are logging in at the same time"))
             return
         running = self._running[message.exchange] = _SaslExchange(message.context)
         running.mechanism = _LocalMechanism(
@@ -247,7 +247,9 @@ class SaslExchanges:
         try:
             answer = await self._guarded(work)
         except Exception as error:  # noqa: BLE001 - logged, and the client is refused
-            self._log("critical", "AUTHSERVICE", f"[C{running.context.connection}] {type(error).__name__}: {error}")
+            text = f"[C{running.context.connection}] Login refused after an internal error: "
+            text += f"{type(error).__name__}: {error}"
+            self._log("critical", "AUTHSERVICE", text)
             answer = Failure("internal error")
         running.task = None
         if self._running.get(number) is not running:
@@ -279,7 +281,7 @@ class SaslExchanges:
         except LibraryError as error:
             return Failure(str(error))
         except OSError as error:
-            return Failure(f"SASL(-8): no thread for the provider: {error.strerror}")
+            return Failure(f"SASL(-8): no thread is free to ask the provider: {error.strerror}")
         except TooManyAttempts:
             return Failure("too many failed attempts from this host")
 
@@ -338,7 +340,7 @@ class SaslExchanges:
         except AmqpError as error:
             text = f"{error.condition} {error.description}"
         except TimeoutError:
-            text = "amqp:resource-limit-exceeded the service does not answer"
+            text = "amqp:resource-limit-exceeded the authentication service did not answer in time"
         self._log("warning", "AUTHSERVICE", f"Downstream disconnected: {text}")
         return Failure("")
 

@@ -173,7 +173,7 @@ class LibraryExchange:
         output, size = c_void_p(), c_uint()
         with self._closing:
             if self._handle is None:
-                return Failure("SASL(-6): the exchange has ended")
+                return Failure("SASL(-6): the SASL exchange has already ended")
             if self._started:
                 result = self._calls.sasl_server_step(self._handle, response, len(response), byref(output), byref(size))
             else:
@@ -195,7 +195,7 @@ class LibraryExchange:
         result = self._calls.sasl_getprop(self._handle, AUTHUSER, byref(value))
         name = ctypes.cast(value, c_char_p).value
         if result != OK or name is None:
-            return Failure(f"SASL({result}): the user has no name")
+            return Failure(f"SASL({result}): libsasl2 reports no user name")
         return Success(name.decode(errors="replace"), additional)
 
     def close(self) -> None:

@@ -58,15 +58,15 @@ def parse_keys(text: str | bytes) -> list[Key]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise KeysError(f"not JSON: {error}") from None
+        raise KeysError(f"it is not JSON: {error}") from None
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise KeysError("not a JWKS: there is no list `keys`")
+        raise KeysError("it is not a JWKS, because it has no list `keys`")
     if len(entries) > MAX_KEYS:
-        raise KeysError(f"more than {MAX_KEYS} keys")
+        raise KeysError(f"it has more than {MAX_KEYS} keys")
     keys = [key for entry in entries if (key := _key(entry)) is not None]
     if not keys:
-        raise KeysError("there is no usable signature key")
+        raise KeysError("it has no usable signature key")
     return keys
 
 
@@ -126,7 +126,7 @@ class UrlKeys:
         self._log: Final = log
         self._fetch: Final = fetch or fetch_https
         self._keys: list[Key] | None = None
-        self.problem: str | None = "not read yet"
+        self.problem: str | None = "it has not been read yet"
         self._changed: Final = threading.Condition()
         self._wanted = False  # True: `refresh` waits for another read
         self._ended = False
@@ -157,7 +157,7 @@ class UrlKeys:
         with self._changed:
             self._changed.wait_for(lambda: self._rounds or self._ended, FETCH_SECONDS)
             if self._keys is None:
-                raise KeysError(self.problem or "not read yet")
+                raise KeysError(self.problem or "it has not been read yet")
             return self._keys
 
     def refresh(self) -> bool:
@@ -178,7 +178,7 @@ class UrlKeys:
                     self._keys = keys
                 if problem is not None and problem != self.problem:
                     kept = KEPT if self._keys is not None else ""
-                    self._log("warning", f"Keys of tokens from {self._url}: {problem}{kept}")
+                    self._log("warning", f"Keys for tokens cannot be read from {self._url}: {problem}{kept}")
                 self.problem = problem
                 self._rounds += 1
                 self._last = time.monotonic()
@@ -212,7 +212,7 @@ def fetch_https(url: str, ca_file: str | None) -> bytes:
     finally:
         connection.close()
     if len(body) > MAX_JWKS:
-        raise KeysError(f"more than {MAX_JWKS} octets")
+        raise KeysError(f"it has more than {MAX_JWKS} octets")
     return body
 
 
@@ -250,7 +250,7 @@ class Issuer:
         if algorithm not in self.config.algorithms or algorithm not in ALL_ALGORITHMS:
             return wrong_credentials("the algorithm of the token is not allowed")
         if "crit" in header or "b64" in header:
-            return wrong_credentials("the token demands an extension")
+            return wrong_credentials("the token requires an extension (crit or b64)")
         try:
             keys = _usable_keys(self.source.keys(), algorithm, header.get("kid"))
             if not keys and self.source.refresh():
@@ -258,7 +258,7 @@ class Issuer:
         except KeysError as error:
             return Failure(f"SASL(-24): the keys of the token issuer are not available: {error}")
         if not keys:
-            return wrong_credentials("no key of the issuer fits the token")
+            return wrong_credentials("the issuer has no key for the signature of the token")
         failure = wrong_credentials("the token is malformed")
         for key in keys:
             try:
@@ -287,7 +287,7 @@ class Issuer:
     def _user(self, claims: Mapping[str, Any], expires: float) -> Success | Failure:
         user = _claim(claims, self.config.user_claim)
         if not isinstance(user, str) or not user:
-            return wrong_credentials(f"the token has no claim {self.config.user_claim!r}, or it is not a string")
+            return wrong_credentials(f"claim {self.config.user_claim!r} of the token is missing or not a string")
         if len(user.encode("utf-8", "surrogatepass")) > MAX_NAME or not user.isprintable():
             return wrong_credentials(f"claim {self.config.user_claim!r} of the token is not a valid user name")
         groups: list[str] = []

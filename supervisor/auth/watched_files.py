@@ -63,7 +63,7 @@ class WatchedFile(Generic[_Value]):
         if problem == self.problem:
             return
         self.problem = problem
-        kept = KEPT if self.value is not None else ""
+        kept = KEPT if self.value is not None else "; until it is valid, logins that need it are refused"
         self._log("error", f"{self._what}: {problem}{kept}")
 
 

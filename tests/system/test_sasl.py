@@ -283,7 +283,7 @@ def test_token_flood_of_one_client_is_refused(login_router: RouterProcess, dial_
         refused = [renewal.answer() for _ in range(3)]
     finally:
         os.kill(found.pid, signal.SIGCONT)
-    assert refused == [(401, "too many tokens at the same time")] * 3
+    assert refused == [(401, "too many tokens of this connection are being checked")] * 3
     assert [renewal.answer() for _ in range(MOST_RENEWALS)] == [(202, "Accepted")] * MOST_RENEWALS
     assert renewal.put(token()) == (202, "Accepted")
 

@@ -126,8 +126,8 @@ def proved(client_first, server_first, binding, password="pencil", name="sha256"
         (b"n,,n=user", "a name and a nonce"),
         (b"n,,r=abc,n=user", "a name and a nonce"),
         (b"n,,m=ext,n=user,r=abc", "mandatory extension"),
-        (b"n,,n=us=er,r=abc", "'=' that means nothing"),
-        (b"n,,n=us=2cer,r=abc", "'=' that means nothing"),
+        (b"n,,n=us=er,r=abc", "'=' without a valid code"),
+        (b"n,,n=us=2cer,r=abc", "'=' without a valid code"),
         (b"n,,n=,r=abc", "empty or too long"),
         (b"n,,n=" + b"u" * 65000 + b",r=abc", "empty or too long"),
         (b"n,,n=" + b"u" * 70000 + b",r=abc", "message is too long"),
@@ -165,7 +165,7 @@ def test_malformed_last_message_is_refused():
         (lambda last: last.rpartition(b",p=")[0] + b",p=AAAA", "Password verification failed"),
         (lambda last: last.rpartition(b",p=")[0] + b",p=", "Password verification failed"),
         (lambda last: last.rpartition(b",p=")[0] + b",p=***", "not base64"),
-        (lambda last: last.rpartition(b",p=")[0] + b",m=1,p=AAAA", "no place there"),
+        (lambda last: last.rpartition(b",p=")[0] + b",m=1,p=AAAA", "not allowed there"),
         (lambda last: b"", "a channel binding, a nonce and a proof"),
     ):
         scram = server()

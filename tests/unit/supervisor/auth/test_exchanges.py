@@ -258,7 +258,9 @@ def test_unexpected_requests_are_refused():
         running.exchanges.respond(Respond(number, b""))  # no mechanism is chosen yet
         running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))
         running.exchanges.init(Init(number, "PLAIN", b"\0guest\0secret"))  # repeated
-        assert [answer.text for n in (7, 8) for answer in running.answers(n)] == ["the exchange has ended"] * 2
+        assert [answer.text for n in (7, 8) for answer in running.answers(n)] == [
+            "the SASL exchange has already ended"
+        ] * 2
         await soon(lambda: any(isinstance(one, LoginAccepted) for one in running.answers(number)))
 
     asyncio.run(run())
@@ -334,7 +336,7 @@ def test_hanging_provider_delays_no_other_provider(monkeypatch):
         assert answer == LoginAccepted(number, "guest", Facts(account=ACCOUNT))
         texts = [(await running.answer(one, 2)).text for one in numbers]
         assert texts[:2] == ["SASL(-8): the provider did not answer in time"] * 2
-        assert all("no thread for the provider" in text for text in texts[2:])
+        assert all("no thread is free to ask the provider" in text for text in texts[2:])
         hanging.set()
 
     asyncio.run(run())
@@ -360,7 +362,7 @@ def test_exchanges_are_bounded_in_number(monkeypatch):
         await running.offer()
         await running.offer()
         _, third = await running.offer()
-        assert third.text == "too many clients log in at the same time"
+        assert third.text == "too many clients are logging in at the same time"
         for number in (1, 2):
             running.exchanges.cancel(CancelExchange(number))
 

@@ -124,8 +124,8 @@ def test_claims_are_mapped_to_user_and_groups():
         ({"iss": "https://evil.example"}, "issuer of the token is not known"),
         ({"iss": None}, "issuer of the token is not known"),
         ({"iss": ["https://id.example"]}, "issuer of the token is not known"),
-        ({"sub": None}, "no claim 'sub'"),
-        ({"sub": ""}, "no claim 'sub'"),
+        ({"sub": None}, "claim 'sub' of the token is missing"),
+        ({"sub": ""}, "claim 'sub' of the token is missing"),
         ({"sub": "a\nb"}, "not a valid user name"),
         ({"sub": "u" * 2000}, "not a valid user name"),
     ],
@@ -309,7 +309,7 @@ def test_hanging_key_server_times_out(monkeypatch):
 
     keys = UrlKeys("https://x/", None, 600, lambda level, text: None, fetch)
     keys.start()
-    with pytest.raises(KeysError, match="not read yet"):
+    with pytest.raises(KeysError, match="not been read yet"):
         keys.keys()
     keys.stop()
     hanging.set()
