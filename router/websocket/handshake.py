@@ -53,16 +53,17 @@ def _answer(method: str, minor: int, head: HttpHead, site: OriginPolicy, enabled
         raise HeadError("an upgrade needs GET and HTTP/1.1")
     host, origin = head.one("host"), head.one("origin")
     if host is None:
-        raise HeadError("there is no Host")
+        raise HeadError("header Host is missing")
     refusal = site.refusal(host, origin)
     if refusal is not None:
         return _refused("403 Forbidden", refusal)
     if "transfer-encoding" in head.headers or head.one("content-length") not in (None, "0"):
-        raise HeadError("an upgrade has no body")
+        raise HeadError("a request for an upgrade must not have a body")
     if not head.has("connection", "upgrade"):
-        raise HeadError("Connection does not say Upgrade")
+        raise HeadError("header Connection lacks Upgrade")
     if head.one("sec-websocket-version") != VERSION:
-        return _refused("426 Upgrade Required", "the version is not 13", f"Sec-WebSocket-Version: {VERSION}\r\n")
+        reason = f"Sec-WebSocket-Version is not {VERSION}"
+        return _refused("426 Upgrade Required", reason, f"Sec-WebSocket-Version: {VERSION}\r\n")
     key = head.one("sec-websocket-key")
     if key is None or not _is_key(key):
         raise HeadError("Sec-WebSocket-Key is invalid")
@@ -77,7 +78,7 @@ def _answer(method: str, minor: int, head: HttpHead, site: OriginPolicy, enabled
         f"Sec-WebSocket-Accept: {accept_of(key)}\r\n{named}\r\n"
     ).encode()
     if not enabled:
-        return Upgrade(octets + _CANNOT_UPGRADE, accepted=False, refusal="the listener has websockets: no")
+        return Upgrade(octets + _CANNOT_UPGRADE, accepted=False, refusal="the listener has 'websockets: no'")
     if protocol is None:
         return Upgrade(octets + _NO_PROTOCOL, accepted=False, refusal="the client names no sub-protocol")
     return Upgrade(octets, accepted=True)
@@ -121,12 +122,12 @@ def check_upgrade_response(octets: bytes, key: str) -> None:
     """Check the server's response to a request with this key. Raises HeadError."""
     status, head = parse_answer(octets)
     if status != 101:
-        raise HeadError(f"the server answers {head.start[9:60]}")
+        raise HeadError(f"the server answered {head.start[9:60]}")
     if not head.has("upgrade", "websocket") or not head.has("connection", "upgrade"):
-        raise HeadError("the server does not upgrade")
+        raise HeadError("the server did not upgrade to WebSocket")
     if head.one("sec-websocket-accept") != accept_of(key):
-        raise HeadError("Sec-WebSocket-Accept does not fit the key")
+        raise HeadError("Sec-WebSocket-Accept does not match the key")
     if head.one("sec-websocket-protocol") != "amqp":
-        raise HeadError("the server does not take sub-protocol amqp")
+        raise HeadError("the server did not choose sub-protocol amqp")
     if head.tokens("sec-websocket-extensions"):
         raise HeadError("the server uses an extension that was not asked for")

@@ -33,7 +33,7 @@ class HttpHead:
         """Return the value of a header, or None without it. Raises HeadError if it occurs more than once."""
         values = self.headers.get(name, [])
         if len(values) > 1:
-            raise HeadError(f"{name} comes {len(values)} times")
+            raise HeadError(f"header {name} occurs {len(values)} times")
         return values[0] if values else None
 
     def tokens(self, name: str) -> list[str]:
@@ -49,7 +49,7 @@ class HttpHead:
 def parse(octets: bytes) -> HttpHead:
     """Parse a complete head, including its final empty line. Raises HeadError."""
     if not octets.endswith(END) or len(octets) > MAX_HEAD:
-        raise HeadError("it has no end, or is too long")
+        raise HeadError("the HTTP head has no end, or is too long")
     start, *lines = octets[: -len(END)].decode("latin-1").split("\r\n")
     headers: dict[str, list[str]] = {}
     for line in lines:

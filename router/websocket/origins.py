@@ -44,7 +44,7 @@ class OriginPolicy(Struct, frozen=True):
         if origin is not None and origin.lower() not in self.origins and not _same(origin, host):
             return "a page of another site may not use this listener (allowedOrigins)"
         if host is not None and self._is_private(origin) and not self._has_name(host):
-            return "a listener of this machine has no such name (allowedOrigins)"
+            return "header Host does not name this listener on a loopback interface (allowedOrigins)"
         return None
 
     def _is_private(self, origin: str | None) -> bool:

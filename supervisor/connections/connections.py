@@ -13,7 +13,7 @@ from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
 
 # Errors reported for connections opened by the router that end without an error of their own.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")
-_ORPHANED: Final = ("amqp:internal-error", "the worker that had it died")
+_ORPHANED: Final = ("amqp:internal-error", "the worker of this connection exited")
 
 
 ANNOTATIONS_VERSION: Final = "qd.annotations-version"  # open property of routers

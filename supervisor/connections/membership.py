@@ -9,9 +9,7 @@ from router.log import WARNING, ProcessLog
 from supervisor.connections.admission import Deny
 from supervisor.connections.connections import RegisteredConnection
 
-ROUTER_NOT_ALLOWED: Final = Deny(
-    "amqp:unauthorized-access", "this router is not among those that may join (allowedRouters)"
-)
+ROUTER_NOT_ALLOWED: Final = Deny("amqp:unauthorized-access", "allowedRouters does not let this router join")
 
 
 class Membership:
@@ -30,7 +28,7 @@ class Membership:
         identity = self._peer_of(connection, message)
         if admits(endpoint.allowed_routers, identity, message.container):
             return None
-        text = f"[C{connection.number}] Router '{message.container}' ({identity or 'nobody'}) from {connection.peer}"
-        text += f" may not join: allowedRouters of {endpoint.type} '{endpoint.name}' does not name it"
+        text = f"[C{connection.number}] Router '{message.container}' ({identity or 'no identity'}) from"
+        text += f" {connection.peer} may not join: allowedRouters of {endpoint.type} '{endpoint.name}' does not name it"
         self._log.repeated(WARNING, "ROUTER_CORE", f"allowedRouters {endpoint.identity}", text)
         return ROUTER_NOT_ALLOWED

@@ -45,7 +45,7 @@ DROPS_PER_WAKE: Final = 256
 DROPS_PER_CONNECTION: Final = 64
 MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
 EXTERNAL: Final = "EXTERNAL"
-UNRECORDED: Final = Deny(RESOURCE_LIMIT, "the audit log cannot be written")
+UNRECORDED: Final = Deny(RESOURCE_LIMIT, "an audit log cannot be written, so new connections are refused")
 NO_USER_IN_CERTIFICATE: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 # No links are dropped while workers are more than this many epochs behind, so that other changes wait for few epochs.
 MAX_EPOCHS_BEHIND: Final = 2
@@ -172,7 +172,7 @@ class Connections(Subsystem):
     def give_up(self, connection: RegisteredConnection, reason: str) -> None:
         """Drop a connection that no worker has or will have."""
         self._forget(None, connection)
-        self._log.error("SERVER", f"[C{connection.number}] Connection of {connection.peer} dropped: {reason}")
+        self._log.error("SERVER", f"[C{connection.number}] Connection with {connection.peer} dropped: {reason}")
         if connection.initiator is not None:
             report_ended(self._log, connection, ConnectionEnd.FAILED, ("amqp:internal-error", reason))
 
@@ -192,9 +192,8 @@ class Connections(Subsystem):
         self._unopened.remove(connection)
         self._given_up.add(connection.number)
         self.send(connection, Close(connection.number, silent=True))
-        text = (
-            f"[C{connection.number}] Connection of {connection.peer} dropped before its open: another host needs room"
-        )
+        text = f"[C{connection.number}] Connection from {connection.peer} dropped before its open: the limit of"
+        text += " connections is reached, and no host has more connections that are not open"
         self._log.info("SERVER", text)
         return True
 
@@ -297,7 +296,8 @@ class Connections(Subsystem):
             return
         unfit = self._bundles.unfit(connection)
         if unfit is not None:
-            self._log.warning("ROUTER_CORE", f"[C{connection.number}] Connection refused: {unfit.description}")
+            text = f"[C{connection.number}] Connection with {connection.peer} refused: {unfit.description}"
+            self._log.warning("ROUTER_CORE", text)
             self.decided(connection, unfit)
             return
         decision = self._admission.decide(connection, message)
@@ -312,7 +312,8 @@ class Connections(Subsystem):
         if isinstance(decision, Admit):
             tenant = tenant_of(connection, decision.vhost)
             if isinstance(tenant, Deny):
-                self._log.warning("ROUTER_CORE", f"[C{connection.number}] {tenant.description}")
+                text = f"[C{connection.number}] Connection from {connection.peer} refused: {tenant.description}"
+                self._log.warning("ROUTER_CORE", text)
                 decision = tenant
             else:
                 connection.tenant = tenant

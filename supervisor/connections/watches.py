@@ -83,7 +83,7 @@ class Watches(Subsystem):
         del worker
         lines = message.lines
         if message.lost:
-            text = f"({message.lost} more lines dropped: there were too many)"
+            text = f"({message.lost} more lines dropped: there were too many at once)"
             lines = [*lines, (lines[-1][0] if lines else time.time(), text)]
         number = message.conn
         watches = self._watches.get(number, [])

@@ -202,8 +202,8 @@ class _Connector:
         try:
             self._remark(await self._find(written))
         except Exception:  # noqa: BLE001 - logged with its trace
-            text = f"Connector {self.config.place}: cannot read its password: {traceback.format_exc()}".rstrip()
-            self._owner.log.critical("CONN_MGR", text)
+            text = f"Connector {self.config.place}: internal error while reading its password: {traceback.format_exc()}"
+            self._owner.log.critical("CONN_MGR", text.rstrip())
 
     async def _find(self, written: str) -> password.Password:
         if not password.in_file(written):
@@ -260,7 +260,8 @@ class _Connector:
             if opened is not None:
                 opened.close()
             trace = traceback.format_exc().rstrip()
-            self._owner.log.critical("SERVER", f"[C{number}] Connection to {self.config.place}: {trace}")
+            text = f"[C{number}] Internal error while connecting to {self.config.place}: {trace}"
+            self._owner.log.critical("SERVER", text)
             self._failed(number, f"amqp:internal-error {error}")
 
     async def _dial(self, entry: FailoverEntry) -> socket.socket:

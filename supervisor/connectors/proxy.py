@@ -25,7 +25,7 @@ async def dial_through(proxy: ProxyConfig, password: str, entry: FailoverEntry, 
     except (OSError, HeadError, TimeoutError) as error:
         opened.close()
         reason = "it does not respond" if isinstance(error, TimeoutError) else str(error)
-        raise DialError(f"proxy {proxy.host}:{proxy.port} to {entry.place}: {reason}") from error
+        raise DialError(f"proxy {proxy.host}:{proxy.port} does not connect to {entry.place}: {reason}") from error
     except BaseException:
         opened.close()
         raise
@@ -36,7 +36,7 @@ def _request(proxy: ProxyConfig, password: str, entry: FailoverEntry) -> bytes:
     """Return the CONNECT request. Raises DialError."""
     host = entry.host if entry.host.isascii() else entry.host.encode("idna").decode()
     if not is_visible_ascii(host):
-        raise DialError(f"proxy {proxy.host}:{proxy.port}: the host name has invalid characters")
+        raise DialError(f"host name {host!r} has characters that a request to a proxy cannot have")
     target = host_header(host, str(port_number(entry.port)))
     login = ""
     if proxy.user is not None:
@@ -68,7 +68,7 @@ async def _tunnel(opened: socket.socket, request: bytes) -> None:
             raise HeadError("its response is too long")
     status, answer = parse_answer(head[: head.find(END) + len(END)])
     if not 200 <= status < 300:
-        raise HeadError(f"it answers {answer.start[9:60]}")
+        raise HeadError(f"it answered {answer.start[9:60]}")
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> None:

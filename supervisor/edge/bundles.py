@@ -22,7 +22,7 @@ _EARLY: Final = 3
 _TELLS: Final = 4
 COST: Final = "qd.inter-router-cost"
 MOST_MARK: Final = 64  # characters
-NO_EDGE: Final = "Role inter-edge needs an edge router of Sluice, with the same role, at the other end"
+NO_EDGE: Final = "A connection of role inter-edge needs a Sluice edge router, with the same role, at the other end"
 ITSELF: Final = "This connection of role inter-edge leads from the router to itself"
 
 

@@ -395,7 +395,7 @@ class Acceptor(Subsystem):
         if connection is not None:
             to = self._connections.left(worker, connection, message)
             if accepted is None:
-                self._connections.give_up(connection, "no file descriptor is left")
+                self._connections.give_up(connection, "no file descriptor is left for its hand-over to another worker")
             else:
                 self.give(connection, accepted, to)
         elif accepted is not None:

@@ -168,7 +168,8 @@ class RuntimeListeners(Subsystem):
             self._use(self._bind(self._wanted, answers))
             self._waker.wake()
         except Exception:  # noqa: BLE001 - logged with its traceback, and retried
-            self._log.critical("SERVER", f"Listeners not opened: {traceback.format_exc()}".rstrip())
+            text = f"Internal error while opening listeners, retried in {RETRY_AFTER:g} s: {traceback.format_exc()}"
+            self._log.critical("SERVER", text.rstrip())
         finally:
             self._attempt = None
         self._expect(self._wanted)

@@ -15,7 +15,7 @@ from tests.system.fixtures import Start
 from tests.system.network import RouterView
 from tests.system.router import RouterProcess, Section, listener
 
-DENIED = ("amqp:unauthorized-access", "this router is not among those that may join (allowedRouters)")
+DENIED = ("amqp:unauthorized-access", "allowedRouters does not let this router join")
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def test_silent_host_at_the_limit_is_evicted_for_others(start: Start, workers: i
             peers.append(peer)
         for peer in peers:
             peer.barrier()
-        assert router.log.count("dropped before its open: another host needs room") == LIMIT - 1
+        assert router.log.count("dropped before its open: the limit of connections is reached") == LIMIT - 1
         last = dial(router.port, "127.0.0.99")  # both hosts now have equally many connections
         assert last.recv(1) == b""
         last.close()

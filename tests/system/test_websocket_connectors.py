@@ -89,8 +89,8 @@ def test_connector_over_websocket_and_proxy_reconnects(
 @pytest.mark.parametrize(
     ("login", "answer", "reason"),
     [
-        ("other:password", b"", "it answers 407 Proxy Authentication Required"),
-        (None, b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "it answers 502 Bad Gateway"),
+        ("other:password", b"", "it answered 407 Proxy Authentication Required"),
+        (None, b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "it answered 502 Bad Gateway"),
         (None, b"", "it has closed the connection"),
         (None, b"SSH-2.0-x\r\n\r\n", "the status line is malformed"),
     ],
@@ -99,14 +99,15 @@ def test_proxy_refusal_is_logged(start: Start, proxy: MakeProxy, login: str | No
     http_proxy = proxy(login, answer=answer)
     given = {"proxyHost": "127.0.0.1", "proxyPort": http_proxy.port, "proxyUser": "me", "proxyPassword": "pass:word"}
     router = start([listener(), ("connector", {"name": "c", "host": "far", "port": 5672, "role": "normal", **given})])
-    router.wait_log(rf"Connection to far:5672 failed: proxy 127.0.0.1:{http_proxy.port} to far:5672: {reason}")
+    text = rf"Connection to far:5672 failed: proxy 127.0.0.1:{http_proxy.port} does not connect to far:5672: {reason}"
+    router.wait_log(text)
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "the server answers 404 Not Found"),
-        (b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", "Sec-WebSocket-Accept does not fit"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "the server answered 404 Not Found"),
+        (b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", "Sec-WebSocket-Accept does not"),
         (b"AMQP\x00\x01\x00\x00\r\n\r\n", "the status line is malformed"),
     ],
 )

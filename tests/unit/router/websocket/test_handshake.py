@@ -84,12 +84,12 @@ def test_client_request_is_answered():
 @pytest.mark.parametrize(
     ("octets", "reason"),
     [
-        (GOOD.replace(b"101 Switching Protocols", b"403 Forbidden"), "the server answers 403 Forbidden"),
-        (GOOD.replace(ACCEPT.encode(), b"x"), "Sec-WebSocket-Accept does not fit the key"),
-        (GOOD.replace(b": amqp", b": binary"), "the server does not take sub-protocol amqp"),
-        (GOOD.replace(b"Upgrade: WebSocket\r\n", b""), "the server does not upgrade"),
+        (GOOD.replace(b"101 Switching Protocols", b"403 Forbidden"), "the server answered 403 Forbidden"),
+        (GOOD.replace(ACCEPT.encode(), b"x"), "Sec-WebSocket-Accept does not match the key"),
+        (GOOD.replace(b": amqp", b": binary"), "the server did not choose sub-protocol amqp"),
+        (GOOD.replace(b"Upgrade: WebSocket\r\n", b""), "the server did not upgrade to WebSocket"),
         (GOOD[:-2] + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n", "an extension that was not asked for"),
-        (GOOD[:-2] + b"Sec-WebSocket-Accept: " + ACCEPT.encode() + b"\r\n\r\n", "sec-websocket-accept comes 2 times"),
+        (GOOD[:-2] + b"Sec-WebSocket-Accept: " + ACCEPT.encode() + b"\r\n\r\n", "sec-websocket-accept occurs 2 times"),
         (b"AMQP\x03\x01\x00\x00\r\n\r\n", "the status line is malformed"),
     ],
 )
