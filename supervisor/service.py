@@ -140,7 +140,7 @@ class Supervisor:
             try:
                 self._begin(asked.result())
             except TlsStartError as error:
-                self._log.critical("CONN_MGR", str(error))
+                self._log.critical("CONN_MGR", f"{error}. Shutting down")
                 self._end(-EXIT_FAILED)
         else:
             asked.cancel()
@@ -181,7 +181,8 @@ class Supervisor:
             forbid_core_dumps(process for process in processes if process)
             forbid_memory_access()
         except OSError as error:
-            self._log.warning("SERVER", f"Core dumps cannot be disabled: {error.strerror}")
+            text = f"Core dumps cannot be disabled, so one may contain private keys: {error.strerror}"
+            self._log.warning("SERVER", text)
 
     def _start_workers(self) -> None:
         for index in range(self._configuration.router.workers):
@@ -207,7 +208,8 @@ class Supervisor:
                 self._replace(error.worker, str(error))
             except Exception as error:  # noqa: BLE001 - logged with its trace; the other messages are handled all the same
                 trace = "".join(traceback.format_exception(error)).rstrip()
-                self._log.critical("SERVER", f"Internal error: message {message.kind_name} of {worker}\n{trace}")
+                text = f"Internal error while handling message {message.kind_name} of {worker}\n{trace}"
+                self._log.critical("SERVER", text)
             if worker.stage is not before:
                 self._pool.update(worker, before)
                 if worker.stage is WorkerStage.SERVING:

@@ -108,7 +108,7 @@ class WorkerPool:
             self._log.error(
                 "SERVER",
                 f"Worker {worker.index} has not started: process {self._zygote.pid}, which starts workers, has not "
-                f"answered for {START_DEADLINE:.0f} seconds",
+                f"answered for {START_DEADLINE:.0f} seconds; the router keeps waiting",
             )
             self._loop.call_later(START_DEADLINE, self._check_forked, worker)
 
@@ -150,7 +150,7 @@ class WorkerPool:
         self._handover.close(worker)
         self._channels.disconnect(worker.identity)
         self._set_state(worker)
-        text = f"Worker {worker.index} cannot be started: {reason}"
+        text = f"Worker {worker.index} cannot be started: {reason}; retried every {RESTART_AFTER:g} s"
         self._log.repeated(ERROR, "SERVER", f"start {worker.index}", text)
         self._loop.call_later(RESTART_AFTER, self._restart, worker)
 
@@ -207,11 +207,12 @@ class WorkerPool:
     def _failed_start(self, worker: WorkerProcess) -> None:
         now = time.monotonic()
         self._failed_starts.append(now)
-        self._log.error("SERVER", f"Worker {worker.index} (process {worker.pid}) exited before it was ready")
+        text = f"Worker {worker.index} (process {worker.pid}) exited before it was ready; a new one replaces it"
+        self._log.error("SERVER", text)
         if len(self._failed_starts) == MAX_FAILED_STARTS and now - self._failed_starts[0] < FAILED_STARTS_WITHIN:
             self._fatal(
                 f"Workers exited {MAX_FAILED_STARTS} times within {FAILED_STARTS_WITHIN:.0f} seconds before they were "
-                "ready; stderr shows why"
+                "ready; the log or stderr shows why"
             )
 
     def _settled(self, worker: WorkerProcess) -> None:
@@ -224,7 +225,8 @@ class WorkerPool:
         if worker.stage is WorkerStage.STARTING:
             self._log.error(
                 "SERVER",
-                f"Worker {worker.index} (process {worker.pid}) is not ready after {START_DEADLINE:.0f} seconds",
+                f"Worker {worker.index} (process {worker.pid}) is not ready after {START_DEADLINE:.0f} seconds "
+                "and is killed; a new one replaces it",
             )
             self._late.add(worker)
             worker.kill()
@@ -241,8 +243,8 @@ class WorkerPool:
             worker = self._core.workers[index]
             self._log.error(
                 "SERVER",
-                f"Worker {index} (process {worker.pid}) has not acknowledged a change for {ACKNOWLEDGE_DEADLINE:.0f} "
-                "seconds",
+                f"Worker {index} (process {worker.pid}) has not acknowledged a change of the address table "
+                f"for {ACKNOWLEDGE_DEADLINE:.0f} seconds and is killed",
             )
             worker.kill()
         if self._core.journal.late(self._core.journal.epoch):
@@ -267,7 +269,8 @@ class WorkerPool:
             await asyncio.wait_for(self._all_gone.wait(), DRAIN_TIME + KILL_AFTER)
         except TimeoutError:
             left = [worker for worker in running if worker.pidfd is not None]
-            self._log.warning("SERVER", f"{len(left)} workers did not exit in time and are killed")
+            text = f"{len(left)} of {len(running)} workers did not exit within {DRAIN_TIME + KILL_AFTER:g} seconds"
+            self._log.warning("SERVER", f"{text} and are killed")
             for worker in left:
                 worker.kill()
 

@@ -95,7 +95,7 @@ def _log_fault(trace: str, setup: WorkerSetup) -> None:
     """Write the exception that ends this process to the log, or to stderr if the log cannot be opened."""
     try:
         log = ProcessLog(LogSettings.from_dict(setup.log))
-        log.critical("SERVER", f"A process of the router ends after an internal error\n{trace}")
+        log.critical("SERVER", f"Process {os.getpid()} of the router ends after an internal error\n{trace}")
     except (LogError, OSError):
         sys.stderr.write(trace)
 

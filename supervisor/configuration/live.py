@@ -237,14 +237,15 @@ class LiveConfiguration:
 
         Returns the error for the requester.
         """
-        self._log.critical("AGENT", f"A change of the configuration failed: {_trace(fault)}")
+        text = f"Internal error in a change of the configuration, which is undone: {_trace(fault)}"
+        self._log.critical("AGENT", text)
         back = ConfigurationChange(change.new, change.old, whole=True, undo=True)
         for subsystem in self._subsystems:
             try:
                 subsystem.prepare(back)
                 subsystem.commit(back)
             except Exception as error:  # noqa: BLE001 - logged; the other subsystems are restored all the same
-                self._log.critical("AGENT", f"A part of the configuration could not be restored: {_trace(error)}")
+                self._log.critical("AGENT", f"Internal error while undoing a part of the change: {_trace(error)}")
         self._waker.wake()
         return ChangeError(500, f"Internal error: {fault!r}")
 

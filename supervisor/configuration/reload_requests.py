@@ -44,7 +44,8 @@ class HangUp:
         try:
             await self._logging.reopen()
         except Exception:  # noqa: BLE001 - logged with its trace; the reload follows
-            self._log.critical("SERVER", f"The log files cannot be reopened: {traceback.format_exc()}".rstrip())
+            text = f"Internal error while reopening the log files; the reload follows: {traceback.format_exc()}"
+            self._log.critical("SERVER", text.rstrip())
         self._reloads.ask()
         self._task = None
         if self._again:

@@ -138,7 +138,7 @@ class Reloads:
                 self._log.error("AGENT", f"The configuration cannot be reloaded and is unchanged: {line}")
         except Exception as error:  # noqa: BLE001 - logged with its trace, and answered
             result = ChangeError(500, f"Internal error: {error!r}")
-            self._log.critical("AGENT", f"A reload failed: {traceback.format_exc()}".rstrip())
+            self._log.critical("AGENT", f"Internal error in a reload: {traceback.format_exc()}".rstrip())
         finally:
             self._live.release()
             self._task = None

@@ -48,7 +48,7 @@ class Replicas(Subsystem):
     def _resync(self, worker: WorkerProcess, message: Resync) -> None:
         del message
         level = WARNING if worker.stage is WorkerStage.SERVING else DEBUG  # normal during the start of a worker
-        self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets a snapshot")
+        self._log.write(level, "SERVER", f"{worker} missed a change of the address table and gets all of it again")
         worker.wants_snapshot = True
 
     def _port_closed(self, worker: WorkerProcess, message: PortClosed) -> None:

@@ -115,7 +115,7 @@ class Health:
         if self._idle_since is None:
             self._idle_since = self._clock()
         idle = self._clock() - self._idle_since
-        text = f"no worker has served for {idle:.0f} of {LIVE_WITHOUT_WORKERS:.0f} seconds"
+        text = f"no worker has served for {idle:.0f} seconds; this check fails after {LIVE_WITHOUT_WORKERS:.0f}"
         return [HealthCheckResult("workers", idle < LIVE_WITHOUT_WORKERS, text)]
 
     def readiness(self) -> list[HealthCheckResult]:
@@ -152,7 +152,7 @@ class Health:
 
     def _table(self) -> HealthCheckResult:
         current, lag = self._core.journal.epoch, self.lag_seconds()
-        text = f"epoch {current} acknowledged" if lag < READY_LAG else f"epoch {current} waits for {lag:.0f} seconds"
+        text = f"epoch {current} acknowledged" if lag < READY_LAG else f"epoch {current} unacknowledged for {lag:.0f} s"
         return HealthCheckResult("table", lag < READY_LAG, text)
 
 

@@ -19,6 +19,7 @@ from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem
 
 LOG_SECONDS: Final = 10.0  # timeout for opening log files
+KEPT: Final = "A log file was not reopened, and lines still go to the old file"
 MAX_LOG_FILES: Final = 8  # threads for opening log files
 
 
@@ -45,14 +46,14 @@ class Logging(Subsystem):
     def _line(self, worker: WorkerProcess, message: control.Log) -> None:
         module, level = message.module, message.level
         if level not in LEVELS or module not in MODULES:
-            raise WorkerFaultError(f"log: {worker} names module {module!r}, level {level!r}")
+            raise WorkerFaultError(f"log: module {module!r} or level {level!r} does not exist")
         self._log.write(LEVELS[level], module, message.text)
 
     def _news(self, worker: WorkerProcess, message: control.Logged) -> None:
         try:
             self._log.add_log_changes(message.counts, message.lines)
         except (KeyError, ValueError) as error:
-            raise WorkerFaultError(f"logged: {worker} sends no lines: {error!r}") from error
+            raise WorkerFaultError(f"logged: its lines cannot be read: {error!r}") from error
 
     def change(self, settings: LogSettings, *, reopen: bool) -> None:
         """Announce the log settings to workers. reopen: they reopen their files."""
@@ -115,9 +116,9 @@ class Logging(Subsystem):
             try:
                 self._log.replace_descriptors(await future)
             except LogError as error:
-                self._log.error("SERVER", f"The log stays in its present file: {error}")
+                self._log.error("SERVER", f"{KEPT}: {error}")
             except OSError as error:
-                self._log.error("SERVER", f"The log stays in its present file: '{name}': {error.strerror}")
+                self._log.error("SERVER", f"{KEPT}: '{name}': {error.strerror}")
         self.change(self._log.settings, reopen=True)
         self._waker.wake()
 

@@ -92,11 +92,11 @@ class TelemetryLoop:
             encode=to_parquet,
         )
         if to_parquet is None:
-            self._log("notice", "Telemetry is written as lines of JSON: pyarrow is not installed")
+            self._log("notice", "Telemetry is written as lines of JSON, because pyarrow is not installed")
         try:
             self._resume()
         except OSError as error:
-            self._complain(f"Telemetry in {setup['path']}: {error.strerror or error}")
+            self._complain(f"Earlier telemetry in {setup['path']} cannot be read: {error.strerror or error}")
 
     # State of an earlier process
 
@@ -117,7 +117,7 @@ class TelemetryLoop:
             self._counting.resume(state["counting"], [base64.b64decode(each) for each in state["slots"]])
             self._number, self._asked = state["number"], state["asked"]
         except (ValueError, KeyError, TypeError) as error:
-            self._log("warning", f"Telemetry starts without its earlier state, which cannot be used: {error!r}")
+            self._log("warning", f"Telemetry starts without its earlier state, which cannot be read: {error!r}")
             self._writer.recover(boot, 0)
 
     def _state(self, number: int) -> bytes:
@@ -155,7 +155,7 @@ class TelemetryLoop:
         before = self._writer.dropped
         self._writer.add(table, rows)
         if self._writer.dropped > before:
-            self._complain(f"Telemetry has dropped {self._writer.dropped} rows: they cannot be written")
+            self._complain(f"{self._writer.dropped} rows of telemetry are lost, because they cannot be written")
 
     def _publish(self) -> None:
         assert self._writer is not None
@@ -165,11 +165,12 @@ class TelemetryLoop:
             self._send({"saved": self._asked})
             self._writer.clean()
         except OSError as error:
-            self._complain(f"Telemetry in {self._setup['path']}: {error.strerror or error}")
+            text = f"Telemetry cannot be written to {self._setup['path']}: {error.strerror or error}"
+            self._complain(f"{text}; its rows wait, and writing is retried")
             return
         if self._complaint:
             self._complaint = ""
-            self._log("notice", f"Telemetry in {self._setup['path']} is written again")
+            self._log("notice", f"Telemetry can be written to {self._setup['path']} again")
 
     def _show(self, rows: Rows) -> None:
         """Send rows to the supervisor for receivers, if there are any and the supervisor keeps up."""

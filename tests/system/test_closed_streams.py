@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -142,7 +143,7 @@ run(configuration, log, program="x", test_hooks=False, worker_module="no.such.mo
     assert done.returncode in (0, 1)
     log = logging_router.text()
     logging_router.log.unlink()
-    assert "SERVER (critical) A process of the router ends after an internal error" in log
+    assert re.search(r"SERVER \(critical\) Process \d+ of the router ends after an internal error", log)
     assert "ModuleNotFoundError: No module named 'no'" in log
 
 

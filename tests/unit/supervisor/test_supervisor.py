@@ -108,7 +108,7 @@ def test_signals_end_supervisor_without_leftovers(start, clients, number, status
     until(lambda: all(map(ended, processes)), "processes are left")
     supervisor.wait_for("SERVER .notice. Shut Down")
     supervisor.wait_for(r"\[C1\] Closing connection on shutdown")
-    assert not [line for line in supervisor.lines if "did not exit in time" in line]
+    assert not [line for line in supervisor.lines if "did not exit within" in line]
 
 
 def test_sighup_keeps_supervisor_running(start, clients):
@@ -288,7 +288,7 @@ def test_message_with_internal_error_affects_no_other(start, clients):
     # both lines go into one message
     client.socket.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     assert client.receive("attached")["link"] == 8
-    supervisor.wait_for("SERVER .critical. Internal error: message attach of worker")
+    supervisor.wait_for("SERVER .critical. Internal error while handling message attach of worker")
 
 
 def test_taken_port_ends_router(start):

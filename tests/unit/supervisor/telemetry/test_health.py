@@ -90,7 +90,7 @@ def test_liveness_fails_after_long_time_without_workers(router: MetricsRouter, c
     assert failed(checked.liveness()) == []
     clock.now += 1
     assert failed(checked.liveness()) == [
-        HealthCheckResult("workers", False, "no worker has served for 60 of 60 seconds")
+        HealthCheckResult("workers", False, "no worker has served for 60 seconds; this check fails after 60")
     ]
     router.core.workers[0].stage = WorkerStage.SERVING
     assert failed(checked.liveness()) == []
@@ -108,7 +108,8 @@ def test_worker_behind_with_table_fails_readiness(router: MetricsRouter, clock: 
     clock.now += READY_LAG - LAG_STEP
     assert failed(checked.readiness()) == []
     clock.now += 2 * LAG_STEP
-    assert failed(checked.readiness()) == [HealthCheckResult("table", False, f"epoch {delta[0]} waits for 2 seconds")]
+    late = HealthCheckResult("table", False, f"epoch {delta[0]} unacknowledged for 2 s")
+    assert failed(checked.readiness()) == [late]
     router.core.journal.acknowledge(0, delta[0])
     assert len(failed(checked.readiness())) == 1
     router.core.journal.acknowledge(1, delta[0])
