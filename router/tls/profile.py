@@ -147,7 +147,8 @@ def read_profile(config: SslProfileConfig, uses: Iterable[CredentialUse], revoke
         secret, remark = password.find(config.password, PASSWORD_FORMS)
         remarks += [] if remark is None else [remark]
     if config.uid_format is not None and (letter := unknown_letter(config.uid_format)) is not None:
-        text = f"sslProfile '{config.name}': Unrecognized component '{letter}' in uidFormat: users have the whole name"
+        text = f"sslProfile '{config.name}': Unrecognized component '{letter}' in uidFormat: "
+        text += "users get the whole subject as name"
         remarks.append(("CONN_MGR", "warning", text))
     credentials = Credentials(
         certificates=certificates,
@@ -187,7 +188,7 @@ def _read(path: str) -> str:
     with open(path, "rb", opener=password.open_regular) as file:
         octets = file.read(MAX_FILE + 1)
     if len(octets) > MAX_FILE:
-        raise ValueError(f"The file is longer than {MAX_FILE} octets")
+        raise ValueError(f"it has more than {MAX_FILE} octets")
     return octets.decode("utf-8", "replace")
 
 
@@ -229,9 +230,9 @@ def _names(path: str | None) -> tuple[Mapping[str, str] | None, ProfileFault | N
     except (OSError, ValueError) as error:  # ValueError: too long, a NUL in the path, or invalid JSON
         return None, ProfileFault("uidNameMappingFile", path, getattr(error, "strerror", None) or str(error))
     except RecursionError:
-        return None, ProfileFault("uidNameMappingFile", path, "It is nested too deeply")
+        return None, ProfileFault("uidNameMappingFile", path, "it is nested too deeply")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
-        return None, ProfileFault("uidNameMappingFile", path, "It is not a JSON object with names as values")
+        return None, ProfileFault("uidNameMappingFile", path, "it is not a JSON object with names as values")
     return found, None
 
 

@@ -121,5 +121,5 @@ class ListCache:
         source.due = time.monotonic() + source.pause
         source.pause = min(2 * source.pause, MOST_PAUSE)
         kept = "connections are refused" if source.found is None else "the previous list is used until it expires"
-        text = f"sslProfile '{key[0]}': revocation list {key[1]}: {reason}; {kept}"
+        text = f"sslProfile '{key[0]}': revocation list {key[1]} cannot be renewed: {reason}; {kept}"
         self._log.repeated(WARNING, "CONN_MGR", f"list {key[0]} {key[1]}", text)

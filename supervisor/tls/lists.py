@@ -38,7 +38,7 @@ async def fetch(url: str, trusted_file: str, threads: Threads) -> RevocationList
         octets = await _get(url, threads)
         return await threads.run(partial(checked, octets, trusted_file), CHECK_SECONDS)
     except TimeoutError:
-        raise ListError(f"no complete answer within {FETCH_SECONDS:g} s") from None
+        raise ListError(f"the server has not answered completely within {FETCH_SECONDS:g} s") from None
     except OSError as error:
         raise ListError(error.strerror or str(error)) from None
 
@@ -60,7 +60,7 @@ async def _get(url: str, threads: Threads) -> bytes:
             async for piece in answer.content.iter_chunked(PIECE):
                 found += piece
                 if len(found) > MAX_LIST:
-                    raise ListError(f"more than {MAX_LIST} octets")
+                    raise ListError(f"it has more than {MAX_LIST} octets")
     except http.ClientError as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ListError(lines[0][:MOST_REASON]) from None
@@ -82,7 +82,7 @@ def checked(octets: bytes, trusted_file: str) -> RevocationList:
         ends = found.next_update_utc
         pem = found.public_bytes(Encoding.PEM).decode()
     except (ValueError, TypeError) as error:
-        raise ListError(f"it is no revocation list: {error}") from None
+        raise ListError(f"it is not a revocation list: {error}") from None
     with open(trusted_file, "rb") as file:
         trusted = file.read(MAX_LIST)
     if not _is_signed(found, _authorities(trusted)):
@@ -98,7 +98,7 @@ def _authorities(pem: bytes) -> list[Any]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise ListError(f"caCertFile: {error}") from None
+        raise ListError(f"the authorities in caCertFile cannot be read: {error}") from None
 
 
 def _is_signed(found: Any, authorities: Iterable[Any]) -> bool:

@@ -325,8 +325,8 @@ class TlsProfiles(Subsystem):
         self._log_faults(held, () if new else faults_before, kept=was_usable)
         if material.names_fault is not None:
             if new or material.names_fault != read_before.names_fault:
-                kept = "" if before.names is None else "; the previous names stay in use"
-                self._log.error("DISPLAYNAME", f"sslProfile '{name}': {material.names_fault}{kept}")
+                use = "users get the names of uidFormat" if before.names is None else "the previous names stay in use"
+                self._log.error("DISPLAYNAME", f"sslProfile '{name}': {material.names_fault}; {use}")
             material = replace(material, names=before.names)
         if held.faults and was_usable:
             held.material = replace(before, names=material.names)

@@ -59,8 +59,8 @@ class Retirement(Subsystem):
                     waiting.append(connection)
         self._pace[name] = config.retired_per_second
         if waiting:
-            unit = "connection is" if len(waiting) == 1 else "connections are"
-            text = f"{len(waiting)} {unit} closed, {config.retired_per_second} a second"
+            unit = "connection" if len(waiting) == 1 else "connections"
+            text = f"closing {len(waiting)} {unit} with its previous credentials, {config.retired_per_second} a second"
             self._log.notice("CONN_MGR", f"sslProfile '{name}': {text}")
         self._go_on(name)
 

@@ -58,7 +58,7 @@ class CredentialWatch(Subsystem):
                 await self._look(threads)
             except OSError as error:
                 text = f"Files of sslProfiles cannot be checked: {error.strerror or error}"
-                self._log.repeated(WARNING, "CONN_MGR", "credentials", text)
+                self._log.repeated(WARNING, "CONN_MGR", "credentials", f"{text}; retried every {INTERVAL:g} s")
             except Exception:  # noqa: BLE001 - logged with its traceback; the next check follows in any case
                 text = f"Internal error in the check for new certificate files, retried every {INTERVAL:g} s"
                 self._log.critical("CONN_MGR", f"{text}: {traceback.format_exc()}".rstrip())

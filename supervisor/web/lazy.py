@@ -82,7 +82,7 @@ class LazyHttp(Subsystem):
         try:
             await self._threads.run(lambda: import_module(_MODULE))
         except Exception as error:  # noqa: BLE001 - raised again when the service is created, and answered there
-            self._log.error("HTTP", f"HTTP cannot be loaded: {error!r}")
+            self._log.error("HTTP", f"The HTTP service cannot be loaded, so no HTTP listener can be opened: {error!r}")
 
     async def close(self) -> None:
         """Close the service. Until then it reports the shutdown."""

@@ -188,7 +188,8 @@ class HttpService:
         try:
             given = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         except OSError as error:
-            self._log.repeated(WARNING, "HTTP", "upgrade", f"A request for WebSocket is refused: {error.strerror}")
+            text = f"WebSocket request from {address[0]} to listener {listener.text} refused: {error.strerror}"
+            self._log.repeated(WARNING, "HTTP", "upgrade", text)
             return False
         transport.abort()  # closes its descriptor; the duplicate keeps the connection open
         self._acceptor.upgrade(listener, given, f"{address[0]}:{address[1]}", octets)
@@ -201,7 +202,7 @@ class HttpService:
                 address = await self._proxies.client(accepted, address[:2])
             if not self._gate.arriving.take(address[0]):
                 self._gate.refused["host"] += 1
-                raise _NotServedError("too many connections without a request, in total or from its host")
+                raise _NotServedError("too many connections, in total or from this host, have not sent a request")
             try:
                 await self._take(listener, accepted, address)
             finally:
@@ -210,13 +211,16 @@ class HttpService:
             self._log.repeated(WARNING, "HTTP", "proxy", refused_proxy(address[0], listener.text, error))
             accepted.close()
         except _NotServedError as error:
-            self._log.repeated(WARNING, "HTTP", "tls", f"Connection to listener {config.name} refused: {error}")
+            text = f"Connection from {address[0]} to listener {config.name} refused: {error}"
+            self._log.repeated(WARNING, "HTTP", "tls", text)
             accepted.close()
         except OSError as error:  # already closed, or not TLS
-            self._log.debug("HTTP", f"Connection to listener {config.name} failed: {error.strerror or error}")
+            text = f"Connection from {address[0]} to listener {config.name} failed: {error.strerror or error}"
+            self._log.debug("HTTP", text)
             accepted.close()
         except Exception:  # noqa: BLE001 - logged with its traceback
-            self._log.critical("HTTP", f"Connection to listener {config.name}: {traceback.format_exc()}".rstrip())
+            text = f"Internal error, connection to listener {config.name} closed: {traceback.format_exc()}"
+            self._log.critical("HTTP", text.rstrip())
             accepted.close()
 
     async def _take(self, listener: Listener, accepted: socket.socket, address: tuple[str, int]) -> None:
@@ -270,7 +274,7 @@ class HttpService:
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
         """Pause accepting after a temporary failure of accept."""
-        text = f"No connections are accepted for {RETRY_AFTER} seconds: {error.strerror}"
+        text = f"Listener {listener.text} accepts no connections for {RETRY_AFTER:g} seconds: {error.strerror}"
         self._log.repeated(WARNING, "HTTP", "rests", text)
         self._loop.remove_reader(opened)
 

@@ -45,10 +45,11 @@ class MetricsTokens:
             else:
                 found = find(written)
         except OSError as error:  # timeout, or no free thread
-            text = error.strerror or "it takes too long"
-            self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name}: {text}")
+            text = f"metricsToken of listener {listener.name} cannot be read, so its requests are refused: "
+            self._log.repeated(WARNING, "HTTP", "token", text + (error.strerror or "it takes too long"))
             return ""
         if found.text == written and is_password_reference(written):
-            self._log.repeated(WARNING, "HTTP", "token", f"metricsToken of listener {listener.name} cannot be read")
+            text = f"metricsToken of listener {listener.name} cannot be read, so its requests are refused"
+            self._log.repeated(WARNING, "HTTP", "token", text)
             return ""
         return found.text

@@ -292,7 +292,7 @@ def test_revocation_list_from_url_is_required_and_renewed(
     own = profile(made, crlUrl=list_server.url, crlRefreshSeconds=10, revokedConnections="close")
     https = listener("https", sslProfile="p", http=True, websockets=False, authenticatePeer=True, requireSsl=True)
     router = start([own, mutual(), https, listener()], 3)
-    router.wait_log(r"sslProfile 'p': revocation list \S+: HTTP status 503; connections are refused")
+    router.wait_log(r"sslProfile 'p': revocation list \S+ cannot be renewed: HTTP status 503; connections are refused")
     with pytest.raises(REFUSED):
         open_client(router, made, other)
     with pytest.raises(REFUSED):

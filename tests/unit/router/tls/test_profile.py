@@ -120,7 +120,11 @@ def test_unknown_uid_format_letter_gives_remark(authority):
     found = read_profile(server(authority, uidFormat="on,"), [SERVER])
     assert found.faults == []
     assert found.remarks == [
-        ("CONN_MGR", "warning", "sslProfile 'p': Unrecognized component ',' in uidFormat: users have the whole name")
+        (
+            "CONN_MGR",
+            "warning",
+            "sslProfile 'p': Unrecognized component ',' in uidFormat: users get the whole subject as name",
+        )
     ]
     assert read_profile(server(authority, uidFormat="csloun125die"), [SERVER]).remarks == []
 

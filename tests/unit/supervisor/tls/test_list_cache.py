@@ -81,7 +81,8 @@ def test_lists_of_profile_are_the_available_ones():
         assert setup.cache.problem("p") == f"revocation list {URL}2: HTTP status 404"
         assert setup.renewed == ["p"]
         (failed,) = [line for line in setup.lines() if "404" in line]
-        assert failed == f"sslProfile 'p': revocation list {URL}2: HTTP status 404; connections are refused"
+        refused = "cannot be renewed: HTTP status 404; connections are refused"
+        assert failed == f"sslProfile 'p': revocation list {URL}2 {refused}"
 
     run(scenario)
 
