@@ -306,7 +306,7 @@ class Exchanges(Subsystem):
         """Allocate a counter slot. Raises ExchangeRefusedError."""
         counters = self._slots.allocate()
         if counters is None:
-            raise ExchangeRefusedError("no room for counters")
+            raise ExchangeRefusedError("the address table has no room for its counters")
         return counters
 
     def exchange_counters(self, name: str) -> int | None:
@@ -345,7 +345,7 @@ class Exchanges(Subsystem):
             try:
                 record = self._open(cls, name, phase, setting)
             except TableFullError as error:
-                raise ExchangeRefusedError(f"no room for address '{text}'") from error
+                raise ExchangeRefusedError(f"the address table has no room for address '{text}'") from error
         self._table.hold(record)
         return record
 

@@ -25,7 +25,7 @@ from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import NEVER, Subsystem
 
-CONFINED: Final = ("qd:no-route-to-dest", "The address is known at its edge router alone")
+CONFINED: Final = ("qd:no-route-to-dest", "The address is known only at its own edge router")
 
 
 class EdgePeerRouter:

@@ -228,7 +228,7 @@ class Uplink(Subsystem):
     def _bears(self, attachment: Attachment) -> None:
         """Log the change of the bearer."""
         if attachment.shares and attachment.connection is not None:
-            self._write(f"Edge connection (id={attachment.connection.number}) has the traffic of this router")
+            self._write(f"Edge connection (id={attachment.connection.number}) now carries the traffic of this router")
 
     def _write(self, text: str) -> None:
         self._log.write(INFO, "ROUTER_CORE", text)

@@ -25,7 +25,6 @@ from supervisor.subsystem import Subsystem
 
 FIRST_RETRY: Final = 2.0  # seconds; first retry of an auto link
 RETRY: Final = 5.0  # seconds; all later retries
-NO_ROOM: Final = "The address table is full"
 
 
 class AutoLinkState(Enum):
@@ -207,7 +206,8 @@ class _AutoLink:
         if record is not None:
             self.owner.table.hold(record)
         else:
-            self.owner.log.write(WARNING, "ROUTER_CORE", f"Auto link {self.place}: {NO_ROOM}")
+            text = f"Auto link {self.place} has no address: it is too long, or the address table is full"
+            self.owner.log.write(WARNING, "ROUTER_CORE", text)
         return record
 
 

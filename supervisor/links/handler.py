@@ -24,7 +24,7 @@ from supervisor.links.pending_answers import PendingAttachAnswers
 from supervisor.policy.policy import Policy
 from supervisor.subsystem import Events, Subsystem
 
-ESCAPES_TEXT: Final = "The address of a tenant has one scheme at most"
+ESCAPES_TEXT: Final = "The address of a tenant must not begin with more than one scheme"
 
 
 class LinkHandler(Subsystem):
@@ -213,7 +213,7 @@ class LinkHandler(Subsystem):
         self._attached(connection, record, link.consumer)
         if link.consumer:
             if self._table.has_consumer(record, worker.index, link.slot, link.generation):
-                raise WorkerFaultError(f"attach: slot {link.slot} generation {link.generation} is in use")
+                raise WorkerFaultError(f"attach: slot {link.slot}, generation {link.generation} is already in use")
             link.record = record
             if self._edges is None or not connection.edge or self._edges.standby.begins(link, record):
                 epoch = self._table.add_consumer(

@@ -374,7 +374,7 @@ class Routers(Subsystem):
             try:
                 self.link_routes.add(record_key, router.index)
             except PatternError as error:
-                text = f"Router {router.id} announces link route {record_key!r}: {error}"
+                text = f"Link route {record_key!r} of router {router.id} is ignored: {error}"
                 self._log.write(WARNING, "ROUTER_MA", text)
             return
         try:
@@ -387,8 +387,8 @@ class Routers(Subsystem):
             if not self._full:
                 self._full = True
                 text = (
-                    "The address table is full: addresses of other routers are ignored, "
-                    f"first {record_key!r} of {router.id}"
+                    "The address table is full, so addresses of other routers are ignored, "
+                    f"the first of them {record_key!r} of router {router.id}"
                 )
                 self._log.write(ERROR, "ROUTER_MA", text)
 

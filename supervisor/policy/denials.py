@@ -75,7 +75,7 @@ class Denials:
             del self._lines[kind]
             if line.left_out:
                 where = f"vhost '{kind.vhost}', group '{kind.group}', reason {kind.reason}"
-                self._log.info(MODULE, f"DENY {line.left_out} more within one second, not logged: {where}")
+                self._log.info(MODULE, f"DENY {line.left_out} more refusals within one second, not logged: {where}")
 
     @property
     def deadline(self) -> float:

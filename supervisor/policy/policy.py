@@ -78,7 +78,7 @@ CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # roles of listeners that
 CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 MAX_FRAME_SIZE: Final = 2**32 - 1
 # Reason for closing a connection whose links are at addresses of its former vhost.
-OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "The vhost of the connection is another one now")
+OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "A changed configuration puts this connection into another vhost")
 _NO_LIMITS: Final = SharedLimits()
 DENIED: Final = Deny(RESOURCE_LIMIT, CONNECTION_TEXT, by_policy=True)
 

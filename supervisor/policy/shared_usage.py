@@ -116,7 +116,8 @@ class SharedUsages:
         if limits.measured and share.slot is None and self._region is not None:
             slot = self._take()
             if slot is None:
-                self._refused(f"No quota for vhost '{vhost}' {group}: {MAX_QUOTAS} are in use".replace(" :", ":"))
+                whose = f"vhost '{vhost}', group '{group}'" if group else f"vhost '{vhost}'"
+                self._refused(f"Shared limits of {whose} are not enforced: all {MAX_QUOTAS} quotas are in use")
             else:
                 share.measure(self._region, slot)
         return LimitedUsage(share, limits)

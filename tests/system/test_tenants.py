@@ -156,7 +156,8 @@ def test_tenant_connection_is_closed_when_its_vhost_changes(start: Start, worker
     with AmqpPeer.opened(router.ports["tenants"], hostname="red") as tenant, AmqpPeer.opened(router.port) as own:
         tenant.receiver("orders", 10)
         Management(own).update("vhost", f"vhost/{RED}", aliases="")
-        assert tenant.expect_close() == ("amqp:connection:forced", "The vhost of the connection is another one now")
+        why = "A changed configuration puts this connection into another vhost"
+        assert tenant.expect_close() == ("amqp:connection:forced", why)
 
 
 def test_link_routes_and_auto_links_of_vhost_serve_its_alias_only(start: Start, workers: int) -> None:
@@ -233,7 +234,7 @@ def test_tenants_at_two_routers_share_the_vhost_space(start: Start, role: str) -
             twice = "y:/x:/red.example/orders"
             assert stranger.sender().request(message.message("x", to=twice)).name == "rejected"
             for attempted in (stranger.sender(twice, wait=False), stranger.receiver(twice, 10, wait=False)):
-                why = "The address of a tenant has one scheme at most"
+                why = "The address of a tenant must not begin with more than one scheme"
                 assert attempted.wait_detached() == ("amqp:invalid-field", why)
             stranger.barrier()
             assert len(receiver.deliveries) == 9

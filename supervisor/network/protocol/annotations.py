@@ -71,7 +71,7 @@ class Envelope(Struct):
         except AmqpError as error:
             raise ControlMessageError(f"trace: {error}") from None
         if at != len(self.trace):
-            raise ControlMessageError("octets behind the trace")
+            raise ControlMessageError("octets follow the trace")
         return found
 
 
@@ -156,13 +156,13 @@ def section(octets: bytes, at: int) -> tuple[int, int]:
     if octets[at : at + 2] == b"\x00\x53" and at + 2 < len(octets):
         return octets[at + 2], at + 3
     if octets[at : at + 1] != b"\x00":
-        raise ControlMessageError("not a section")
+        raise ControlMessageError("a value is not a section")
     descriptor, after = codec.decode(octets, at + 1)
     if isinstance(descriptor, str):
         return _SYMBOLIC.get(descriptor, 0xFF), after
     if type(descriptor) is int and 0 <= descriptor < 256:
         return descriptor, after
-    raise ControlMessageError("not a section of a message")
+    raise ControlMessageError("a section does not belong into a message")
 
 
 def _read_any(octets: bytes) -> Envelope:

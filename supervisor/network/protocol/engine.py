@@ -130,7 +130,9 @@ class Engine:
         if found is None:
             return
         if len(octets) > self._limits.message_octets:
-            text = f"Control message of {len(octets)} octets dropped: too large"
+            sender = found.peer or f"connection {link}"
+            text = f"Control message from {sender} dropped: it has {len(octets)} octets"
+            text += f", and at most {self._limits.message_octets} are allowed"
             self._outbox.log("ROUTER", WARNING, text, "too large")
             return
         try:
@@ -292,7 +294,7 @@ class Engine:
             self._outbox.log_once(
                 "ROUTER",
                 WARNING,
-                f"Messages of {message.id} are ignored: protocol version {message.version} is not known",
+                f"Messages of router {message.id} are ignored: protocol version {message.version} is unknown",
             )
         elif isinstance(message, messages.Hello):
             if name == _HELLO:
@@ -362,12 +364,12 @@ class Engine:
             self._neighbours.log_duplicate()
             return
         raised.append(now)
-        known = f"The network has instance {instance} of this router"
+        known = f"Other routers know instance {instance} of this router"
         if instance > local.instance:
-            known += f", later than {local.instance}, its start: was the clock set back?"
+            known += f", later than its own, {local.instance} (was the clock set back?)"
         else:
-            known += f" with sequence {ls_seq}, later than its own: has another router its id?"
-        self._outbox.log("ROUTER_LS", WARNING, f"{known} It continues as instance {instance + 1}")
+            known += f" with sequence {ls_seq}, later than its own (does another router have its id?)"
+        self._outbox.log("ROUTER_LS", WARNING, f"{known}, so it continues as instance {instance + 1}")
         local.instance = instance + 1
         self._neighbours.hello_at = now
         self._link_state.announce_again(now)

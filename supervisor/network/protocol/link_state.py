@@ -223,7 +223,8 @@ class LinkStates:
             return
         if len(message.peers) > self._limits.neighbours:
             most = self._limits.neighbours
-            self._outbox.log_once("ROUTER_LS", ERROR, f"Link state of {node.id} ignored: more than {most} neighbours")
+            text = f"Link state of router {node.id} ignored: it has more than {most} neighbours"
+            self._outbox.log_once("ROUTER_LS", ERROR, text)
             return
         node.ls_seq = message.ls_seq
         node.last_seen = now - message.age if pushed else now
@@ -320,7 +321,7 @@ class LinkStates:
             if node.path is not None and not node.foreign:
                 node.last_seen = now  # the path has only Sluice routers, each of which receives the HELLOs of the next
             elif node.edges and now - node.last_seen > self.timers.remote_ls_max_age:
-                self._outbox.log("ROUTER_LS", DEBUG, f"Link state of {node.id} has expired")
+                self._outbox.log("ROUTER_LS", DEBUG, f"Link state of router {node.id} has expired")
                 node.edges = ()
                 node.ls_seq = node.wanted_ls = 0
                 node.need_ls = True

@@ -459,7 +459,7 @@ def _mobile_update(body: dict[str, Any]) -> MobileChange | MobileState:
     mobile_seq = _number(body, "mobile_seq")
     if "exist" in body:
         if "add" in body or "del" in body:
-            raise ControlMessageError("exist beside add or del")
+            raise ControlMessageError("both exist and add or del are given")
         keys = _texts(body, "exist")
         instance = _number(body, "instance") if "instance" in body else None
         part, parts = (_number(body, "part"), _number(body, "parts")) if "parts" in body else (1, 1)
@@ -490,9 +490,9 @@ def _summary(body: dict[str, Any]) -> Summary:
         raise ControlMessageError("routers missing" if listed is None else "routers is not a list")
     for entry in listed:
         if not isinstance(entry, list) or len(entry) != 4 or not isinstance(entry[0], str):
-            raise ControlMessageError("not an entry of a summary")
+            raise ControlMessageError("an entry of a summary is malformed")
         if not all(isinstance(number, int) and number in _INTEGERS for number in entry[1:]):
-            raise ControlMessageError("not an entry of a summary")
+            raise ControlMessageError("an entry of a summary is malformed")
         routers[str(entry[0])] = (int(entry[1]), int(entry[2]), int(entry[3]))
     return Summary(_text(body, "id"), _number(body, "pv", 0), _number(body, "instance", 0), routers)
 

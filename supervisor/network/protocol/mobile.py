@@ -121,8 +121,8 @@ class Mobile:
             self._outbox.log_once(
                 "ROUTER_MA",
                 ERROR,
-                "Routers of Dispatch 1.19, and those behind them, learn only some of the addresses of this router: all"
-                f" do not fit into one message of {self._limits.message_octets} octets",
+                f"The addresses of this router do not fit into one message of {self._limits.message_octets} octets, so"
+                " routers of Dispatch 1.19, and routers behind them, learn only some of them",
             )
             tail = messages.encode_mobile_state(self._local.id, self.seq, listed, to)
         self._flooding.to_router(node, tail)
@@ -239,7 +239,7 @@ class Mobile:
         return self._state(node.id, instance, node.mobile_seq, node.keys)
 
     def _too_many(self, router_id: str) -> None:
-        text = f"Addresses of {router_id} are ignored: the network has more than {self._limits.keys}"
+        text = f"Addresses of router {router_id} are ignored: the network has more than {self._limits.keys} addresses"
         self._outbox.log_once("ROUTER_MA", ERROR, text)
 
     def _short(self, update: MobileChange | MobileState) -> MobileChange | MobileState:
@@ -249,7 +249,7 @@ class Mobile:
         long = {key for key in keys if len(key) > most // 4 and len(key.encode()) > most}
         if not long:
             return update
-        text = f"Addresses of {update.id} that have more than {most} octets are ignored"
+        text = f"Addresses of router {update.id} with more than {most} octets are ignored"
         self._outbox.log_once("ROUTER_MA", WARNING, text)
         short = {key: hint for key, hint in keys.items() if key not in long}
         return replace(update, keys=short) if isinstance(update, MobileState) else replace(update, added=short)
@@ -277,7 +277,7 @@ class Mobile:
         node.mobile_seq = node.wanted_mobile = 0
         node.asked = _NEVER_YET
         if removed:
-            self._outbox.log("ROUTER_MA", DEBUG, f"{len(removed)} addresses of {node.id} are removed")
+            self._outbox.log("ROUTER_MA", DEBUG, f"{len(removed)} addresses of router {node.id} are removed")
             self._outbox.change(KeysChanged(node.index, {}, removed))
 
     def forget(self, node: RouterNode) -> None:

@@ -89,13 +89,13 @@ class RouterNodes(Struct):
             self.outbox.log_once(
                 "ROUTER",
                 ERROR,
-                f"The network has more than {most} routers, the limit of Dispatch 1.19: neighbours of that version do"
-                " not learn of the others",
+                f"The network has more than {most} routers, the limit of Dispatch 1.19: neighbours of that version"
+                f" learn only of the first {most}",
             )
 
     def too_long(self) -> None:
         """Log that the id of a router is too long."""
-        self.outbox.log_once("ROUTER", ERROR, "A router with an id that is too long is ignored")
+        self.outbox.log_once("ROUTER", ERROR, f"A router is ignored: its id exceeds {self.limits.id_octets} octets")
 
     def create(self, router_id: str, now: float) -> RouterNode | None:
         """Return the record of a router, created if needed; None for this router, or if the limit is reached."""
@@ -107,7 +107,7 @@ class RouterNodes(Struct):
             return None
         if len(self.by_id) + 1 >= self.limits.routers:
             self.outbox.log_once(
-                "ROUTER", ERROR, f"The network has more than {self.limits.routers} routers: the others are ignored"
+                "ROUTER", ERROR, f"The network has more than {self.limits.routers} routers: further ones are ignored"
             )
             return None
         index = heapq.heappop(self._free) if self._free else self._next

@@ -29,7 +29,8 @@ class EngineOutbox:
         if len(self.lines) < _MOST_LINES:
             self.lines.append(EngineLogLine(module, level, text, kind))
         elif len(self.lines) == _MOST_LINES:
-            self.lines.append(EngineLogLine("ROUTER", WARNING, "More lines of the routing protocol were dropped here"))
+            text = "Further log lines of the routing protocol were dropped, because there were too many"
+            self.lines.append(EngineLogLine("ROUTER", WARNING, text))
 
     def log_once(self, module: str, level: int, text: str) -> None:
         """Log a text once. Of texts that peers can vary, only the first thousand are logged."""

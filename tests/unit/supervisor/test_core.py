@@ -370,7 +370,7 @@ def test_invalid_log_messages_are_refused(router, message):
 def test_slot_in_use_is_refused_and_worker_can_be_removed(router):
     conn = router.connect(0)
     router.attach(0, conn, "out", "a", slot=5, gen=7)
-    with pytest.raises(WorkerFaultError, match="slot 5 generation 7 is in use"):
+    with pytest.raises(WorkerFaultError, match="slot 5, generation 7 is already in use"):
         router.attach(0, conn, "out", "a", slot=5, gen=7)
     router.kill(0)
     router.settle()

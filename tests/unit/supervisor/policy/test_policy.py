@@ -546,8 +546,8 @@ def test_denial_lines_of_one_kind_are_limited():
     assert denials.deadline == 101.0
     now[0] = 101.0
     denials.flush()
-    assert lines()[-1] == (
-        "DENY 5 more within one second, not logged: vhost 'v', group 'g', reason target")  # fmt: skip
+    where = "vhost 'v', group 'g', reason target"
+    assert lines()[-1] == f"DENY 5 more refusals within one second, not logged: {where}"
     assert denials.deadline == float("inf")
     denials.add(kind, "again")
     assert lines()[-1] == "again"

@@ -78,7 +78,8 @@ def test_missing_quota_slot_is_reported(region):
     for number in range(MAX_QUOTAS):
         assert shares.bound("v", str(number), RATE).scope is not None
     assert shares.bound("v", "more", RATE).scope is None
-    assert refused == [f"No quota for vhost 'v' more: {MAX_QUOTAS} are in use"]
+    whose = "vhost 'v', group 'more'"
+    assert refused == [f"Shared limits of {whose} are not enforced: all {MAX_QUOTAS} quotas are in use"]
 
 
 def test_shares_without_shared_memory_measure_nothing():

@@ -138,8 +138,8 @@ def test_oversized_messages_and_unknown_versions_are_refused() -> None:
     a.neighbour(1)
     a.clear()
     a.receive(1, messages.encode_mobile_change("B", 1, dict.fromkeys(map(str, range(500)), 1), []), "B")
-    assert ["too large" in line.text for line in a.log] == [True]
+    assert ["octets, and at most" in line.text for line in a.log] == [True]
     a.engine.receive(99, b"x", a.now)
     for _ in range(2):
         a.receive(1, RA.replace(b"\xa1\x02pv\x54\x01", b"\xa1\x02pv\x54\x02"), "B")
-    assert [line.text for line in a.log][1:] == ["Messages of B are ignored: protocol version 2 is not known"]
+    assert [line.text for line in a.log][1:] == ["Messages of router B are ignored: protocol version 2 is unknown"]

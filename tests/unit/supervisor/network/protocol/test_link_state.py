@@ -218,8 +218,8 @@ def test_router_with_same_id_and_instance_is_outbid() -> None:
     assert [(line.level, line.text) for line in a.log] == [
         (
             WARNING,
-            "The network has instance 100 of this router with sequence 2, later than its own: has another router its"
-            " id? It continues as instance 101",
+            "Other routers know instance 100 of this router with sequence 2, later than its own (does another router"
+            " have its id?), so it continues as instance 101",
         )
     ]
 

@@ -171,7 +171,7 @@ def test_keys_are_limited_over_all_routers() -> None:
     receive_change(a, 1, ["M0a", "M0b"])
     a.receive(2, messages.encode_mobile_change("C", 1, {"M0c": 3, "M0d": 3}, []), "C")
     assert [line.text for line in a.log if "more than 3" in line.text] == [
-        "Addresses of C are ignored: the network has more than 3"
+        "Addresses of router C are ignored: the network has more than 3 addresses"
     ]
     receive_change(a, 2, [], ["M0a", "M0b"])
     a.receive(2, messages.encode_mobile_state("C", 2, {"M0c": 3, "M0d": 3}, messages.to_router_mobile("A")), "C")
@@ -306,7 +306,7 @@ def test_parts_beyond_key_limit_are_ignored() -> None:
         a.receive(1, part(keys[10 * number : 10 * number + 10], number + 1, 10))
     assert a.engine.keys_of("B") == {}
     assert [line.text for line in a.log if "more than 20" in line.text] == [
-        "Addresses of B are ignored: the network has more than 20"
+        "Addresses of router B are ignored: the network has more than 20 addresses"
     ]
 
 
@@ -323,7 +323,7 @@ def test_addresses_beyond_one_message_for_dispatch_are_logged() -> None:
     states = [sent.message for sent in a.of(MobileState)]
     assert all(isinstance(each, MobileState) and list(each.keys) == keys[: len(each.keys)] for each in states)
     assert [line.level for line in a.log] == [ERROR]
-    assert "only some of the addresses" in a.log[0].text
+    assert "learn only some of them" in a.log[0].text
     assert {len(each.keys) for each in states if isinstance(each, MobileState)} == {68}
     assert max(len(octets) for _, octets in a.octets) < 200_000
 
@@ -337,5 +337,5 @@ def test_long_address_is_ignored() -> None:
     a.receive(1, messages.encode_mobile_state("B", 2, {"M0a": 3, long: 3}, messages.to_router_mobile("A")))
     assert a.engine.keys_of("B") == {"M0a": 3}
     assert [line.text for line in a.log if line.level == WARNING] == [
-        "Addresses of B that have more than 40 octets are ignored"
+        "Addresses of router B with more than 40 octets are ignored"
     ]

@@ -381,8 +381,8 @@ def test_dispatch_neighbours_learn_of_limited_routers() -> None:
     assert {row.id for row in a.engine.routers()} == set("ABCDEFZ")  # known and reachable nevertheless
     assert set(a.links()) == set("BCDEFZ")
     assert [line.text for line in a.log if "more than 4" in line.text] == [
-        "The network has more than 4 routers, the limit of Dispatch 1.19: neighbours of that version do not learn of"
-        " the others"
+        "The network has more than 4 routers, the limit of Dispatch 1.19: neighbours of that version learn only of the"
+        " first 4"
     ]
     a.clear()
     for link, router in ((2, "Z"), (4, "F")):  # routers number 2 and 6
