@@ -311,7 +311,7 @@ class WorkerControl:
             os.close(descriptor)
         number = handover_number(data)
         if number is None:
-            text = f"A handed-over connection is dropped: {reason}"
+            text = f"A connection was dropped, because its hand-over to a worker is invalid: {reason}"
             self.send_event(Log("SERVER", "error", text))
         else:
             self.send_event(Closed(conn=number, error=("amqp:internal-error", reason)))

@@ -135,7 +135,7 @@ class InProcessRelay:
         try:
             self._origin.send_by(link, octets)
         except Exception as fault:  # noqa: BLE001 - error net of one message
-            self._worker.report_fault("Internal error: a message from the router itself was dropped", fault)
+            self._worker.report_fault("A message from the router itself was dropped after an internal error", fault)
 
     def send_control(self, message: control.Control, octets: bytes) -> None:
         """Send a control message to the neighbour of a connection."""
@@ -170,7 +170,7 @@ class InProcessRelay:
             try:
                 self._origin.send(address, octets)
             except Exception as fault:  # noqa: BLE001 - error net of one message
-                self._worker.report_fault("Internal error: a message from the router itself was dropped", fault)
+                self._worker.report_fault("A message from the router itself was dropped after an internal error", fault)
         self._confirm(len(octets))
 
     def _confirm(self, octets: int) -> None:

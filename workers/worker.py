@@ -193,7 +193,7 @@ class WorkerRuntime:
 
     def _port_closed(self, port: WorkerPort, error: Exception) -> None:
         """Report a malformed record, after which the supervisor replaces the worker that wrote it."""
-        self.report_fault(f"A record of worker {port.peer} is malformed, and the port to that worker is closed", error)
+        self.report_fault(f"A record from worker {port.peer} is malformed, so that worker will be replaced", error)
         self.control.send_event(control.PortClosed(port.peer, port.generation, str(error)))
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -334,7 +334,9 @@ class WorkerRuntime:
             self._apply(epoch, ops, self.table.apply)
         except Exception as fault:  # noqa: BLE001 - a half-applied table is useless, whatever the fault
             # All workers get the same delta, and must not all end. A snapshot replaces the half-applied change.
-            self.report_fault(f"Epoch {epoch} of the address table cannot be applied", fault)
+            self.report_fault(
+                f"Epoch {epoch} of the address table cannot be applied, and all of it is requested again", fault
+            )
             self.live = False
             self.control.send_event(control.Resync())
             return
@@ -388,7 +390,9 @@ class WorkerRuntime:
             if again:
                 self.log.reopen()
         except LogError as error:
-            self.log.error("SERVER", f"Worker {self.setup.worker} keeps its log settings: {error}")
+            self.log.error(
+                "SERVER", f"Worker {self.setup.worker} cannot use the new log settings and keeps its own: {error}"
+            )
         self.log_changed()
 
     # -- connections --------------------------------------------------------------------------------------------------
@@ -464,7 +468,8 @@ class WorkerRuntime:
         try:
             return self.control.request_page(connection, request)
         except OSError as error:
-            self.log.repeated(WARNING, "HTTP", "page", f"A request for a page is not answered: {error.strerror}")
+            text = f"[C{connection}] The request for a page is not answered: {error.strerror}"
+            self.log.repeated(WARNING, "HTTP", "page", text)
             return -1
 
     def _report_credentials(self, message: Handover, error: TlsError) -> None:

@@ -128,7 +128,7 @@ cdef class BulkReceiver(Receiver):
             self.start = self.used
         elif t.has_delivery_id and t.delivery_id != self.id:
             raise RemoteError("link", SESSION_INVALID_FIELD,
-                              f"transfer: delivery-id {t.delivery_id} within delivery {self.id}")
+                              f"transfer: delivery-id {t.delivery_id}, but delivery {self.id} is not complete")
         if t.aborted:
             self.used = self.start
             self.within = False

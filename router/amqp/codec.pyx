@@ -165,7 +165,7 @@ cdef list split_fields(const uint8_t* p, const uint8_t* end):
     cdef list out = []
     q = open_list(p, end, &count, &stop)
     if q is NULL:
-        raise malformed("not a list, or longer than its frame")
+        raise malformed("a value is not a list, or is longer than its frame")
     for i in range(count):
         p = skip_value(q, stop)
         if p is NULL:
@@ -173,7 +173,7 @@ cdef list split_fields(const uint8_t* p, const uint8_t* end):
         out.append(PyBytes_FromStringAndSize(<const char*>q, p - q))
         q = p
     if q != stop:
-        raise malformed("octets behind the items of a list")
+        raise malformed("octets follow the items of a list")
     return out
 
 
@@ -224,7 +224,7 @@ def decode_one(bytes data not None):
     """Return the only value in `data`. Raises RemoteError."""
     value, end = _decode(data, 0, len(data), 0)
     if end != len(data):
-        raise malformed("octets behind a value", end)
+        raise malformed("octets follow a value", end)
     return value
 
 
@@ -242,7 +242,7 @@ def described_list(bytes data not None):
     cdef uint64_t code
     q = open_described(p, p + len(data), &code)
     if q is NULL:
-        raise malformed("not a described list")
+        raise malformed("a value is not a described list")
     return code, split_fields(q, p + len(data))
 
 
@@ -255,9 +255,9 @@ def equal_span(bytes data not None):
 cdef tuple _decode(bytes data, Py_ssize_t at, Py_ssize_t end, int depth):
     cdef uint8_t code
     if depth > MAX_DEPTH:
-        raise malformed("nested too deeply", at)
+        raise malformed("a value is nested too deeply", at)
     if at >= end:
-        raise malformed("value missing", at)
+        raise malformed("a value is missing", at)
     code = data[at]
     at += 1
     if code == T_DESCRIBED:
@@ -276,13 +276,13 @@ cdef tuple _decode_body(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t code,
         raise malformed(f"unknown type 0x{code:02x}", head)
     if width < 0:
         if at - width > end:
-            raise malformed("size missing", head)
+            raise malformed("the size of a value is missing", head)
         size = int.from_bytes(data[at:at - width], "big")
         at += -width
     else:
         size = width
     if size > end - at:
-        raise malformed("value longer than its frame", head)
+        raise malformed("a value is longer than its frame", head)
     if code >= T_LIST8:
         return _decode_compound(data, at, at + size, code, -width, depth), at + size
     return _decode_simple(data[at:at + size], code, head), at + size
@@ -331,28 +331,28 @@ cdef object _decode_compound(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t 
     cdef Py_ssize_t count
     cdef list items = []
     if end - at < width:
-        raise malformed("compound value without a count", at)
+        raise malformed("a compound value has no count", at)
     count = int.from_bytes(data[at:at + width], "big")
     at += width
     if code == T_ARRAY8 or code == T_ARRAY32:
         return _decode_array(data, at, end, count, depth)
     if count > end - at:
-        raise malformed("more items than octets", at)
+        raise malformed("a compound value claims more items than it has octets", at)
     for _ in range(count):
         value, at = _decode(data, at, end, depth + 1)
         items.append(value)
     if at != end:
-        raise malformed("octets behind the items of a compound value", at)
+        raise malformed("octets follow the items of a compound value", at)
     if code == T_LIST8 or code == T_LIST32:
         return items
     if code != T_MAP8 and code != T_MAP32:
         raise malformed(f"unknown type 0x{code:02x}", at)
     if count % 2:
-        raise malformed("map with an odd number of items", at)
+        raise malformed("a map has an odd number of items", at)
     try:
         return dict(zip(items[::2], items[1::2], strict=True))
     except TypeError:
-        raise malformed("map key of a compound type", at) from None
+        raise malformed("a map has a key of a compound type", at) from None
 
 
 cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t count, int depth):
@@ -366,19 +366,19 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
         described = True
         descriptor, at = _decode(data, at + 1, end, depth + 1)
     if at >= end:
-        raise malformed("array without a constructor", at)
+        raise malformed("an array has no constructor", at)
     code = data[at]
     at += 1
     # For items without octets (null, true, list0 …) the count would be the only bound.
     if count > (end - at if WIDTH[code >> 4] else MAX_EMPTY_ITEMS):
-        raise malformed("more items than octets", at)
+        raise malformed("a compound value claims more items than it has octets", at)
     if depth >= MAX_DEPTH:
-        raise malformed("nested too deeply", at)
+        raise malformed("a value is nested too deeply", at)
     for _ in range(count):
         value, at = _decode_body(data, at, end, code, depth + 1)
         items.append(Described(descriptor, value) if described else value)
     if at != end:
-        raise malformed("octets behind the items of an array", at)
+        raise malformed("octets follow the items of an array", at)
     return items
 
 

@@ -412,7 +412,7 @@ cdef class Connection(ConnectionChannels):
         if values[4] and values[4] < LEAST_IDLE_MS:
             # 2.4.5: a peer that cannot support a proposed time-out closes with a reason.
             raise RemoteError("connection", NOT_IMPLEMENTED,
-                              f"idle-time-out of {values[4]} ms is too short, {LEAST_IDLE_MS} ms is the least")
+                              f"idle-time-out of {values[4]} ms is too short, it must be {LEAST_IDLE_MS} ms or more")
         self.remote_idle = values[4] or 0
         self.remote_open = open_fields(values, items)
         return 0
@@ -477,7 +477,7 @@ cdef class Connection(ConnectionChannels):
     cdef int close_for_awaited(self, size_t octets) except -1:
         self.process.given_up += 1
         self.handler.on_evicted_for_unsettled(self, octets)
-        self.close(RESOURCE_LIMIT, "too many deliveries are unsettled, and their memory is needed")
+        self.close(RESOURCE_LIMIT, "memory limit reached: this peer does not settle its deliveries")
         return 0
 
     cdef int send_close(self, bytes error) except -1:

@@ -39,7 +39,7 @@ cdef class ConnectionChannels(ConnectionOutput):
         if number > most or number_get(self.local_channels, number) is not None:
             number = self.local_channels.lowest_free()
         if number > most:
-            raise RemoteError("connection", RESOURCE_LIMIT, "no channel left for a session")
+            raise RemoteError("connection", RESOURCE_LIMIT, "no channel is left for another session")
         self.local_channels.put(number, channel)
         self.open_channels += 1
         channel.local_channel = number

@@ -32,7 +32,7 @@ cdef int parse_transfer(const uint8_t* p, const uint8_t* end, Transfer* out) exc
     zero(out, sizeof(Transfer))
     p = open_list(p, end, &count, &stop)
     if p is NULL:
-        raise malformed("transfer: not a list, or longer than its frame")
+        raise malformed("transfer: its fields are not a list, or are longer than the frame")
     if count < 1 or p[0] == T_NULL:
         missing_field("transfer", "handle")
     while i < count:
@@ -88,7 +88,7 @@ cdef int parse_flow(const uint8_t* p, const uint8_t* end, Flow* out) except -1:
     zero(out, sizeof(Flow))
     p = open_list(p, end, &count, &stop)
     if p is NULL:
-        raise malformed("flow: not a list, or longer than its frame")
+        raise malformed("flow: its fields are not a list, or are longer than the frame")
     while i < count:
         if p >= stop:
             bad_field("flow", FLOW_FIELDS, i)
@@ -147,7 +147,7 @@ cdef int parse_disposition(const uint8_t* p, const uint8_t* end, Disposition* ou
     zero(out, sizeof(Disposition))
     p = open_list(p, end, &count, &stop)
     if p is NULL:
-        raise malformed("disposition: not a list, or longer than its frame")
+        raise malformed("disposition: its fields are not a list, or are longer than the frame")
     if count < 2:
         missing_field("disposition", DISPOSITION_FIELDS[count])
     while i < count:

@@ -123,7 +123,7 @@ cdef class Receiver(PlainLink):
                 self.remember(&session.received, d.id, d)
         elif t.has_delivery_id and t.delivery_id != d.id:
             raise RemoteError("link", SESSION_INVALID_FIELD,
-                              f"transfer: delivery-id {t.delivery_id} within delivery {d.id}")
+                              f"transfer: delivery-id {t.delivery_id}, but delivery {d.id} is not complete")
         if t.aborted:
             self.current = None
             if not d.settled:

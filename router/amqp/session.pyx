@@ -96,7 +96,7 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
     session.next_incoming_id += 1
     session.octets += t.payload.size
     if not link.incoming:
-        raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, a link on which you receive")
+        raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, on whose link the peer is the receiver")
     if is_detached(link):
         # The transfer counts for the ids of later ones, and is dropped.
         if t.has_delivery_id and t.delivery_id == session.expected_delivery_id:
@@ -181,7 +181,7 @@ cdef class Session(SessionReports):
             return self.attach(p, end)
         if code == P_DETACH:
             return self.detach(p, end)
-        raise RemoteError("session", NOT_ALLOWED, f"performative 0x{code:02x} within a session")
+        raise RemoteError("session", NOT_ALLOWED, f"performative 0x{code:02x} is not allowed within a session")
 
     # -- transfers ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ cdef class Session(SessionReports):
     cdef int new_delivery(self, const Transfer* t) except -1:
         """Check that the first transfer of a delivery has the expected id (2.6.12)."""
         if not t.has_delivery_id:
-            raise RemoteError("link", INVALID_FIELD, "transfer: the first of a delivery has no delivery-id")
+            raise RemoteError("link", INVALID_FIELD, "transfer: the first transfer of a delivery has no delivery-id")
         if self.any_delivery and t.delivery_id != self.expected_delivery_id:
             raise RemoteError("session", SESSION_INVALID_FIELD,
                               f"sequencing error, expected delivery-id {self.expected_delivery_id}, "
@@ -515,7 +515,7 @@ cdef class Session(SessionReports):
             self.check_value(&d.state)
         count = d.last - d.first + 1
         if count > 0x80000000 or count == 0:
-            raise RemoteError("session", INVALID_FIELD, f"disposition of deliveries {d.first} to {d.last}: not a range")
+            raise RemoteError("session", INVALID_FIELD, f"disposition: last {d.last} is before first {d.first}")
         # The frame is offered again until its whole range is handled.
         done = self.applied
         self.applied = 0

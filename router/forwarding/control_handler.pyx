@@ -11,7 +11,7 @@ from router.forwarding.table cimport Table
 from router.amqp import codec
 
 cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
-    "amqp:link:message-size-exceeded", f"control messages have at most {CONTROL_MOST} octets")])
+    "amqp:link:message-size-exceeded", f"the control message has more than {CONTROL_MOST} octets")])
 
 
 cdef class ControlHandler(DeliveryHandler):

@@ -10,7 +10,7 @@ from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.amqp import codec
 
 cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
-    "amqp:link:message-size-exceeded", f"messages for the router itself have at most {COLLECT_MOST} octets")])
+    "amqp:link:message-size-exceeded", f"the message for the router itself has more than {COLLECT_MOST} octets")])
 
 
 def refuse_message(octets):

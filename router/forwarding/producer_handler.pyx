@@ -53,8 +53,8 @@ cdef bytes rejection(condition, description):
 cdef bytes NO_ADDRESS = rejection("amqp:precondition-failed", "Routing failure: no address present")
 cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annotations are too large")
 cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
-                                f"messages for the router itself have at most {COLLECT_MOST} octets")
-cdef bytes SIZE_EXCEEDED = rejection(MESSAGE_SIZE_EXCEEDED, "The message is longer than the receivers take")
+                                f"the message for the router itself has more than {COLLECT_MOST} octets")
+cdef bytes SIZE_EXCEEDED = rejection(MESSAGE_SIZE_EXCEEDED, "The message is longer than its receivers accept")
 cdef bytes IS_UNAVAILABLE = rejection("amqp:not-found", "Deliveries cannot be sent to an unavailable address")
 
 

@@ -69,11 +69,11 @@ cdef class ProducerEnd(RoutedLink):
             note_delivery(session, t)
         if t.state.size > STATE_MOST // 2:
             # The state might not fit into frames of other connections.
-            self.close_with(RESOURCE_LIMIT, "delivery state too long for a routed link")
+            self.close_with(RESOURCE_LIMIT, "the delivery state is too long for a routed link")
             return 0
         if first:
             if self.node.in_count >= 2 * ROUTED_MOST:
-                self.close_with("amqp:link:transfer-limit-exceeded", "far more transfers than link credit")
+                self.close_with("amqp:link:transfer-limit-exceeded", "the peer sent far more transfers than it has link credit for")
                 return 0
             d = delivery_begins(self, t, IN_ROUTED)
             totals.ingress += 1

@@ -52,7 +52,7 @@ if scratch is NULL or content is NULL:
 
 cdef int check_size(size_t size) except -1:
     if size > STATE_MOST:
-        raise RemoteError("link", RESOURCE_LIMIT, f"a delivery state or properties of more than {STATE_MOST} octets")
+        raise RemoteError("link", RESOURCE_LIMIT, f"a delivery state, or properties of a flow, have more than {STATE_MOST} octets")
     return 0
 
 
@@ -107,7 +107,7 @@ cdef class RemoteEnd(OtherEnd):
         if state is not NULL:
             r.state = state[0]
         if r.tag.size > TAG_MOST or r.state.size > STATE_MOST:
-            raise RemoteError("link", RESOURCE_LIMIT, f"a tag of {r.tag.size} octets, a state of {r.state.size}")
+            raise RemoteError("link", RESOURCE_LIMIT, f"a delivery-tag of {r.tag.size} octets or a delivery state of {r.state.size} is too long")
         return self.port.outbox.post(scratch, encode_link(scratch, &r) - scratch, data, size)
 
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:

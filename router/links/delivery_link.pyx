@@ -27,7 +27,7 @@ from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
 
 cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1:
     raise RemoteError("link", SESSION_INVALID_FIELD,
-                      f"transfer: delivery-id {t.delivery_id} within delivery {<uint32_t>d.key}")
+                      f"transfer: delivery-id {t.delivery_id}, but delivery {<uint32_t>d.key} is not complete")
 
 
 cdef Slice first_state(const OutDelivery* o, size_t most) noexcept:

@@ -22,7 +22,7 @@ from router.amqp import codec
 from router.amqp.errors import MESSAGE_SIZE_EXCEEDED
 
 cdef bytes SIZE_EXCEEDED = codec.encode_described(
-    D_REJECTED, [codec.encode_error(MESSAGE_SIZE_EXCEEDED, "The message is longer than the receiver takes")])
+    D_REJECTED, [codec.encode_error(MESSAGE_SIZE_EXCEEDED, "The message is longer than its receiver accepts")])
 
 
 cdef class LimitedConsumerLink(ConsumerLink):

@@ -270,7 +270,7 @@ def test_connector_without_control_link_reconnects(
     neighbour = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
     neighbour.exchange_hellos()
     way(neighbour, router)
-    assert neighbour.links.peer.expect_close() == ("amqp:not-allowed", "a control link was detached")
+    assert neighbour.links.peer.expect_close() == ("amqp:not-allowed", "the peer detached a control link")
     again = ScriptedNeighbour(RouterPeer.served(broker.serve(container_id="P", properties=properties())))
     again.exchange_hellos()
     poll(lambda: neighbours(router) == ["P"], "the neighbour is back")

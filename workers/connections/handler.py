@@ -43,7 +43,7 @@ STREAMING: Final = "qd.streaming-links"
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
 MAX_LOGGED_CHARACTERS: Final = 1_000  # most characters of a peer's error in the log
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
-UNDECIDED: Final = "the router has not decided in time"
+UNDECIDED: Final = "the supervisor of the router did not answer in time"
 NO_LIMITS: Final = control.Limits()
 FORBIDDEN_AFTER_MS: Final = 100  # time until rejected messages are reported to the supervisor
 AUTO_LINK_CHANNELS: Final = 1  # reserved for the session of auto links
@@ -270,7 +270,7 @@ class ConnectionHandler:
             "warning",
             "SERVER",
             f"[C{self.number}] The peer counts transfers wrongly: a flow has {said} after {sent} transfers;"
-            " its incoming window is counted from the transfers sent",
+            " the router counts the window of the peer from the transfers sent",
         )
 
     def on_evicted_for_unsettled(self, connection: Connection, octets: int) -> None:
@@ -279,8 +279,8 @@ class ConnectionHandler:
         self.worker.send_log(
             "warning",
             "ROUTER_CORE",
-            f"[C{self.number}] At the limit of memory, the connection was closed: deliveries of {octets} octets"
-            " were not settled",
+            f"[C{self.number}] At the limit of memory, the connection was closed: its peer had not settled deliveries"
+            f" of {octets} octets",
         )
 
     def on_message(self, link: Any, octets: bytes) -> None:
@@ -438,7 +438,7 @@ class ConnectionHandler:
     def begin_session(self, spare: int = 0) -> Session:
         """Begin a session on the router's initiative, if more than `spare` others may begin. Raises RemoteError."""
         if spare and self.connection.channels_left() <= spare:
-            raise RemoteError("connection", RESOURCE_LIMIT, "the last channels are reserved")
+            raise RemoteError("connection", RESOURCE_LIMIT, "no channel is left: the last ones are reserved")
         return self._session(None, None)
 
     def begin_routed_session(self) -> Session:

@@ -125,7 +125,7 @@ class InterRouterLinks:
                 self.client.worker.send_log(
                     "warning",
                     "ROUTER",
-                    f"[C{self.client.number}] This connection allows {most} sessions, and a router of Dispatch needs"
+                    f"[C{self.client.number}] This connection allows {most} sessions, but a router of Dispatch needs"
                     f" {SESSIONS_OF_DISPATCH}: raise maxSessions",
                 )
             most = max(most - SPARE_FEWEST, 1)
@@ -206,7 +206,7 @@ class InterRouterLinks:
         """Close the connection after the peer has detached a control link, if the router opened it; the connector
         opens another."""
         if not self.client.connection.ended and len(self.control) < 2:
-            self.client.close(control.Close(self.client.number, NOT_ALLOWED, "a control link was detached"))
+            self.client.close(control.Close(self.client.number, NOT_ALLOWED, "the peer detached a control link"))
 
     @property
     def control_out(self) -> Any:
@@ -356,7 +356,8 @@ class InterRouterLink(LinkRecord):
     def _too_long(self) -> None:
         """Log that a control message was refused, which the network will miss."""
         client = self.client
-        client.worker.send_log("error", "ROUTER", f"[C{client.number}] Control message dropped: too large")
+        text = f"[C{client.number}] A control message of the peer was dropped: it is too large"
+        client.worker.send_log("error", "ROUTER", text)
 
     def _announce(self, kind: Literal["control", "data", "stream"], priority: int) -> None:
         self.reported = True

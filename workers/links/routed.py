@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
     from workers.worker import WorkerRuntime
 
-TOO_LONG: Final = "the attach is too long for a frame of the next connection"
-NOT_READ: Final = "the peer of the next connection does not read"
+TOO_LONG: Final = "the attach is too long for a frame at the other end of the link route"
+NOT_READ: Final = "the peer at the other end of the link route does not read"
 FRAME_HEAD: Final = 32  # octets of a frame around an encoded attach, at most
 
 

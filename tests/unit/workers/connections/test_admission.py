@@ -15,7 +15,7 @@ from tests.unit.engine.talk import consumer, frames, message, of, producer, say,
 CHECK_MS = 5000  # ms between two checks of waiting clients
 SECONDS = 60
 SASL_FRAME = 1  # type of a frame
-UNDECIDED = "the router has not decided in time"
+UNDECIDED = "the supervisor of the router did not answer in time"
 CLIENT = say("open", container_id="test")
 DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
 

@@ -243,7 +243,7 @@ def test_oversized_control_message_is_dropped_and_logged(routers):
     host.router.settle()
     assert host.network.calls[1:] == [(peer.client.number, message(b"next"))]
     lines = [entry.text for entry in host.router.log.recent() if "too large" in entry.text]
-    assert lines == [f"[C{peer.client.number}] Control message dropped: too large"]
+    assert lines == [f"[C{peer.client.number}] A control message of the peer was dropped: it is too large"]
 
 
 def test_waiting_control_messages_are_bounded_and_kept(host):
