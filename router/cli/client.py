@@ -339,7 +339,7 @@ def _body(reply: Message, expect: int | None, operation: str) -> Any:
     status, description = int(properties.get("statusCode", 0)), str(properties.get("statusDescription", ""))
     if not 200 <= status < 300:
         if status == NOT_IMPLEMENTED and operation in OWN_OPERATIONS:
-            description = f"Only Sluice routers {OWN_OPERATIONS[operation]}: this one is no Sluice, or too old"
+            description = f"Only Sluice routers {OWN_OPERATIONS[operation]}: this router is not Sluice, or too old"
         raise ManagementError.of(status, description)
     if expect is not None and status != expect:
         was, wanted = (f"{code}({_NAMES.get(code, '')})" for code in (status, expect))

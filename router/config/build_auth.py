@@ -139,5 +139,5 @@ def check_providers(
         if name not in known.get(TokenIssuerConfig.type, ()):
             problems.error(entity.line_of("tokenIssuers"), f"Cannot find tokenIssuer {name}")
     if listener.sasl_plugin is not None and (listener.sasl_users is not None or listener.token_issuers):
-        text = f"{entity.type.long_name}: saslPlugin excludes saslUsers and tokenIssuers: its service decides"
+        text = f"{entity.type.long_name}: saslPlugin cannot be combined with saslUsers or tokenIssuers"
         problems.error(entity.line_of("saslPlugin"), text)

@@ -42,7 +42,7 @@ def dangers(configuration: Configuration) -> list[Danger]:
     open_ones = [each for each in configuration.listeners if not is_local(each.host)]
     if open_ones and not configuration.policy.vhosts_enabled:
         text = f"listener '{open_ones[0].name}' is open to others, and without vhost policy every client may use every"
-        text += " address and manage the router: enableVhostPolicy: yes, with vhosts"
+        text += " address and manage the router; set enableVhostPolicy: yes, with vhosts"
         found.append(_danger(configuration, open_ones[0], text))
     return sorted(found, key=lambda danger: (danger.path, danger.line or 0))
 
@@ -68,36 +68,39 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
         return
     name = f"listener '{listener.name}'"
     if listener.multi_tenant and not configuration.policy.vhosts_enabled:
-        text = f"{name}: multiTenant does not isolate tenants, since clients choose their own: enableVhostPolicy: yes"
+        text = f"{name}: multiTenant does not isolate tenants, since clients choose their own;"
+        text += " set enableVhostPolicy: yes"
         yield _danger(configuration, listener, text, worst=True)
     if EVERY_ORIGIN in listener.allowed_origins:
-        text = f"{name}: allowedOrigins: * lets every web page use it: list the allowed origins"
+        text = f"{name}: allowedOrigins: * lets every web page use it; list the allowed origins"
         yield _danger(configuration, listener, text)
     if is_local(listener.host):
         return
     if listener.role in BETWEEN_ROUTERS:
         if not listener.authenticate_peer:
-            text = f"{name}: any router may join: authenticatePeer: yes, saslMechanisms: EXTERNAL and an sslProfile"
+            text = f"{name}: any router may join; set authenticatePeer: yes, saslMechanisms: EXTERNAL and an sslProfile"
             yield _danger(configuration, listener, text + " with caCertFile", worst=True)
         elif not listener.allowed_routers and listener.verifies_peer:
-            text = f"{name}: anyone with a certificate of the authority may join as a router: set allowedRouters"
+            text = f"{name}: anyone with a certificate of the authority may join as a router; set allowedRouters"
             yield _danger(configuration, listener, text)
     elif listener.http and listener.websockets and not listener.authenticate_peer:
-        text = f"{name}: anyone who can reach it can use the console: authenticatePeer: yes and TLS, or host: localhost"
+        text = f"{name}: anyone who can reach it can use the console; set authenticatePeer: yes and use TLS,"
+        text += " or set host: localhost"
         yield _danger(configuration, listener, text, worst=True)
     elif not listener.authenticate_peer:
-        text = f"{name}: clients need not log in: authenticatePeer: yes, with saslUsers, tokenIssuers or certificates"
+        text = f"{name}: clients need not log in; set authenticatePeer: yes,"
+        text += " with saslUsers, tokenIssuers or certificates"
         yield _danger(configuration, listener, text)
     if not listener.require_encryption:
         offers = listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms
         if listener.sasl_users is not None and offers:
-            text = f"{name}: passwords may be sent unencrypted: requireSsl: yes, or saslMechanisms without PLAIN"
+            text = f"{name}: passwords may be sent unencrypted; set requireSsl: yes, or saslMechanisms without PLAIN"
             yield _danger(configuration, listener, text, worst=True)
         else:
-            text = f"{name}: messages may be sent unencrypted: sslProfile with requireSsl: yes"
+            text = f"{name}: messages may be sent unencrypted; set an sslProfile and requireSsl: yes"
             yield _danger(configuration, listener, text)
     if not listener.initial_handshake_timeout_seconds:
-        text = f"{name}: silent connections are never closed: initialHandshakeTimeoutSeconds: 30"
+        text = f"{name}: silent connections are never closed; set initialHandshakeTimeoutSeconds: 30"
         yield _danger(configuration, listener, text)
 
 
@@ -107,10 +110,12 @@ def _connector(configuration: Configuration, connector: EntityConfig) -> Iterato
     name = f"connector '{connector.name}'"
     if connector.sasl_password is not None:
         if connector.ssl_profile is None and not is_local(connector.host):
-            yield _danger(configuration, connector, f"{name}: its password may be sent unencrypted: sslProfile")
+            text = f"{name}: its password may be sent unencrypted; set an sslProfile"
+            yield _danger(configuration, connector, text)
         yield from _secret(configuration, connector, f"{name}: file of saslPassword", connector.sasl_password)
     if connector.ssl_profile is not None and not connector.verify_hostname:
-        text = f"{name}: anyone with a certificate of the authority can pose as {connector.host}: verifyHostname: yes"
+        text = f"{name}: anyone with a certificate of the authority can pose as {connector.host};"
+        text += " set verifyHostname: yes"
         yield _danger(configuration, connector, text)
 
 
@@ -120,7 +125,7 @@ def _profile(configuration: Configuration, profile: EntityConfig) -> Iterator[Da
     name = f"sslProfile '{profile.name}'"
     old = [each for each in profile.protocols if each in OLD_PROTOCOLS]
     if old:
-        yield _danger(configuration, profile, f"{name}: {old[0]} is insecure: protocols: TLSv1.2 TLSv1.3")
+        yield _danger(configuration, profile, f"{name}: {old[0]} is insecure; set protocols: TLSv1.2 TLSv1.3")
     if profile.key_file is not None:
         yield from _file(configuration, profile, f"{name}: privateKeyFile", profile.key_file)
     if profile.password is not None:
@@ -149,8 +154,8 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
             yield where._replace(worst=True, line=line, text=text)
         everywhere = "*" in group.targets and group.target_pattern is None
         if "*" in group.users and "*" in group.remote_hosts and everywhere and group.management in ("operate", "all"):
-            text = f"{name}, group '{group.name}': everybody may send to every address, and to $management: targets,"
-            text += " or management: none"
+            text = f"{name}, group '{group.name}': everybody may send to every address, and to $management;"
+            text += " set targets, or management: none"
             yield where._replace(line=line, text=text)
 
 
@@ -167,6 +172,6 @@ def _file(configuration: Configuration, entity: EntityConfig, what: str, path: s
     except (OSError, ValueError):
         return
     if mode & OTHERS_WRITE:
-        yield _danger(configuration, entity, f"{what}: other users can change {path}: chmod 600", worst=True)
+        yield _danger(configuration, entity, f"{what}: other users can change {path}; run chmod 600", worst=True)
     elif mode & OTHERS_READ:
-        yield _danger(configuration, entity, f"{what}: other users can read {path}: chmod 600")
+        yield _danger(configuration, entity, f"{what}: other users can read {path}; run chmod 600")

@@ -178,7 +178,7 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
             tokens.add(address.tokens)
             yield address
             if (priority := entity.optional_number("priority")) is not None and priority < 0:
-                text = f"Priority {priority} is ignored"
+                text = f"Priority {priority} is ignored, because it is negative"
                 problems.warn("ROUTER_CORE", entity.line_of("priority"), text)
     for number, entity in enumerate(entities.get("router.config.linkRoute", [])):
         try:

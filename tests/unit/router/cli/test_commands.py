@@ -332,7 +332,7 @@ vhost {
 
 def test_sluice_check_reports_dangerous_settings(shell):
     (shell.folder / "tenants.conf").write_text(TENANTS)
-    tenants = "multiTenant does not isolate tenants, since clients choose their own: enableVhostPolicy: yes"
+    tenants = "multiTenant does not isolate tenants, since clients choose their own; set enableVhostPolicy: yes"
     slash = "clients of multiTenant listeners never get it, because its name has a slash"
     worst = [
         f"danger: listener 'tenants': {tenants} (tenants.conf:1)",

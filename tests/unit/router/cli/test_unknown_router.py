@@ -127,7 +127,7 @@ def test_tools_report_router_without_their_operation(
 ) -> None:
     where = "--url" if tool is policy.main else "-b"
     assert tool([*words, where, node.url]) == 1
-    text = f"NotImplementedStatus: Only Sluice routers {what}: this one is no Sluice, or too old\n"
+    text = f"NotImplementedStatus: Only Sluice routers {what}: this router is not Sluice, or too old\n"
     assert capsys.readouterr().out == text
 
 

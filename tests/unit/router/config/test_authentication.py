@@ -68,7 +68,7 @@ def test_old_service_attribute_is_accepted():
         (("saslPlugin: nope",), "Cannot find sasl plugin nope"),
         (("saslUsers: nope",), "Cannot find saslUsers nope"),
         (("tokenIssuers: id nope",), "Cannot find tokenIssuer nope"),
-        (("saslPlugin: s", "tokenIssuers: id"), "saslPlugin excludes saslUsers and tokenIssuers"),
+        (("saslPlugin: s", "tokenIssuers: id"), "saslPlugin cannot be combined with saslUsers or tokenIssuers"),
     ],
 )
 def test_listener_with_invalid_reference_is_refused(lines, text):

@@ -60,7 +60,7 @@ def test_safe_listeners_give_no_warning() -> None:
         ({"http": "yes", "allowedOrigins": "*"}, "lets every web page use it", False),
         ({"role": "inter-router", "authenticatePeer": "no"}, "any router may join", True),
         ({"role": "edge", "authenticatePeer": "no"}, "any router may join", True),
-        (NETWORK, "may join as a router: set allowedRouters", False),
+        (NETWORK, "may join as a router; set allowedRouters", False),
     ],
 )
 def test_dangerous_listener_setting_is_reported(changes: dict[str, str], text: str, worst: bool) -> None:
@@ -74,14 +74,14 @@ def test_missing_vhost_policy_is_reported() -> None:
     assert "without vhost policy every client may use every address" in danger
     worst = found(PROFILE + USERS + section("listener", **{**SAFE, "multiTenant": "yes"}), True)
     assert worst == [
-        "listener 'l': multiTenant does not isolate tenants, since clients choose their own: enableVhostPolicy: yes"
+        "listener 'l': multiTenant does not isolate tenants, since clients choose their own; set enableVhostPolicy: yes"
     ]
 
 
 def test_dangerous_connector_setting_is_reported() -> None:
     connector = {"name": "c", "host": "broker.example", "port": "5672", "saslUsername": "me"}
     (danger,) = found(section("connector", **connector, saslPassword="file:password"))
-    assert danger == "connector 'c': its password may be sent unencrypted: sslProfile"
+    assert danger == "connector 'c': its password may be sent unencrypted; set an sslProfile"
     connector["sslProfile"] = "p"
     assert found(PROFILE + section("connector", **connector, saslPassword="file:password")) == []
     (danger,) = found(PROFILE + section("connector", **connector, verifyHostname="no"))
@@ -95,12 +95,12 @@ def test_readable_or_writable_file_is_reported(files: Path, name: str, mode: int
     connector = section("connector", name="c", host="localhost", port=1, saslPassword="file:password")
     (danger,) = found(PROFILE + USERS + connector, mode == 0o602)
     assert f"{text} " in danger
-    assert danger.endswith(f"{name}: chmod 600")
+    assert danger.endswith(f"{name}; run chmod 600")
 
 
 def test_broken_tls_version_is_reported() -> None:
     (danger,) = found(PROFILE.replace("}", "    protocols: TLSv1.1 TLSv1.2\n}"))
-    assert danger == "sslProfile 'p': TLSv1.1 is insecure: protocols: TLSv1.2 TLSv1.3"
+    assert danger == "sslProfile 'p': TLSv1.1 is insecure; set protocols: TLSv1.2 TLSv1.3"
 
 
 def vhost(**group: object) -> str:
