@@ -96,5 +96,6 @@ def describe_failure(error: Exception) -> str:
         return ours[-1].partition(": ")[2]
     full = next((each for each in FULL_DISK if each in str(error)), None)
     if full is not None:
-        return f"{full}, for the checkpoint, the table or Spark's own files. Nothing is lost: start it again with room"
+        text = f"{full}, for the checkpoint, the table or Spark's own files"
+        return f"{text}. Nothing is lost: make room and start it again"
     return lines[0] if lines else type(error).__name__

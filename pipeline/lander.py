@@ -135,7 +135,7 @@ class AddressLander:
                     refusals = 0
                 delay = ATTACH_RETRY.delay(refusals) or 0.0
                 refusals += 1
-                self.lander.say(f"{self.address}: {error}; again in {delay:.0f} s")
+                self.lander.say(f"{self.address}: {error}; retried in {delay:.0f} s")
                 await self.lander.pause(delay)
 
     async def _land(self, state: BulkState) -> None:
@@ -217,7 +217,8 @@ class AddressLander:
                 self.counts.released += batch.rows
             self.failures += 1
             delay = WRITE_RETRY.delay(min(self.failures - 1, 10)) or 0.0
-            self.lander.say(f"{self.address}: cannot land: {error}; released {batch.rows}, again in {delay:.1f} s")
+            text = f"{self.address}: a segment cannot be written: {error}; {batch.rows} messages are released"
+            self.lander.say(f"{text}, retried in {delay:.1f} s")
             await self.lander.pause(delay)
             self.trouble = None
             return
@@ -308,7 +309,7 @@ class Lander:
                 try:
                     self._lock.release()
                 except OSError as error:
-                    self.say(f"{self.options.path}: {error}")  # the lock ends by itself
+                    self.say(f"{self.options.path}: the lock cannot be released: {error}")  # it ends by itself
 
     def _open(self) -> None:
         options = self.options
@@ -319,7 +320,7 @@ class Lander:
                 self._lock = self.landing.store.lock(f"{options.lander}/{LOCK}")
             except LockedError as error:
                 raise LockedError(
-                    f"lander {options.lander!r} runs already: {error}; give this one another --id"
+                    f"lander {options.lander!r} is already running: {error}; give this lander another --id"
                 ) from None
             for number, address in enumerate(options.addresses):
                 writer = SegmentWriter(self.landing, LandingLog(options.lander, address), f"{options.lander}-{number}")
@@ -378,7 +379,7 @@ class Lander:
 
     def _signalled(self, number: signal.Signals) -> None:
         asyncio.get_running_loop().remove_signal_handler(number)
-        self.say(f"{number.name}: landing what is here")
+        self.say(f"{number.name}: landing the messages that have arrived, then ending")
         self.end()
 
     async def pause(self, seconds: float) -> None:
@@ -417,7 +418,8 @@ class Lander:
                     await loop.run_in_executor(self.looks, self._lock.renew)
                     renewed = time.monotonic()
             except OSError as error:
-                self.say(f"{self.options.path}: {error}")  # the figures of the last check remain
+                text = f"{self.options.path} cannot be checked for progress: {error}"
+                self.say(text)  # the figures of the last check remain
 
     def hold(self) -> None:
         high = self.options.stage_high
@@ -428,9 +430,9 @@ class Lander:
             self.held = held
             self.holds += held
             self.say(
-                f"{octets_text(self.staged)} are staged and not read: no more credit"
+                f"{octets_text(self.staged)} are staged and not read, so the router gets no credit"
                 if held
-                else f"{octets_text(self.staged)} are staged: credit again"
+                else f"{octets_text(self.staged)} are staged, so the router gets credit again"
             )
             self.changed()
 

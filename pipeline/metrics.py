@@ -94,7 +94,7 @@ class StatusLine:
         if released:
             parts.append(f"released {released:,}")
         if self.lander.held:
-            parts.append("no credit: too much is staged")
+            parts.append("no credit for the router: too much is staged")
         if waiting:
             parts.append(f"not attached: {', '.join(waiting)}")
         return ", ".join(parts)

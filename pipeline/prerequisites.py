@@ -32,7 +32,7 @@ def find_java() -> str:
         found = shutil.which("java")
         if found is None:
             raise MissingError(
-                f"no Java: Spark needs {JAVA_OLDEST} or later (Debian: apt-get install default-jre-headless)"
+                f"no Java was found: Spark needs {JAVA_OLDEST} or later (Debian: apt-get install default-jre-headless)"
             )
         path = found
     version = java_version(path)

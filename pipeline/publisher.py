@@ -190,7 +190,7 @@ class Publisher:
             if time.monotonic() - self._moved > self.options.timeout:
                 raise PublishError(
                     f"{self.options.url}: no message to {self._main.address or 'any address'!r} was settled within "
-                    f"{self.options.timeout:g} s; {self.left} are left"
+                    f"{self.options.timeout:g} s; {self.left} messages are left"
                     + (f" ({self._why})" if self._why else " (no receiver gives credit)")
                 )
 

@@ -51,7 +51,7 @@ def _table(landing: Landing, segment: Segment, stored: list[str], where: str) ->
         with pq.ParquetFile(source, pre_buffer=False) as file:
             check_metadata(file.schema_arrow.metadata, where)
             if file.metadata.num_rows != segment.rows:
-                raise LandingError(f"{where} has {file.metadata.num_rows} rows in place of {segment.rows}")
+                raise LandingError(f"{where} has {file.metadata.num_rows} rows instead of {segment.rows}")
             expected = schema()
             for name in stored:
                 at = file.schema_arrow.get_field_index(name)

@@ -255,7 +255,7 @@ class Landing:
                     continue
                 if size != segment.octets:
                     raise LandingError(
-                        f"{self.url}/{segment.path} has {size} octets in place of {segment.octets}: it is damaged"
+                        f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
                     )
             segments.append(segment)
         segments.sort()

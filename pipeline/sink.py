@@ -248,7 +248,7 @@ class BatchWriter(_SinkWriter, DataSourceArrowWriter):
     """Writer of `df.write`."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        log.warning("a write to %s failed; what was accepted stays sent", self.options.publisher.url)
+        log.warning("a write to %s failed; messages that were accepted stay sent", self.options.publisher.url)
 
 
 class StreamWriter(_SinkWriter, DataSourceStreamArrowWriter):
@@ -258,4 +258,4 @@ class StreamWriter(_SinkWriter, DataSourceStreamArrowWriter):
         """Do nothing: `write` has returned after settlement."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log.warning("batch %d to %s failed; what was accepted stays sent", batchId, self.options.publisher.url)
+        log.warning("batch %d to %s failed; messages that were accepted stay sent", batchId, self.options.publisher.url)

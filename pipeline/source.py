@@ -141,7 +141,7 @@ class _SourceReader:
             raise DataLossError(
                 f"{self.options.path}: {what}; the messages may be lost (failOnDataLoss=false goes on without them)"
             )
-        log.warning("%s: %s; going on without", self.options.path, what)
+        log.warning("%s: %s; the query goes on without these messages", self.options.path, what)
 
     def segments(self, landing: Landing, start: Offsets, end: Offsets) -> list[Segment]:
         """Return the segments of a range of offsets."""
@@ -165,7 +165,7 @@ class _SourceReader:
             try:
                 yield from read_segment(landing, segment, self.names)
             except FileNotFoundError:
-                self.lost(f"segment {segment.path} is gone")
+                self.lost(f"segment {segment.path} was deleted")
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
@@ -263,7 +263,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
             try:
                 delete_consumed_segments(landing, self.options.retention)
             except OSError as error:
-                log.warning("%s: what all groups have read cannot be deleted: %s", self.options.path, error)
+                log.warning("%s: segments that all groups have read cannot be deleted: %s", self.options.path, error)
 
     def register(self, landing: Landing, offsets: Offsets) -> None:
         landing.commit(Group(self.options.group, offsets, self.options.subscribe, self.options.pattern))
@@ -297,7 +297,8 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         if first is not None and first > listing.end:
             if not listing.segments and not first:
                 return []
-            self.lost(f"log {key} ends before segment {listing.end}, and the query is at {first}: was it made anew?")
+            why = "was the log made anew?"
+            self.lost(f"log {key} ends before segment {listing.end}, and the query is at {first}: {why}")
             end[key] = listing.end
             return []
         run = listing.until_hole(first)

@@ -192,7 +192,7 @@ class _FileLock:
             self._file.seek(0)
             holder = self._file.read().strip() or "another process"
             self._file.close()
-            raise LockedError(f"{path}: {holder} has this lock") from None
+            raise LockedError(f"{path} is locked by {holder}") from None
         self._file.truncate(0)
         self._file.write(lock_owner())
         self._file.flush()
@@ -297,7 +297,7 @@ class _Lease:
         if holder and holder["token"] != self.token and time.time() < holder["until"]:
             left = holder["until"] - time.time()
             raise LockedError(
-                f"{self.store.url}: {self.path}: {holder['owner']} has this lock, for {left:.0f} s at least"
+                f"{self.store.url}: {self.path} is locked by {holder['owner']}, for {left:.0f} s at least"
             )
 
     def _write(self) -> None:
@@ -307,7 +307,9 @@ class _Lease:
     def renew(self) -> None:
         holder = self._holder()
         if holder.get("token") != self.token:
-            raise LockedError(f"{self.store.url}: {self.path}: {holder.get('owner', 'somebody')} has taken this lock")
+            raise LockedError(
+                f"{self.store.url}: the lock {self.path} was taken over by {holder.get('owner', 'somebody')}"
+            )
         self._write()
 
     def release(self) -> None:

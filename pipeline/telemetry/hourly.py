@@ -179,7 +179,7 @@ def read_files(table: str, names: Sequence[str], part: RouterFiles) -> Iterator[
                     columns["router"] = pa.DictionaryArray.from_arrays(_zeros(batch.num_rows), router)
                     yield pa.table(columns)
         except FileNotFoundError:
-            raise FileError(f"{path} was deleted or merged while it was to be read: start again") from None
+            raise FileError(f"{path} was deleted or merged before it could be read: run the command again") from None
         except (OSError, pa.ArrowException) as error:
             raise FileError(f"{path} cannot be read: {error}") from error
 

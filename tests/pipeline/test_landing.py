@@ -123,7 +123,7 @@ def test_second_lander_with_same_id_is_refused(url, tmp_path):
     with LanderProcess(url, tmp_path, "--id", "l").ready() as lander:
         with LanderProcess(url, tmp_path, "--id", "l") as second:
             assert second.wait() == 1
-            assert second.lines[-1].startswith("sluice pipeline land: lander 'l' runs already")
+            assert second.lines[-1].startswith("sluice pipeline land: lander 'l' is already running")
             assert f"process {lander.process.pid} " in second.lines[-1]
         lander.stop()
 
@@ -177,7 +177,7 @@ def test_full_disk_releases_messages_until_there_is_room(url, tmp_path):
         unlimited = resource.prlimit(lander.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(lander.process.pid, resource.RLIMIT_FSIZE, (100, unlimited[1]))
         sending_thread = SendingThread(url, map(message, range(1000)))
-        lander.wait_line("cannot land: .* released")
+        lander.wait_line("cannot be written: .* are released")
         assert not list(tmp_path.rglob("*.parquet"))
         assert not list(tmp_path.rglob("*.tmp"))
         assert sending_thread.is_alive()  # no message was accepted
@@ -192,7 +192,7 @@ def test_credit_follows_staged_octets(url, tmp_path):
     with LanderProcess(url, tmp_path, "--id", "l", "--stage-high", str(high), "--land-rows", "500").ready() as lander:
         incompressible = [HEAD[:3] + b"\xb0\x00\x00\x08\x00" + _random(each) for each in range(2000)]
         sending_thread = SendingThread(url, incompressible)
-        lander.wait_line("no more credit")
+        lander.wait_line("so the router gets no credit")
         log = Landing.open(str(tmp_path)).listing(LOG)
         assert sending_thread.is_alive()
         while sending_thread.is_alive():  # reads all segments that are there
@@ -200,7 +200,7 @@ def test_credit_follows_staged_octets(url, tmp_path):
             landing.commit(Group("default", {LOG: landing.listing(LOG).end}))
             sending_thread.join(0.1)
         sending_thread.done()
-        lander.wait_line("credit again")
+        lander.wait_line("gets credit again")
         lander.stop()
     # Messages within the first windows of credit may arrive in addition.
     assert log.octets < high + 3 * 1000 * 2100

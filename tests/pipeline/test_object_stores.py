@@ -56,7 +56,7 @@ def test_messages_are_landed_in_an_object_store(bucket, tmp_path):
             send_all(url, [message(2000)])
             with LanderProcess(url, bucket, "--id", "l", command=COMMAND) as second:
                 assert second.wait() == 1
-                assert "lander 'l' runs already" in second.lines[-1]
+                assert "lander 'l' is already running" in second.lines[-1]
             lander.stop()
         landing = Landing.open(bucket)
         listing = landing.listing("l/balanced.a")
@@ -81,7 +81,7 @@ def test_failing_store_releases_messages_until_it_returns(bucket, server, tmp_pa
             relay.refuse()
             done = threading.Thread(target=send_all, args=(url, [message(1)]), daemon=True)
             done.start()
-            lander.wait_line("cannot land: .* released 1")
+            lander.wait_line("cannot be written: .* 1 messages are released")
             assert numbers(bucket) == [0]
             relay.forward_again()
             done.join(90)
@@ -168,13 +168,13 @@ def test_lease_expires_without_renewal(bucket, monkeypatch):
     monkeypatch.setattr(stores, "SETTLE", 0.0)
     store: Any = open_store(bucket)
     first = store.lock("l/.lock")
-    with pytest.raises(LockedError, match=r"process \d+ on .* has this lock"):
+    with pytest.raises(LockedError, match=r"is locked by process \d+ on "):
         store.lock("l/.lock")
     first.renew()
     monkeypatch.setattr(stores, "LEASE", -1.0)
     first.renew()
     second = store.lock("l/.lock")
-    with pytest.raises(LockedError, match="has taken this lock"):
+    with pytest.raises(LockedError, match="the lock .* was taken over by"):
         first.renew()
     first.release()  # the second lock is not released by the first
     second.release()

@@ -215,7 +215,7 @@ def test_recreated_folder_is_refused(table: TableQuery):
     for segment in table.landing.listing(A.key).segments:
         table.landing.store.delete(segment.path)
     land_tens(table.landing, 1)
-    with pytest.raises(PySparkException, match="was it made anew"):
+    with pytest.raises(PySparkException, match="was the log made anew"):
         table.run()
 
 

@@ -70,7 +70,7 @@ def test_java_version_is_checked(monkeypatch, tmp_path):
         prerequisites.find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(MissingError, match="no Java: Spark needs 17 or later"):
+    with pytest.raises(MissingError, match="no Java was found: Spark needs 17 or later"):
         prerequisites.find_java()
 
 
