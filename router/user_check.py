@@ -74,11 +74,11 @@ def _blocked() -> Iterator[str]:
     for path in [*programs, *folders]:
         for folder in reversed(Path(path).absolute().parents):
             if os.path.lexists(folder) and not os.access(folder, os.X_OK):
-                yield f"{folder} may not be entered, on the way to {path}"
+                yield f"the user may not enter {folder}, on the way to {path}"
         if path in programs and not os.access(path, os.X_OK | os.R_OK):
-            yield f"{path} may not be run"
+            yield f"the user may not run {path}"
         elif os.path.exists(path) and not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
-            yield f"{path} may not be read"
+            yield f"the user may not read {path}"
 
 
 def _read(reading: int) -> bytes | None:

@@ -391,7 +391,7 @@ class WorkerRuntime:
                 self.log.reopen()
         except LogError as error:
             self.log.error(
-                "SERVER", f"Worker {self.setup.worker} cannot use the new log settings and keeps its own: {error}"
+                "SERVER", f"Worker {self.setup.worker} cannot use the new log settings and keeps the old ones: {error}"
             )
         self.log_changed()
 

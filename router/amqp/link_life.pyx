@@ -184,7 +184,7 @@ cdef bint life_allows(uint8_t life, uint8_t event) noexcept:
 
 
 cdef int excluded(uint8_t life, uint8_t event, object name) except -1:
-    text = f"link {name}: {LifeEvent(event).name} in the state {LinkLife(life).name}"
+    text = f"link {name}: {LifeEvent(event).name} is not allowed in state {LinkLife(life).name}"
     if event == ON_PEER_ATTACH or event == ON_PEER_DETACH:
         raise RemoteError("link", NOT_ALLOWED, text)
     impossible_event()

@@ -102,7 +102,7 @@ cdef class Receiver(PlainLink):
         # Withdrawn credit may have been used before the sender was notified.
         self.beyond += 1
         if self.beyond > self.granted:
-            self.detach(True, LIMIT_EXCEEDED, "more transfers than credit")
+            self.detach(True, LIMIT_EXCEEDED, "the peer sent more transfers than it had credit for")
             return False
         return True
 

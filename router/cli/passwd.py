@@ -80,7 +80,7 @@ def _mechanisms(text: str) -> list[str]:
     names = text.replace(",", " ").split()
     unknown = [name for name in names if name not in HASHES]
     if unknown or not names:
-        raise ValueError(f"mechanisms must be out of {' '.join(HASHES)}")
+        raise ValueError(f"mechanisms must be among {' '.join(HASHES)}")
     return list(dict.fromkeys(names))
 
 

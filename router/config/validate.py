@@ -48,7 +48,7 @@ class Entity(Struct, frozen=True):
         """Return the value of a text attribute that has one."""
         value = self.values[name]
         if not isinstance(value, str):
-            raise TypeError(f"attribute {name} of {self.type.name} is not a text")
+            raise TypeError(f"attribute {name} of {self.type.name} is not a string")
         return value
 
     def optional_text(self, name: str) -> str | None:

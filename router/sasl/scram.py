@@ -179,7 +179,7 @@ class ScramServer:
         if self._bound:
             return "the mechanism has a channel binding, and the client sends none"
         if flag == "y" and self._offers_bound:
-            return "the client has not seen the offer of channel binding: it was changed on the way"
+            return "the client has not seen the offer of channel binding: the offer was changed on the way"
         return None
 
     def _final(self, text: str) -> Answer:

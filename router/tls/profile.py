@@ -82,7 +82,7 @@ class Material(Struct, frozen=True):
         start, end = self.valid
         if now < start:
             return f"the certificate is not valid before {_moment(start)}"
-        return f"the certificate has expired on {_moment(end)}" if now >= end else None
+        return f"the certificate expired on {_moment(end)}" if now >= end else None
 
     def stale_lists(self, now: float) -> list[str]:
         """Return the authorities with expired revocation lists; their certificates are all refused."""

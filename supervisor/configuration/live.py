@@ -245,7 +245,8 @@ class LiveConfiguration:
                 subsystem.prepare(back)
                 subsystem.commit(back)
             except Exception as error:  # noqa: BLE001 - logged; the other subsystems are restored all the same
-                self._log.critical("AGENT", f"Internal error while undoing a part of the change: {_trace(error)}")
+                text = f"Internal error while undoing a change of the configuration: {_trace(error)}"
+                self._log.critical("AGENT", text)
         self._waker.wake()
         return ChangeError(500, f"Internal error: {fault!r}")
 

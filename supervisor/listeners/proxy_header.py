@@ -45,7 +45,7 @@ def parse(octets: bytes) -> ProxyHeader | None:
         return _binary(octets) if len(octets) >= _HEAD.size else None
     if octets[: len(FIRST)] == FIRST[: len(octets)]:
         return _text(octets)
-    raise ProxyError("its header is missing")
+    raise ProxyError("the header is missing")
 
 
 def _text(octets: bytes) -> ProxyHeader | None:

@@ -155,7 +155,8 @@ class TelemetryLoop:
         before = self._writer.dropped
         self._writer.add(table, rows)
         if self._writer.dropped > before:
-            self._complain(f"{self._writer.dropped} rows of telemetry are lost, because they cannot be written")
+            lost = self._writer.dropped
+            self._complain(f"{lost} rows of telemetry are lost, because {self._setup['path']} cannot be written")
 
     def _publish(self) -> None:
         assert self._writer is not None

@@ -74,7 +74,7 @@ class _Connection(ssl.SSLObject):
                     raise
             self.without_data += len(piece)
             if self.without_data > most:
-                raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many records without data")
+                raise ssl.SSLError(ssl.SSL_ERROR_SSL, "the client sent too many TLS records without data")
 
 
 class _Context(ssl.SSLContext):

@@ -270,7 +270,7 @@ class HttpService:
                 return await _peek(self._loop, accepted)
         except TimeoutError as error:
             self._gate.refused["slow"] += 1
-            raise OSError("no data within the time limit") from error
+            raise OSError("the client sent no data within the time limit") from error
 
     def _rest(self, listener: Listener, opened: socket.socket, error: OSError) -> None:
         """Pause accepting after a temporary failure of accept."""

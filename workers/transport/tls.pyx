@@ -226,7 +226,7 @@ cdef class TlsTransport(Transport):
         self.failed = True
         ERR_clear_error()
         if self.records > MAX_RECORDS_WITHOUT_DATA * DATA_RECORDS_PER_CREDIT:
-            self.connection.transport_failed("too many records without data")
+            self.connection.transport_failed("the peer sent too many TLS records without data")
         if error == SSL_ERROR_ZERO_RETURN:
             return 0
         errno_set(EPROTO)

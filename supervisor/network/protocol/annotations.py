@@ -162,7 +162,7 @@ def section(octets: bytes, at: int) -> tuple[int, int]:
         return _SYMBOLIC.get(descriptor, 0xFF), after
     if type(descriptor) is int and 0 <= descriptor < 256:
         return descriptor, after
-    raise ControlMessageError("a section does not belong into a message")
+    raise ControlMessageError("a section is not allowed in a message")
 
 
 def _read_any(octets: bytes) -> Envelope:

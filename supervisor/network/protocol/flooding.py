@@ -138,7 +138,7 @@ class Flooding:
         link = self.link_to(node) if node is not None else None
         envelope.trace_ids()
         if link is None or envelope.trace_count > self.radius + 1:
-            reason = "no path" if link is None else "passed too many routers"
+            reason = "no path" if link is None else "it has passed too many routers"
             self._outbox.log("ROUTER_LS", DEBUG, f"Control message for {router_id} released: {reason}")
             return
         self._outbox.send(link, relayed(envelope, self._node))

@@ -36,7 +36,7 @@ def test_inaccessible_folder_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "__file__", "/bin/true")
     monkeypatch.setattr(user_check, "__file__", "/bin/true")
     told = find_obstacle(lambda: os.setuid(65534))
-    assert told == f"{closed} may not be entered, on the way to {closed}/modules"
+    assert told == f"the user may not enter {closed}, on the way to {closed}/modules"
 
 
 def test_missing_module_is_reported(monkeypatch):

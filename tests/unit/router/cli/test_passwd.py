@@ -69,7 +69,7 @@ def test_file_mode_and_symbolic_link_are_kept(run, tmp_path):
         (["guest"], "p\x07", "the password cannot be used"),
         (["\x07"], "secret", "the name cannot be used"),
         ([""], "secret", "the name is empty"),
-        (["guest", "--mechanisms", "PLAIN"], "secret", "mechanisms must be out of"),
+        (["guest", "--mechanisms", "PLAIN"], "secret", "mechanisms must be among"),
         (["guest", "--delete"], "secret", "No such file"),
     ],
 )

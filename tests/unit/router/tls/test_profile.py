@@ -236,7 +236,7 @@ def test_certificate_outside_its_validity_is_untimely(authority):
     start, end = found.valid
     assert found.validity_fault(start) is None
     assert re.fullmatch(r"the certificate is not valid before \d{4}-.* UTC", found.validity_fault(start - 1) or "")
-    assert re.fullmatch(r"the certificate has expired on \d{4}-.* UTC", found.validity_fault(end) or "")
+    assert re.fullmatch(r"the certificate expired on \d{4}-.* UTC", found.validity_fault(end) or "")
     assert read_profile(profile(caCertFile=authority.trusted), [CLIENT]).validity_fault(end) is None, "there is none"
 
 

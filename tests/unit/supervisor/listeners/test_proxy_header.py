@@ -37,9 +37,9 @@ def test_proxy_headers_are_parsed(octets, source):
 @pytest.mark.parametrize(
     ("octets", "text"),
     [
-        (b"AMQP\x03\x01\x00\x00", "its header is missing"),
-        (b"\x16\x03\x01", "its header is missing"),
-        (b"PROXI", "its header is missing"),
+        (b"AMQP\x03\x01\x00\x00", "the header is missing"),
+        (b"\x16\x03\x01", "the header is missing"),
+        (b"PROXI", "the header is missing"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1\n" + b"x" * 100, "the header has no end"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1\r\n", "the header is malformed"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 01 1\r\n", "the header is malformed"),
