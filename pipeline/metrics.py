@@ -58,7 +58,8 @@ class LanderCollector(Collector):
                 gauge.add_metric([link.address], read(link))
             yield gauge
         yield GaugeMetricFamily("sluice_lander_held", "1: too much is staged, no credit.", value=int(self.lander.held))
-        yield CounterMetricFamily("sluice_lander_holds", "Times that it began to be.", value=self.lander.holds)
+        about = "Times that credit was withheld, because too much was staged."
+        yield CounterMetricFamily("sluice_lander_holds", about, value=self.lander.holds)
 
 
 def serve(lander: Lander, host: str, port: int) -> tuple[str, int]:

@@ -89,7 +89,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
     password_env = options.get("amqp.sasl.passwordEnv", text, "")
     if bool(user) != bool(password_file or password_env):
         raise PipelineOptionError(
-            "option amqp.sasl.username needs amqp.sasl.passwordFile or amqp.sasl.passwordEnv, and they need it"
+            "option amqp.sasl.username and amqp.sasl.passwordFile or amqp.sasl.passwordEnv must be given together"
         )
     client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
     if container := options.get("amqp.container.id", text, ""):
@@ -135,7 +135,7 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
     if ("address" in kinds) == (options.publisher.address is not None):
         raise PipelineOptionError("option address: give either the option or a column address")
     if "address" in kinds and "to" in kinds:
-        raise PipelineOptionError("column to: the column address becomes that field, so it cannot have another value")
+        raise PipelineOptionError("column to: column address already sets this field, so give only one of them")
     if "message" in kinds and (identity or len(kinds) > 1):
         raise PipelineOptionError("column message is the whole message, so no other column may be given")
     if not {"message", "body"} & set(kinds):

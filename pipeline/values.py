@@ -45,7 +45,7 @@ def to_json_value(value: Any) -> Any:
         return {"$map": [[to_json_value(key), to_json_value(each)] for key, each in value.items()]}
     if isinstance(value, codec.Described):
         return {"$descriptor": to_json_value(value.descriptor), "$value": to_json_value(value.value)}
-    raise TypeError(f"{type(value).__name__} is no value of the codec")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be encoded")
 
 
 def _json(value: Any) -> bytes:
@@ -79,7 +79,7 @@ def body_text(octets: bytes) -> bytes:
                 return _json(section.value)
             if section.descriptor in SEQUENCES:
                 if not isinstance(section.value, list):
-                    raise NotAmqpError("an amqp-sequence that is no list")
+                    raise NotAmqpError("an amqp-sequence is not a list")
                 sequences.append(section.value)
     except RemoteError as error:
         raise NotAmqpError(str(error)) from error

@@ -86,7 +86,7 @@ def _change(client: ManagementClient, gone: list[str], made: dict[str, Any], pre
             _create(client, name, each)
             undo.append((name, None))
     except ManagementError as error:
-        print(f"refused by the router, no changes made: {error}", file=sys.stderr)
+        print(f"the router refused the plan, so nothing is changed: {error}", file=sys.stderr)
         for name, before in reversed(undo):
             if before is None:
                 _delete(client, name)

@@ -40,7 +40,7 @@ def root_of(path: str) -> Path:
     root = Path(path) / f"v{VERSION}"
     if not (root / "fact_worker").is_dir():
         raise TelemetryError(
-            f"{path}: there is no telemetry (no folder v{VERSION}/fact_worker). Files come once a minute"
+            f"{path}: there is no telemetry (no folder v{VERSION}/fact_worker). The router writes files once a minute"
         )
     return root
 
