@@ -181,7 +181,7 @@ class Supervisor:
             forbid_core_dumps(process for process in processes if process)
             forbid_memory_access()
         except OSError as error:
-            text = f"Core dumps cannot be disabled, so one may contain private keys: {error.strerror}"
+            text = f"Core dumps cannot be disabled, so a dump may contain private keys: {error.strerror}"
             self._log.warning("SERVER", text)
 
     def _start_workers(self) -> None:

@@ -7,7 +7,7 @@ from router.tls.context import TlsContext, TlsError
 from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
 from router.process import forbid_memory_access
 
-UNKNOWN: Final = "it is not known"
+UNKNOWN: Final = "the worker has no credentials of this name"
 
 
 class CredentialStore:

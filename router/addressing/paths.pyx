@@ -39,7 +39,7 @@ cdef class ShortestPathTrees:
         cdef int64_t price
         self.size = len(neighbours)
         if self.size > MOST_NODES:
-            raise ValueError(f"{self.size} nodes; the most are {MOST_NODES}")
+            raise ValueError(f"{self.size} nodes are given, and at most {MOST_NODES} are allowed")
         self.edges = sum(len(edges) for edges in neighbours)
         self.first = <int32_t*>malloc((self.size + 1) * sizeof(int32_t))
         self.to = <int16_t*>malloc((self.edges + 1) * sizeof(int16_t))
@@ -56,7 +56,7 @@ cdef class ShortestPathTrees:
             self.first[node] = edge
             for other, price in neighbours[node]:
                 if not 0 <= other < self.size or not 0 < price < 1 << 31:
-                    raise ValueError(f"edge from {node} to {other} of cost {price}")
+                    raise ValueError(f"edge from {node} to {other} with cost {price} is invalid")
                 self.to[edge] = <int16_t>other
                 self.cost[edge] = <int32_t>price
                 edge += 1

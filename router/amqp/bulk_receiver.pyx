@@ -157,7 +157,7 @@ cdef class BulkReceiver(Receiver):
         cdef void* grown
         if self.room - self.used < size:
             if self.used + size > INT32_MAX:
-                raise MemoryError("more than 2 GiB of messages that nobody takes")
+                raise MemoryError("more than 2 GiB of received messages have not been taken")
             room = self.room * 2 if self.room else FIRST_OCTETS
             while room < self.used + size:
                 room *= 2

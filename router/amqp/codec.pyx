@@ -173,7 +173,7 @@ cdef list split_fields(const uint8_t* p, const uint8_t* end):
         out.append(PyBytes_FromStringAndSize(<const char*>q, p - q))
         q = p
     if q != stop:
-        raise malformed("octets follow the items of a list")
+        raise malformed("extra octets follow the items of a list")
     return out
 
 
@@ -216,7 +216,7 @@ class Described:
 def decode(bytes data not None, Py_ssize_t offset=0):
     """Return (value, offset behind it). Raises RemoteError (amqp:decode-error)."""
     if offset < 0 or offset > len(data):
-        raise malformed("value outside of its octets")
+        raise malformed("a value begins outside of the data")
     return _decode(data, offset, len(data), 0)
 
 
@@ -224,7 +224,7 @@ def decode_one(bytes data not None):
     """Return the only value in `data`. Raises RemoteError."""
     value, end = _decode(data, 0, len(data), 0)
     if end != len(data):
-        raise malformed("octets follow a value", end)
+        raise malformed("extra octets follow a value", end)
     return value
 
 
@@ -342,7 +342,7 @@ cdef object _decode_compound(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t 
         value, at = _decode(data, at, end, depth + 1)
         items.append(value)
     if at != end:
-        raise malformed("octets follow the items of a compound value", at)
+        raise malformed("extra octets follow the items of a compound value", at)
     if code == T_LIST8 or code == T_LIST32:
         return items
     if code != T_MAP8 and code != T_MAP32:
@@ -378,7 +378,7 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
         value, at = _decode_body(data, at, end, code, depth + 1)
         items.append(Described(descriptor, value) if described else value)
     if at != end:
-        raise malformed("octets follow the items of an array", at)
+        raise malformed("extra octets follow the items of an array", at)
     return items
 
 

@@ -96,7 +96,8 @@ cdef inline int take_transfer(Session session, const uint8_t* p, const uint8_t* 
     session.next_incoming_id += 1
     session.octets += t.payload.size
     if not link.incoming:
-        raise RemoteError("session", INVALID_FIELD, f"transfer on handle {t.handle}, on whose link the peer is the receiver")
+        raise RemoteError("session", INVALID_FIELD,
+                          f"transfer on handle {t.handle}, on whose link the peer is the receiver")
     if is_detached(link):
         # The transfer counts for the ids of later ones, and is dropped.
         if t.has_delivery_id and t.delivery_id == session.expected_delivery_id:

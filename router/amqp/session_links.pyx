@@ -317,7 +317,8 @@ cdef class SessionLinks(Channel):
         ends.
         """
         if link.has_deliveries():
-            raise FatalFault(f"a link could not be taken apart: {type(fault).__name__}: {fault}") from fault
+            raise FatalFault(
+                f"a lost link still has deliveries after an internal error: {type(fault).__name__}: {fault}") from fault
         self.connection.report_fault(fault)
         if not is_over(link):
             link.live(ON_SESSION_LOST)

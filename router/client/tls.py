@@ -44,7 +44,7 @@ class Tls(Record, frozen=True):
             except OSError as error:
                 raise OSError(f"{self.certificate}, {self.key or 'its key'}: {failure(error)}") from error
         elif self.key is not None:
-            raise OSError(f"{self.key}: a key without its certificate")
+            raise OSError(f"{self.key}: this key was given without its certificate")
         return context
 
 

@@ -72,7 +72,7 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
         text += " set enableVhostPolicy: yes"
         yield _danger(configuration, listener, text, worst=True)
     if EVERY_ORIGIN in listener.allowed_origins:
-        text = f"{name}: allowedOrigins: * lets every web page use it; list the allowed origins"
+        text = f"{name}: allowedOrigins: * lets every web page use the listener; list the allowed origins"
         yield _danger(configuration, listener, text)
     if is_local(listener.host):
         return
@@ -84,7 +84,7 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
             text = f"{name}: anyone with a certificate of the authority may join as a router; set allowedRouters"
             yield _danger(configuration, listener, text)
     elif listener.http and listener.websockets and not listener.authenticate_peer:
-        text = f"{name}: anyone who can reach it can use the console; set authenticatePeer: yes and use TLS,"
+        text = f"{name}: anyone who can reach the listener can use the console; set authenticatePeer: yes and use TLS,"
         text += " or set host: localhost"
         yield _danger(configuration, listener, text, worst=True)
     elif not listener.authenticate_peer:
@@ -142,7 +142,7 @@ def _vhost(configuration: Configuration, vhost: EntityConfig) -> Iterator[Danger
         return
     name = f"vhost '{vhost.hostname}'"
     if "/" in vhost.hostname and any(listener.multi_tenant for listener in configuration.listeners):
-        text = f"{name}: clients of multiTenant listeners never get it, because its name has a slash"
+        text = f"{name}: clients of multiTenant listeners never get this vhost, because its name has a slash"
         yield _danger(configuration, vhost, text, worst=True)
     for group in vhost.groups:
         where = _danger(configuration, vhost, "")

@@ -294,7 +294,7 @@ def _advice(line: str) -> str:
     if re.fullmatch(r"\$?[\w-]+[ \t]*:", line):
         return "the attribute has no value"
     if line == "{":
-        return "'{' must stand in the line of the name"
+        return "'{' must be in the same line as the name"
     if "{" in line and not line.endswith("{"):
         return "'{' must be the last thing in its line"
     if line.endswith(("}", "},")):

@@ -69,7 +69,7 @@ def join_octets(messages: Sequence[M], octets: Sequence[bytes]) -> list[tuple[M,
         return [(message, None) for message in messages]
     takers = sum(isinstance(message, _WITH_OCTETS) for message in messages)
     if takers != len(octets):
-        raise ControlError(f"octets of {len(octets)} messages came with {takers} that have any")
+        raise ControlError(f"octets of {len(octets)} messages came for {takers} messages")
     left = iter(octets)
     return [(message, next(left) if isinstance(message, _WITH_OCTETS) else None) for message in messages]
 
@@ -101,7 +101,9 @@ def decode_handover(data: bytes) -> Handover:
 
 def _check_octets(message: Handover | MovedConnection) -> None:
     if len(message.octets) > MOST_READ_BEFORE:
-        raise ControlError(f"hand-over: {len(message.octets)} octets that were read before, at most {MOST_READ_BEFORE}")
+        raise ControlError(
+            f"hand-over: {len(message.octets)} octets were read before, at most {MOST_READ_BEFORE} are allowed"
+        )
 
 
 def handover_number(data: bytes) -> int | None:

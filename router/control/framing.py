@@ -43,7 +43,7 @@ class FrameDecoder:
             return None
         (count,) = _NUMBER.unpack_from(held)
         if count > MOST_PARTS:
-            raise FrameError(f"a frame of {count} parts, at most {MOST_PARTS}")
+            raise FrameError(f"a frame has {count} parts, and at most {MOST_PARTS} are allowed")
         start = _NUMBER.size * (count + 1)
         if len(held) < start:
             self._need = start
@@ -51,7 +51,7 @@ class FrameDecoder:
         sizes = struct.unpack_from(f"!{count}I", held, _NUMBER.size)
         end = start + sum(sizes)
         if end - start > MOST_OCTETS:
-            raise FrameError(f"a frame of {end - start} octets, at most {MOST_OCTETS}")
+            raise FrameError(f"a frame has {end - start} octets, and at most {MOST_OCTETS} are allowed")
         if len(held) < end:
             self._need = end
             return None

@@ -22,7 +22,7 @@ class HandlerTable(Generic[S]):
     def on(self, kind: type[M], handler: Callable[[S, M], None]) -> None:
         """Register `handler` for messages of this type. Raises ValueError for a duplicate or an unexpected type."""
         if kind not in self._kinds or kind in self._by_type:
-            raise ValueError(f"{kind.__name__} has a handler already, or does not come here")
+            raise ValueError(f"{kind.__name__} already has a handler, or is not received here")
         self._by_type[kind] = handler
 
     def check_complete(self) -> None:

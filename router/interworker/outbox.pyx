@@ -137,7 +137,7 @@ cdef class Outbox:
     cdef int check_fits(self, size_t size) except -1:
         """Raise LocalError for a record that can never fit: in the backlog it would block all later records."""
         if size > ring_longest(&self.ring):
-            raise LocalError("link", RESOURCE_LIMIT, f"a record of {size} octets for another worker")
+            raise LocalError("link", RESOURCE_LIMIT, f"a record of {size} octets for another worker is too long")
         return 0
 
     cdef Slice fitting(self, uint8_t kind, const Slice* state) noexcept:

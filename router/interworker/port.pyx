@@ -172,7 +172,7 @@ cdef class WorkerPort:
 
     cdef int refuse_length(self, uint32_t size) except -1:
         """Raise MalformedRecordError. A method of its own keeps the stack frame of take_records small."""
-        raise MalformedRecordError(f"a record of {size} octets")
+        raise MalformedRecordError(f"a record of {size} octets has an impossible length")
 
     cdef int close_ring(self, object error) except -1:
         """Stop reading the peer's ring: its process is in an unknown state.
@@ -191,7 +191,7 @@ cdef class WorkerPort:
         if code >= R_LINK:
             return self.on_link_record(p, size)
         if not decode_delivery(p, size, &r):
-            raise MalformedRecordError(f"a record of type {code}, {size} octets")
+            raise MalformedRecordError(f"a record of type {code}, {size} octets, is malformed")
         if code == R_SETTLED or code == R_RETURNED:
             return self.outgoing.on_settled(&r)
         if code == R_CONTINUE:
@@ -208,7 +208,7 @@ cdef class WorkerPort:
         cdef LinkHead answer
         cdef OtherEnd end
         if not decode_link(p, size, &r):
-            raise MalformedRecordError(f"a record of a routed link, type {p[0]}, {size} octets")
+            raise MalformedRecordError(f"a record of a routed link, type {p[0]}, {size} octets, is malformed")
         link = self.routed.get(head.slot)
         if link is not None and link.slot.generation == head.generation and link.remote_end is not None:
             end = link.remote_end                 # the link may end, and release it

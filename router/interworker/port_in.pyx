@@ -63,7 +63,7 @@ cdef bint has_copy(const InDelivery* d, const DeliveryNode* downstream) noexcept
 
 cdef int refuse_transfer(uint32_t size) except -1:
     """Raise MalformedRecordError. A function of its own keeps the stack frame of its caller small."""
-    raise MalformedRecordError(f"TRANSFER of {size} octets")
+    raise MalformedRecordError(f"TRANSFER of {size} octets is malformed")
 
 
 cdef int count_queued(ConsumerLink link, Message* m) except -1:
@@ -241,7 +241,7 @@ cdef class PortIn(ReportingNode):
         cdef bint more = head.flags & F_MORE
         cdef InDelivery* d
         if more and not r.data.size:
-            raise MalformedRecordError(f"TRANSFER of stream {head.key} without octets")
+            raise MalformedRecordError(f"TRANSFER of stream {head.key} has no octets")
         map_reserve(&self.received)
         d = in_new(&self.node, head.key, self.scheduler.now_ns,
                    (IN_PRESETTLED if head.flags & F_PRESETTLED else 0)
@@ -345,7 +345,7 @@ cdef class PortIn(ReportingNode):
             return 0
         m = d.message
         if m is NULL:
-            raise MalformedRecordError(f"CONTINUE of delivery {head.key}, which was complete")
+            raise MalformedRecordError(f"CONTINUE of delivery {head.key}, which is already complete")
         if head.flags & F_ABORTED:
             map_take(&self.received, head.key)
             return in_lost(d)
@@ -381,7 +381,7 @@ cdef class PortIn(ReportingNode):
 
     cdef int refuse_key(self, const InDelivery* d) except -1:
         """Raise MalformedRecordError for a key in use. `lost` frees the delivery."""
-        raise MalformedRecordError(f"TRANSFER of delivery {d.key}, which is not settled")
+        raise MalformedRecordError(f"TRANSFER of delivery {d.key}, which is not settled yet")
 
     cdef int finish(self, InDelivery* d) except -1:
         map_take(&self.received, d.key)

@@ -375,7 +375,7 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t n
         if head.count > self.next_key or head.key > self.next_key - head.count:
             raise MalformedRecordError(
-                f"outcome of deliveries {head.key} + {head.count}, of which {self.next_key} were sent")
+                f"outcome of {head.count} deliveries from {head.key} on, but only {self.next_key} were sent")
         while self.progress < head.count:
             n = 0
             if head.type == R_SETTLED and head.flags & F_SETTLED and head.kind and runs_used():
@@ -454,7 +454,8 @@ cdef class PortOut(NodeOwner):
         if o is not NULL:
             if head.format > o.taken - o.acknowledged:
                 raise MalformedRecordError(
-                    f"window of {head.format} octets for {o.taken - o.acknowledged} octets of delivery {head.key}")
+                    f"window of {head.format} octets of delivery {head.key}, "
+                    f"but {o.taken - o.acknowledged} are outstanding")
             o.acknowledged += head.format
             self.go_on(o)
         return 0

@@ -73,7 +73,8 @@ cdef class ProducerEnd(RoutedLink):
             return 0
         if first:
             if self.node.in_count >= 2 * ROUTED_MOST:
-                self.close_with("amqp:link:transfer-limit-exceeded", "the peer sent far more transfers than it has link credit for")
+                self.close_with("amqp:link:transfer-limit-exceeded",
+                                "the peer sent far more transfers than it has link credit for")
                 return 0
             d = delivery_begins(self, t, IN_ROUTED)
             totals.ingress += 1

@@ -52,7 +52,8 @@ if scratch is NULL or content is NULL:
 
 cdef int check_size(size_t size) except -1:
     if size > STATE_MOST:
-        raise RemoteError("link", RESOURCE_LIMIT, f"a delivery state, or properties of a flow, have more than {STATE_MOST} octets")
+        raise RemoteError("link", RESOURCE_LIMIT,
+                          f"a delivery state, or properties of a flow, have more than {STATE_MOST} octets")
     return 0
 
 
@@ -107,7 +108,8 @@ cdef class RemoteEnd(OtherEnd):
         if state is not NULL:
             r.state = state[0]
         if r.tag.size > TAG_MOST or r.state.size > STATE_MOST:
-            raise RemoteError("link", RESOURCE_LIMIT, f"a delivery-tag of {r.tag.size} octets or a delivery state of {r.state.size} is too long")
+            raise RemoteError("link", RESOURCE_LIMIT,
+                              f"delivery-tag of {r.tag.size} octets or delivery state of {r.state.size} is too long")
         return self.port.outbox.post(scratch, encode_link(scratch, &r) - scratch, data, size)
 
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
@@ -307,12 +309,13 @@ cdef class RemoteEnd(OtherEnd):
         """Raise MalformedRecordError for an outcome of deliveries that were never sent."""
         if head.count > self.next_key or head.key > self.next_key - head.count:
             raise MalformedRecordError(
-                f"outcome of deliveries {head.key} + {head.count} of a routed link, of which {self.next_key} were sent")
+                f"outcome of {head.count} deliveries from {head.key} on, but a routed link sent only {self.next_key}")
         return 0
 
     cdef int on_window(self, const LinkHead* head) except -1:
         if head.count > self.outstanding:
-            raise MalformedRecordError(f"window of {head.count} octets for {self.outstanding} octets of a routed link")
+            raise MalformedRecordError(
+                f"window of {head.count} octets of a routed link, but {self.outstanding} are outstanding")
         self.outstanding -= head.count
         return self.pump_to_worker()
 
@@ -322,7 +325,7 @@ cdef class RemoteEnd(OtherEnd):
         cdef Transfer t
         cdef bint first = head.flags & F_FIRST
         if r.tag.size > TAG_MOST:
-            raise MalformedRecordError(f"a delivery tag of {r.tag.size} octets")
+            raise MalformedRecordError(f"a delivery tag of {r.tag.size} octets is too long")
         record_transfer(r, &t)
         self.received_octets += t.payload.size
         if first:

@@ -49,7 +49,7 @@ cdef class TenantQuota(Quota):
         self.sessions = {}
         for slot, messages, octets, buffered in scopes:
             if self.count == SCOPES_MOST:
-                raise ValueError(f"more than {SCOPES_MOST} quotas of a connection")
+                raise ValueError(f"a connection has more than {SCOPES_MOST} quotas")
             scope = &self.scopes[self.count]
             scope.slot = region.quota_slot(slot)
             scope.message_ns = max(SECOND // <uint64_t>messages, 1) if messages else 0

@@ -197,7 +197,7 @@ class ScramServer:
         if not binding:
             return wrong_credentials("the channel binding differs from that of the first message")
         if not nonce:
-            return wrong_credentials("the nonce differs")
+            return wrong_credentials("the nonce differs from that of the first message")
         verifier, size = self._verifier, hashlib.new(self._hash).digest_size
         if len(proof) != size:
             return wrong_credentials(WRONG_PROOF)

@@ -38,7 +38,7 @@ class PrivateDirectory:
                 return
             path.rmdir()
             faults.append(f"{base}: its path is too long")
-        raise OSError(f"no directory for the sockets of the workers: {'; '.join(faults)}")
+        raise OSError(f"no directory can hold the sockets of the workers: {'; '.join(faults)}")
 
     def give(self, user: int, group: int) -> None:
         """Change the owner of the directory and its contents; -1: unchanged. Raises OSError."""

@@ -128,9 +128,9 @@ class Edges(Subsystem):
         other = self._latest.get(connection.container or "")
         if other is not None and _is_other(other, connection):
             text = (
-                f"[C{connection.number}] Edge router '{connection.container}' at {connection.peer} has the id of the "
-                f"one at {other.peer} ([C{other.number}]): answers to clients of one may go to the other. A router "
-                "that was just restarted causes this once"
+                f"[C{connection.number}] Edge router '{connection.container}' at {connection.peer} has the same id as "
+                f"the one at {other.peer} ([C{other.number}]), so answers to clients of one may go to the other. "
+                "A router that was just restarted causes this line once"
             )
             self._log.repeated(WARNING, "ROUTER_CORE", f"edge router {connection.container}", text)
 

@@ -64,7 +64,7 @@ class _ProxiedConnection:
         try:
             seen = self._opened.recv(MOST_OCTETS - len(self._octets), socket.MSG_PEEK)
             if not seen:
-                raise ProxyError("the connection was closed before its header")
+                raise ProxyError("the connection was closed before its header arrived")
             header = parse(self._octets + seen)
             taken = len(seen) if header is None else header.octets - len(self._octets)
             self._octets += self._opened.recv(taken)

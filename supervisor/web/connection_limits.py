@@ -201,7 +201,7 @@ class HttpConnection(asyncio.Protocol):
             _, _, _, parsed = parse_request(head)
             length = parsed.one("content-length")
             if length is not None and (not length.isdecimal() or "transfer-encoding" in parsed.headers):
-                raise HeadError("it has two lengths")
+                raise HeadError("the request has two lengths")
             parsed.one("host")
         except HeadError:
             self._refuse(_BAD)

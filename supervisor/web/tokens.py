@@ -45,11 +45,11 @@ class MetricsTokens:
             else:
                 found = find(written)
         except OSError as error:  # timeout, or no free thread
-            text = f"metricsToken of listener {listener.name} cannot be read, so its requests are refused: "
+            text = f"metricsToken of listener {listener.name} cannot be read, so no token is accepted: "
             self._log.repeated(WARNING, "HTTP", "token", text + (error.strerror or "it takes too long"))
             return ""
         if found.text == written and is_password_reference(written):
-            text = f"metricsToken of listener {listener.name} cannot be read, so its requests are refused"
+            text = f"metricsToken of listener {listener.name} cannot be read, so no token is accepted"
             self._log.repeated(WARNING, "HTTP", "token", text)
             return ""
         return found.text

@@ -101,7 +101,7 @@ def test_edge_routers_sharing_an_id_are_logged(
     for each in (None if mark is None else "0123", mark, mark):
         more: dict[str, Any] = {} if each is None else {"sluice.edge": each}
         peers.append(EdgePeer(interior.ports[EDGES], "TWIN", properties=properties(**more)).peer)
-    warning = r"\[C\d+\] Edge router 'TWIN' at 127\.0\.0\.1:\d+ has the id of the one at 127\.0\.0\.1:\d+ \(\[C\d+\]\)"
+    warning = r"\[C\d+\] Edge router 'TWIN' at 127\.0\.0\.1:\d+ has the same id as the one at 127\.0\.0\.1:\d+ "
     if warned:
         interior.wait_log(rf"ROUTER_CORE \(warning\) {warning}")
     assert len(re.findall(warning, interior.log)) == int(warned)

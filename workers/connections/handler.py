@@ -438,7 +438,9 @@ class ConnectionHandler:
     def begin_session(self, spare: int = 0) -> Session:
         """Begin a session on the router's initiative, if more than `spare` others may begin. Raises RemoteError."""
         if spare and self.connection.channels_left() <= spare:
-            raise RemoteError("connection", RESOURCE_LIMIT, "no channel is left: the last ones are reserved")
+            raise RemoteError(
+                "connection", RESOURCE_LIMIT, "no channel is left: the last ones are reserved for other sessions"
+            )
         return self._session(None, None)
 
     def begin_routed_session(self) -> Session:

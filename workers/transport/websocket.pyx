@@ -257,7 +257,8 @@ cdef class WebSocketTransport(Transport):
         if self.reader.closed:
             return 0
         if self.reader.fault:
-            self.connection.transport_failed(f"the peer sent an invalid frame, answered with close code {self.reader.fault}", "WebSocket")
+            self.connection.transport_failed(
+                f"the peer sent an invalid frame, answered with close code {self.reader.fault}", "WebSocket")
             return 0
         got = self.raw(data, size)
         if got <= 0:

@@ -71,7 +71,7 @@ class Envelope(Struct):
         except AmqpError as error:
             raise ControlMessageError(f"trace: {error}") from None
         if at != len(self.trace):
-            raise ControlMessageError("octets follow the trace")
+            raise ControlMessageError("extra octets follow the trace")
         return found
 
 

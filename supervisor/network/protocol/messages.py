@@ -459,7 +459,7 @@ def _mobile_update(body: dict[str, Any]) -> MobileChange | MobileState:
     mobile_seq = _number(body, "mobile_seq")
     if "exist" in body:
         if "add" in body or "del" in body:
-            raise ControlMessageError("exist is given together with add or del")
+            raise ControlMessageError("field 'exist' is given together with 'add' or 'del'")
         keys = _texts(body, "exist")
         instance = _number(body, "instance") if "instance" in body else None
         part, parts = (_number(body, "part"), _number(body, "parts")) if "parts" in body else (1, 1)

@@ -212,8 +212,8 @@ class Neighbours:
                 self._outbox.log_once(
                     "ROUTER_HELLO",
                     CRITICAL,
-                    f"Detected two routers with the id {neighbour.id}: each router of a network needs its own id; the"
-                    " one that was there first is used",
+                    f"Detected two routers with the id {neighbour.id}: each router of a network needs its own id; only"
+                    " the first of them is used",
                 )
             return False
         if not trusted and any(_same(other, neighbour) for other in others):

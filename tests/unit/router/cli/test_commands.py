@@ -333,7 +333,7 @@ vhost {
 def test_sluice_check_reports_dangerous_settings(shell):
     (shell.folder / "tenants.conf").write_text(TENANTS)
     tenants = "multiTenant does not isolate tenants, since clients choose their own; set enableVhostPolicy: yes"
-    slash = "clients of multiTenant listeners never get it, because its name has a slash"
+    slash = "clients of multiTenant listeners never get this vhost, because its name has a slash"
     worst = [
         f"danger: listener 'tenants': {tenants} (tenants.conf:1)",
         f"danger: vhost 'red/inner': {slash} (tenants.conf:6)",

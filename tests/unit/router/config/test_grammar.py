@@ -101,7 +101,7 @@ def test_invalid_value_is_reported_with_line(written):
         ("listener { host: x", "'{' must be the last thing in its line"),
         ("listener { host: x }", "'{' must be the last thing in its line"),
         ("router.config.address {", "a section name consists of letters"),
-        ("{", "'{' must stand in the line of the name"),
+        ("{", "'{' must be in the same line as the name"),
         ("listener", "expected 'section {', 'attribute: value' or '}'"),
     ],
 )

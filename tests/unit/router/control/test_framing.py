@@ -31,8 +31,8 @@ def test_packed_frame_has_expected_octets() -> None:
 @pytest.mark.parametrize(
     ("octets", "text"),
     [
-        (struct.pack("!I", MOST_PARTS + 1), f"a frame of {MOST_PARTS + 1} parts, at most {MOST_PARTS}"),
-        (struct.pack("!3I", 2, 1, MOST_OCTETS), f"a frame of {MOST_OCTETS + 1} octets, at most {MOST_OCTETS}"),
+        (struct.pack("!I", MOST_PARTS + 1), f"a frame has {MOST_PARTS + 1} parts, and at most {MOST_PARTS}"),
+        (struct.pack("!3I", 2, 1, MOST_OCTETS), f"a frame has {MOST_OCTETS + 1} octets, and at most {MOST_OCTETS}"),
     ],
     ids=["parts", "octets"],
 )

@@ -225,7 +225,7 @@ def test_message_type_has_one_handler() -> None:
     handlers.on(messages.Ack, take)
     with pytest.raises(ValueError, match="Ack has a handler already"):
         handlers.on(messages.Ack, take)
-    with pytest.raises(ValueError, match="Local has a handler already, or does not come here"):
+    with pytest.raises(ValueError, match="Local already has a handler, or is not received here"):
         handlers.on(messages.Local, lambda sender, message: None)
     handlers.on(messages.Ready, lambda sender, message: None)
     handlers.check_complete()
@@ -267,5 +267,5 @@ def test_raw_octets_follow_their_messages():
     joined = codec.join_octets(batch, [b"1", b"2"])
     assert joined == [(batch[0], b"1"), (batch[1], None), (batch[2], b"2")]
     for wrong in ([b"1"], [b"1", b"2", b""]):
-        with pytest.raises(codec.ControlError, match=rf"octets of {len(wrong)} messages came with 2 that have any"):
+        with pytest.raises(codec.ControlError, match=rf"octets of {len(wrong)} messages came for 2 messages"):
             codec.join_octets(batch, wrong)

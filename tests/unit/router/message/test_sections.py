@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from router.message.sections import needs, scan_dict
-from router.testing.message import full_scan, short_scan, user_scan
 
+from router.testing.message import full_scan, short_scan, user_scan
 from tests.peer.codec import encode
 from tests.peer.types import Described, Symbol, ULong
 from tests.unit.router.message.test_annotations import encoded_message, messages

@@ -187,8 +187,7 @@ def test_second_router_with_id_of_neighbour_is_not_used(instance: int, process: 
     assert a.links() == {"B": (1,)}
     assert a.engine.routers()[1].instance == 50
     assert [line.text for line in a.log if line.level == CRITICAL] == [
-        "Detected two routers with the id B: each router of a network needs its own id; the one that was there first is"
-        " used"
+        "Detected two routers with the id B: each router of a network needs its own id; only the first of them is used"
     ]
     assert not any("Restart" in line.text for line in a.log)
     a.clear()
