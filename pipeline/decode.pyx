@@ -520,7 +520,7 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
     cdef const uint8_t* base = &octets[0] if octets.shape[0] else <const uint8_t*>b""
     cdef list columns = []
     if first < 0 or count < 0 or count >= ends.shape[0] or first > ends.shape[0] - 1 - count:
-        raise ValueError("more messages than there are")
+        raise ValueError("more messages are requested than the buffer has")
     for name in names:
         kind, origin, field = COLUMNS[name]
         columns.append(ColumnBuilder(kind, origin, field, count))
@@ -528,7 +528,7 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
     for i in range(first, first + count):
         start, stop = ends[i], ends[i + 1]
         if start < 0 or stop < start or stop > octets.shape[0]:
-            raise ValueError(f"message {i} lies outside of its octets")
+            raise ValueError(f"message {i} ends beyond the octets of the buffer")
         body = None
         if not find_sections(base + start, base + stop, &parts):
             parts.body_kind = BODY_MALFORMED

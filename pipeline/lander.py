@@ -418,7 +418,7 @@ class Lander:
                     await loop.run_in_executor(self.looks, self._lock.renew)
                     renewed = time.monotonic()
             except OSError as error:
-                text = f"{self.options.path} cannot be checked for progress: {error}"
+                text = f"the progress of readers of {self.options.path} cannot be checked: {error}"
                 self.say(text)  # the figures of the last check remain
 
     def hold(self) -> None:
@@ -432,7 +432,7 @@ class Lander:
             self.say(
                 f"{octets_text(self.staged)} are staged and not read, so the router gets no credit"
                 if held
-                else f"{octets_text(self.staged)} are staged, so the router gets credit again"
+                else f"only {octets_text(self.staged)} are staged now, so the router gets credit again"
             )
             self.changed()
 

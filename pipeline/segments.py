@@ -261,7 +261,8 @@ class Landing:
         segments.sort()
         for one, other in pairwise(segments):
             if one.number == other.number:
-                raise LandingError(f"{self.url}/{log} has two segments {one.number}: {one.name}, {other.name}")
+                names = f"{one.name}, {other.name}"
+                raise LandingError(f"{self.url}/{log} has two segments with number {one.number}: {names}")
         return Listing(log, segments, sorted(foreign))
 
     # -- groups --------------------------------------------------------------------------------------------------------

@@ -124,14 +124,14 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
                 f"option idColumn: column {identity!r} is {kinds[identity]}, not a string or integer"
             )
         if "message_id" in kinds and identity != "message_id":
-            raise PipelineOptionError("option idColumn: there is a column message_id as well")
+            raise PipelineOptionError("option idColumn: there is a column message_id, too, so give only one of them")
     for name, kind in kinds.items():
         if name == identity:
             continue
         if name not in COLUMNS:
             raise PipelineOptionError(f"column {name!r}: a message has no such field; there are {', '.join(COLUMNS)}")
         if kind not in COLUMNS[name]:
-            raise PipelineOptionError(f"column {name!r} is {kind}; it can be {' or '.join(COLUMNS[name])}")
+            raise PipelineOptionError(f"column {name!r} is {kind}; it must be {' or '.join(COLUMNS[name])}")
     if ("address" in kinds) == (options.publisher.address is not None):
         raise PipelineOptionError("option address: give either the option or a column address")
     if "address" in kinds and "to" in kinds:

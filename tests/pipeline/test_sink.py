@@ -178,7 +178,7 @@ def test_sink_refused_by_policy_fails_the_write(spark: SparkSession, start: Star
     ("rows", "options", "text"),
     [
         ("'x' as body, 1 as colour", {}, "column 'colour': a message has no such field"),
-        ("1 as body", {}, "column 'body' is int; it can be binary or string"),
+        ("1 as body", {}, "column 'body' is int; it must be binary or string"),
         ("'x' as subject", {}, "no column body or message"),
         ("'x' as body, 'a' as address", {}, "option address: give either the option or a column address"),
         ("'x' as body", {"address": None}, "option address: give either the option or a column address"),

@@ -115,7 +115,7 @@ def test_truncated_segment_is_named(landing):
 def test_duplicate_segment_numbers_are_named(landing):
     publish_segments(landing, 1)
     publish_segments(landing, 1, landed=1_800_000_000_000)
-    with pytest.raises(LandingError, match="has two segments 1: "):
+    with pytest.raises(LandingError, match="has two segments with number 1: "):
         landing.listing(KEY)
 
 
