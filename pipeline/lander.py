@@ -309,7 +309,7 @@ class Lander:
                 try:
                     self._lock.release()
                 except OSError as error:
-                    self.say(f"{self.options.path}: the lock cannot be released: {error}")  # it ends by itself
+                    self.say(f"{self.options.path}: the lock cannot be released: {error}")  # the lock expires
 
     def _open(self) -> None:
         options = self.options

@@ -234,7 +234,7 @@ class _AttributeSubsystem(Subsystem):
 
 @pytest.mark.parametrize("other", [_MessageSubsystem, _RawMessageSubsystem, _AttributeSubsystem])
 def test_duplicate_subsystem_registration_is_refused(router: CoreWithReplicas, other: type[Subsystem]) -> None:
-    with pytest.raises(CompositionError, match="has (its subsystem|a handler) already"):
+    with pytest.raises(CompositionError, match="already has a handler|has a handler already"):
         router.core.events.add(other())
 
 

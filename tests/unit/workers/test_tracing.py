@@ -266,7 +266,7 @@ def test_watched_lines_are_bounded_and_counted(routers, monkeypatch):
     router.settle()
     router.pass_time(SEND_MS)
     assert len(batches[0]) == 6
-    assert batches[0][-1] == "(15 more lines dropped: there were too many)"
+    assert batches[0][-1] == "(15 more lines dropped: there were too many at once)"
 
 
 def test_watched_frames_are_not_logged(routers):

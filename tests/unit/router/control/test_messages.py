@@ -223,7 +223,7 @@ def test_message_type_has_one_handler() -> None:
     with pytest.raises(ValueError, match="no handler for Ack, Ready"):
         handlers.check_complete()
     handlers.on(messages.Ack, take)
-    with pytest.raises(ValueError, match="Ack has a handler already"):
+    with pytest.raises(ValueError, match="Ack already has a handler"):
         handlers.on(messages.Ack, take)
     with pytest.raises(ValueError, match="Local already has a handler, or is not received here"):
         handlers.on(messages.Local, lambda sender, message: None)
