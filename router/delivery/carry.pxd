@@ -12,13 +12,12 @@ from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDel
 from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, Leg, Plan
 from router.links.consumer_link cimport AnnotationsEdit, ConsumerLink, can_send_now, send_whole
 from router.links.delivery_link cimport delivery_begins
-from router.links.granting_link cimport request_flow
-from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
+from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, request_flow, spend_credit
 from router.message.content cimport STREAM_AT
 from router.stats.counters cimport Tally, totals
 
 
-cdef inline bint is_plain_arrival(ProducerLink link, const Transfer* t) noexcept:
+cdef inline bint is_plain_arrival(GrantingLink link, const Transfer* t) noexcept:
     """Return True for a whole delivery in one frame, without a state, with the expected delivery-id, on a producer's
     link with credit, that is neither aborted nor logged."""
     return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit and not link.logged
@@ -30,7 +29,7 @@ cdef inline size_t octets_out(const Transfer* t, const Leg* leg) noexcept nogil:
     return t.payload.size - (leg.edit.end - leg.edit.at) + leg.edit.size
 
 
-cdef inline int write_now(ProducerLink link, ConsumerLink consumer, const Transfer* t, const AnnotationsEdit* edit,
+cdef inline int write_now(GrantingLink link, ConsumerLink consumer, const Transfer* t, const AnnotationsEdit* edit,
                           Tally* outstanding) except -1:
     """Write the copy of this frame's delivery into the consumer's buffer. Parameters: as of `send_whole`."""
     cdef uint64_t now = link.session.connection.scheduler.now_ns
@@ -65,10 +64,10 @@ cdef inline int write_now(ProducerLink link, ConsumerLink consumer, const Transf
 
 # Write the copy of this frame's delivery into the ring to the consumer's worker. False, without any effect: the ring
 # has no room, or other deliveries already wait for it.
-cdef bint put_in_ring(ProducerLink link, const Transfer* t, const Plan* plan) except -1
+cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 # Store the message of this frame as it will leave, and queue the copy at its consumer. False, without any effect: it
 # needs the slow path.
-cdef bint put_in_queue(ProducerLink link, const Transfer* t, const Plan* plan) except -1
+cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 
 
 cdef inline void count_entry(const Plan* plan) noexcept:
@@ -102,7 +101,7 @@ cdef inline void count_carried(const Plan* plan) noexcept:
         plan.start[0] = plan.start[0] + 1 if plan.start[0] + 1 < plan.consumers else 0
 
 
-cdef inline bint carry_whole(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+cdef inline bint carry_whole(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
     """Carry the delivery of this frame by its plan: number it, spend credit, make its structs, put its copy, count.
 
     False, without any effect: it needs the slow path. `is_plain_arrival` must hold, and the plan for this message.

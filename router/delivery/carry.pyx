@@ -11,11 +11,11 @@ from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
 from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_CHECKPOINT
 from router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_replaced
 from router.links.delivery_link cimport delivery_begins
-from router.links.producer_link cimport ProducerLink, count_presettled, is_checkpoint, spend_credit
+from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit
 from router.message.content cimport STREAM_AT, Cursor, Message, message_whole
 
 
-cdef inline InDelivery* begin_delivery(ProducerLink link, const Transfer* t) except NULL:
+cdef inline InDelivery* begin_delivery(GrantingLink link, const Transfer* t) except NULL:
     """Number the delivery, spend its credit and make its struct, as `first_frame` and `route_content` do."""
     cdef InDelivery* d
     link.session.expected_delivery_id += 1
@@ -31,7 +31,7 @@ cdef inline InDelivery* begin_delivery(ProducerLink link, const Transfer* t) exc
     return d
 
 
-cdef bint put_in_ring(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
     cdef void* port = plan.leg.port
     cdef InDelivery* d
     cdef OutDelivery* o
@@ -62,7 +62,7 @@ cdef bint put_in_ring(ProducerLink link, const Transfer* t, const Plan* plan) ex
     return True
 
 
-cdef bint put_in_queue(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
     cdef ConsumerLink consumer = <ConsumerLink>plan.leg.link
     cdef Cursor cursor
     cdef InDelivery* d

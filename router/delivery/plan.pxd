@@ -49,6 +49,7 @@ cdef struct Plan:
     uint64_t version
     size_t at
     int priority
+    bint slow                  # the messages need the slow path; `leg` and the fields below are not set
     Leg leg
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
     AddressSlot* slot          # counters of the address, borrowed

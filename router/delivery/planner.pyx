@@ -14,6 +14,12 @@ from router.message.annotations cimport ComposedAnnotations, composed_keep
 from router.message.content cimport Content
 
 
+cdef inline bint never_carried(ForwardingAddress address) noexcept:
+    """Return True if all messages of the address need the slow path while the table does not change."""
+    return address.exchange is not None or address.special or address.treatment > CLOSEST \
+        or (address.remotes is None and items_in(<void*>address.consumers) == 0)
+
+
 cdef inline bint choose_leg(Plan* plan, bint* alone, ForwardingAddress address, uint32_t came_by,
                             const LeadingSections* said, uint64_t producer) noexcept:
     """Choose the consumer that gets the next delivery, as `deliver` and `forward` do.
@@ -31,8 +37,6 @@ cdef inline bint choose_leg(Plan* plan, bint* alone, ForwardingAddress address, 
     plan.start = NULL
     plan.turn = NULL
     alone[0] = True
-    if address.exchange is not None or address.special or address.treatment > CLOSEST:
-        return False
     if leg.transit:
         choose_next_hop(address, said.priority, said.sections, producer, &step)
         chosen = step.link
@@ -112,6 +116,12 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
                     const LeadingSections* said, const Slice* to, int phase) noexcept:
     cdef bint alone = False
     plan.version = 0
+    plan.slow = True
+    plan.at = said.at
+    plan.priority = said.priority
+    if never_carried(address):
+        plan.version = version
+        return False
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
             or not choose_leg(plan, &alone, address, came_by, said, producer):
         return False
@@ -124,8 +134,7 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
     elif not choose_edit(&plan.leg, said, &plan.composed, to, phase):
         return False
     plan.slot = address.slot
-    plan.at = said.at
-    plan.priority = said.priority
+    plan.slow = False
     plan.came_by_router = came_by != 0
     plan.to = to[0]
     plan.phase = phase

@@ -17,7 +17,7 @@ from router.forwarding.network cimport (
 )
 from router.interworker.port cimport WorkerPort
 from router.interworker.port_out cimport PortOut
-from router.links.consumer_link cimport ConsumerLink
+from router.links.consumer_link cimport ConsumerLink, leaves_unchanged, offer_copy
 from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 from router.forwarding.table cimport BALANCED, MULTICAST, UNAVAILABLE, Exchange
 
@@ -563,6 +563,7 @@ cdef int offer_to_all(ForwardingAddress address, InDelivery* d, Content* c, int*
     cdef Py_ssize_t i = 0
     cdef void* here = NULL                 # a ConsumerLink of this worker
     cdef int overflow = overflow_of(address, c)
+    cdef bint unchanged = leaves_unchanged(c)
     cdef int copies = 0
     d.flags |= IN_MULTI
     if address.served is not None and c.came_by == 0:
@@ -579,7 +580,7 @@ cdef int offer_to_all(ForwardingAddress address, InDelivery* d, Content* c, int*
             ports = add_target(address, <Consumer>at, (<Consumer>at).port.outgoing, d, c, ports)
         elif own is None:
             here = <void*>(<Consumer>at).link
-            (<ConsumerLink>here).offer(d, c, overflow)
+            offer_copy(here, d, c, overflow, unchanged)
         else:
             ports = add_target(address, <Consumer>at, own, d, c, ports)
     if here is not NULL:

@@ -14,7 +14,8 @@ from router.stats.counters cimport totals
 from router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD, IN_TRACKED
 from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
 from router.message.sections cimport (
-    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_to, scan_user,
+    SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description, scan_to,
+    scan_user,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
 from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
@@ -366,7 +367,7 @@ cdef class TargetedHandler(ProducerHandler):
         if not plan_holds(plan, version, &said) and not plan_for(
                 self, plan, self.address, self.edge, link.number, &said, &self.to, self.phase):
             return NULL
-        return plan
+        return NULL if plan.slow else plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -445,7 +446,7 @@ cdef class AnonymousHandler(ProducerHandler):
             if not plan_for(self, plan, <ForwardingAddress>address, self.edge, link.number, &said, &to,
                             (<ForwardingAddress>address).phase):
                 return NULL
-        return plan
+        return NULL if plan.slow else plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -625,7 +626,7 @@ cdef class RouterHandler(ProducerHandler):
                         self, plan, (<CachedPrefix>prefix).address, self.conn, link.number, &said,
                         &said.sections.to_override, said.sections.phase):
                 return NULL
-        return plan
+        return NULL if plan.slow else plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

@@ -1,11 +1,12 @@
 """Links on which a client receives (AMQP 1.0 part 2, 2.6): copies are sent within credit and window, or queued."""
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from router.amqp.buffer cimport buffer_room
 from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport is_pending
-from router.amqp.frames cimport TRANSFER_ROOM, write_short_transfer
+from router.amqp.codec cimport Slice
+from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, write_short_transfer, write_transfer
 from router.amqp.link_life cimport LIFE_ATTACHED
 from router.amqp.id_map cimport map_put_reserved, map_reserve
 from router.amqp.session cimport Session
@@ -34,17 +35,14 @@ cdef struct DeliveryTags:
 
 cdef DeliveryTags tags
 
-# Switch the fast path of `offer` on or off. For tests: off, every copy takes the slow path.
-cdef void use_fast_copies(bint on) noexcept
-
 # Link on which the peer receives. Owner: its session.
 cdef class ConsumerLink(DeliveryLink):
     cdef readonly uint32_t credit
     cdef bint drain
     cdef readonly bint settles             # the consumer asked for settled deliveries (snd-settle-mode settled)
     cdef readonly bint annotations         # router annotations are sent (not stripped)
-    cdef bint plain                        # `offer` is that of this class: the fast path may replace it
-    # A RouterOut: the fast path may replace `offer`, except for streams and tracked deliveries.
+    cdef bint plain                        # `offer` is that of this class, so a plan may replace it
+    # A RouterOut: a plan may replace `offer`, except for streams and tracked deliveries.
     cdef bint routed
     cdef uint64_t starved_since            # ms: time at which its credit ran out; 0: it has credit
     cdef readonly bint watched             # listed in Scheduler.starved
@@ -54,6 +52,7 @@ cdef class ConsumerLink(DeliveryLink):
     cdef OutDelivery* newest
     cdef void** place                      # entry of its worker's LinkTable for this link (borrowed), or NULL
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef int accept_copy(self, InDelivery* d, Content* c) except -1
     cdef void no_credit(self) noexcept
     cdef void count_settled(self, uint8_t kind) noexcept
     cdef bint drop_oldest(self) except *
@@ -79,7 +78,7 @@ cdef class ConsumerLink(DeliveryLink):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Fast path of a copy: it leaves at once, in one frame
+# A copy that leaves at once, in one frame
 
 cdef inline void record_sent_copy(ConsumerLink link, OutDelivery* o) noexcept:
     """Record an unsettled copy as sent, with the next delivery-id. There must be room in the map."""
@@ -150,20 +149,28 @@ cdef inline void write_replaced(uint8_t* w, const uint8_t* data, size_t size,
 
 
 cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data, size_t size, uint32_t format,
-                           uint64_t since, const AnnotationsEdit* other, Tally* outstanding) except -1:
-    """Write a message in one frame, as a copy of d; d NULL: it is settled. `can_send_now` must hold.
+                           uint64_t since, const AnnotationsEdit* other, Tally* outstanding,
+                           const Slice* state=NULL, uint16_t flags=0) except -1:
+    """Write a message in one frame, as a copy of d; d NULL: it is settled. There must be credit, window and room.
 
-    since: arrival of the delivery, ns. other: its edit; NULL: unchanged. outstanding: counts the copy, or NULL. Has
-    the same effects as `send_now`.
+    since: arrival of the delivery, ns. other: its edit; NULL: unchanged. outstanding: counts the copy, or NULL. state:
+    delivery state in the transfer, or NULL. flags: further flags of the copy.
     """
     cdef void* session = <void*>link.session             # a local variable of its class would count references
     cdef void* connection = <void*>link.session.connection
     cdef uint64_t now = (<Connection>connection).scheduler.now_ns
     cdef size_t written = size if other is NULL else size - (other.end - other.at) + other.size
-    cdef uint8_t* w = buffer_room(&(<Connection>connection).out, TRANSFER_ROOM + written)
+    cdef uint8_t* w = buffer_room(&(<Connection>connection).out,
+                                  TRANSFER_ROOM + written + (0 if state is NULL else state.size))
     cdef OutDelivery* o = NULL
-    w += write_short_transfer(w, (<Session>session).local_channel, link.handle, (<Session>session).next_delivery_id,
-                              <uint8_t*>&tags.next, format, d is NULL, written)
+    if state is NULL:
+        w += write_short_transfer(w, (<Session>session).local_channel, link.handle,
+                                  (<Session>session).next_delivery_id, <uint8_t*>&tags.next, format, d is NULL,
+                                  written)
+    else:
+        w += write_transfer(w, (<Session>session).local_channel, link.handle, (<Session>session).next_delivery_id,
+                            <uint8_t*>&tags.next, SHORT_TAG, format, d is NULL, False, False, state.data, state.size,
+                            written)
     if other is NULL:
         memcpy(w, data, size)
     else:
@@ -171,6 +178,7 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
     if d is not NULL:
         map_reserve(&(<Session>session).sent)
         o = out_make(&link.node, d, False, True)
+        o.flags |= flags
         if outstanding is not NULL:
             out_count(o, outstanding)
         record_sent_copy(link, o)
@@ -187,3 +195,15 @@ cdef inline int send_whole(ConsumerLink link, InDelivery* d, const uint8_t* data
     if d is NULL:
         count_presettled_delivery(link.slot, (<Connection>connection).scheduler.second)
     return 0
+
+
+cdef inline bint leaves_unchanged(const Content* c) noexcept nogil:
+    """Return True if consumers without router annotations get the message in one frame as it arrived."""
+    return (c.whole and not c.sections.rewrite and not c.state.size and not c.checkpoint and c.outstanding is NULL)
+
+
+cdef inline int offer_copy(void* link, InDelivery* d, Content* c, int overflow, bint unchanged) except -1:
+    """Make a copy for a ConsumerLink, as `offer` does. unchanged: `leaves_unchanged` of the message."""
+    if unchanged and (<ConsumerLink>link).plain and can_send_unchanged(<ConsumerLink>link, c.size, c.settled):
+        return send_whole(<ConsumerLink>link, NULL if c.settled else d, c.data, c.size, c.format, d.since, NULL, NULL)
+    return (<ConsumerLink>link).offer(d, c, overflow)

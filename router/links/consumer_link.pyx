@@ -2,15 +2,14 @@
 
 routing-semantics.md 6, 8.6, 9.3.
 
-`offer` decides whether a copy leaves at once. `send_whole` and `send_now` write it in one frame from where the message
-arrived, straight into the connection's write buffer. Everything else (no credit, no window, a queue, several frames)
-goes through the queue.
+`offer` decides whether a copy leaves at once. `send_whole` writes it in one frame from where the message arrived,
+straight into the connection's write buffer. Everything else (no credit, no window, a queue, several frames) goes
+through the queue.
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_room
 from router.amqp.codec cimport Slice
 from router.amqp.connection cimport Connection
 from router.amqp.survey cimport Survey
@@ -20,12 +19,12 @@ from router.amqp.scheduler cimport Scheduler, charge
 from router.stats.counters cimport (
     count_drop, count_finished, count_outcome, count_presettled_delivery, totals, unblock,
 )
-from router.stats.samples cimport is_sample, mark_sample_sent, write_settled_sample, write_outcome_sample
+from router.stats.samples cimport write_outcome_sample
 from router.amqp.credit cimport credit_left
 from router.links.credit cimport shown_credit
 from router.links.delivery_link cimport copy_octets, can_write_now, leave_queue, note_settled, settle_sent, start_copy
 from router.links.settlement cimport settle_copies
-from router.amqp.id_map cimport map_reserve, map_take
+from router.amqp.id_map cimport map_take
 from router.amqp.states cimport is_outcome, plain_state
 from router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
@@ -35,15 +34,14 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.delivery.settled_state cimport settled_state
-from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_short_transfer, write_transfer
+from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_transfer
 from router.amqp.link_life cimport ON_DECIDED
 from router.message.content cimport (
     Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state, uncharged,
 )
 from router.message.annotations cimport compose, compose_room
-from router.amqp.session cimport Session
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
-from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW, LinkSlot
+from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
 
 from router.amqp.errors import RESOURCE_LIMIT
 
@@ -67,7 +65,6 @@ cdef enum:
     UNCHARGED_LEAST = 16
 
 tags.next = 0
-cdef bint fast_path_on = True
 cdef uint64_t routed_queued = 0  # octets of copies with OUT_ROUTED in all queues of this process
 cdef uint8_t* scratch = NULL   # buffer for composed annotations
 cdef size_t scratch_size = 0
@@ -85,11 +82,6 @@ cdef uint8_t* scratch_room(size_t size) except NULL:
             raise MemoryError("annotations")
         scratch_size = size
     return scratch
-
-
-cdef void use_fast_copies(bint on) noexcept:
-    global fast_path_on
-    fast_path_on = on
 
 
 def set_tag_space(worker):
@@ -115,67 +107,6 @@ cdef bint has_no_incoming_link(const Meter* meter, const Meter* connection) noex
     if connection is NULL:
         return meter is NULL or meter.owner is NULL or meter.parent is NULL
     return meter is not NULL and meter.owner is NULL and meter.parent is not NULL and meter.parent.parent is connection
-
-
-cdef inline int send_now(ConsumerLink link, InDelivery* d, Content* c, size_t composed) except -1:
-    """Write one frame, straight from where the message is, with annotations and state.
-
-    composed: octets in `scratch`.
-    """
-    cdef Session session = link.session
-    cdef Connection connection = session.connection
-    cdef LinkSlot* slot = link.slot
-    cdef uint64_t now = connection.scheduler.now_ns
-    cdef bint rewrite = link.annotations or c.sections.rewrite
-    cdef size_t size = c.size
-    cdef uint32_t delivery_id = session.next_delivery_id
-    cdef bint settled = c.settled or link.settles or (c.checkpoint and not c.checking)
-    cdef OutDelivery* o = NULL
-    cdef uint8_t* w
-    cdef Slice accepted
-    if rewrite:
-        size += composed - (c.sections.end - c.sections.at)
-    w = buffer_room(&connection.out, TRANSFER_ROOM + c.state.size + size)
-    if not settled:
-        map_reserve(&session.sent)
-        o = out_new(&link.node, d, c, True)
-        record_sent_copy(link, o)
-    if c.state.size:
-        w += write_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, SHORT_TAG,
-                            c.format, settled, False, False, c.state.data, c.state.size, size)
-    else:
-        w += write_short_transfer(w, session.local_channel, link.handle, delivery_id, <uint8_t*>&tags.next, c.format,
-                                  settled, size)
-    if rewrite:
-        memcpy(w, c.data, c.sections.at)
-        w += c.sections.at
-        memcpy(w, scratch, composed)
-        w += composed
-        memcpy(w, c.data + c.sections.end, c.size - c.sections.end)
-        w += c.size - c.sections.end
-    else:
-        memcpy(w, c.data, size)
-        w += size
-    connection.out.end = w - connection.out.data
-    note_written(link, size, now)
-    if is_sample(slot):
-        if settled:
-            write_settled_sample(slot, size, d.since, now)
-        else:
-            o.octets = <uint32_t>size
-            mark_sample_sent(slot, o, now)
-    if not connection.dirty:
-        connection.mark_dirty()
-    if link.logged:
-        link.trace_message(c.data, c.size)
-    if settled:
-        count_presettled_delivery(slot, connection.scheduler.second)
-        if not c.settled:
-            o = out_new(&link.node, d, c, True)
-            accepted = plain_state(D_ACCEPTED)
-            out_update(o, D_ACCEPTED, &accepted, True)
-            out_free(o)
-    return 0
 
 
 cdef class ConsumerLink(DeliveryLink):
@@ -206,21 +137,33 @@ cdef class ConsumerLink(DeliveryLink):
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Take a copy of d: write it into the connection's buffer if it may leave now, else queue it."""
-        cdef Session session
-        cdef size_t composed = 0
+        cdef AnnotationsEdit edit
+        cdef bint edited = self.annotations or c.sections.rewrite
+        cdef bint settled = c.settled or self.settles or (c.checkpoint and not c.checking)
         cdef size_t size = c.size
-        if c.whole and not c.sections.rewrite and not c.state.size and not c.checkpoint and c.outstanding is NULL \
-                and fast_path_on and can_send_unchanged(self, size, c.settled):
-            return send_whole(self, NULL if c.settled else d, c.data, size, c.format, d.since, NULL, NULL)
-        session = self.session
         if not can_write_now(self) or not self.credit or not c.whole or is_pending(self):
             return self.enqueue(d, c, overflow)
-        if self.annotations or c.sections.rewrite:
-            composed = compose(scratch_room(compose_room(c)), c, self.annotations)
-            size += composed - (c.sections.end - c.sections.at)
-        if size + TRANSFER_ROOM + c.state.size > session.connection.remote_max_frame:
+        if edited:
+            edit.at = c.sections.at
+            edit.end = c.sections.end
+            edit.octets = scratch_room(compose_room(c))
+            edit.size = compose(scratch, c, self.annotations)
+            size += edit.size - (edit.end - edit.at)
+        if size + TRANSFER_ROOM + c.state.size > self.session.connection.remote_max_frame:
             return self.enqueue(d, c, overflow)
-        return send_now(self, d, c, composed)
+        send_whole(self, NULL if settled else d, c.data, c.size, c.format, d.since, &edit if edited else NULL,
+                   c.outstanding, &c.state if c.state.size else NULL, OUT_CHECK if c.checking else 0)
+        if self.logged:
+            self.trace_message(c.data, c.size)
+        return self.accept_copy(d, c) if settled and not c.settled else 0
+
+    cdef int accept_copy(self, InDelivery* d, Content* c) except -1:
+        """Accept an unsettled delivery whose copy was sent settled."""
+        cdef Slice accepted = plain_state(D_ACCEPTED)
+        cdef OutDelivery* o = out_new(&self.node, d, c, True)
+        out_update(o, D_ACCEPTED, &accepted, True)
+        out_free(o)
+        return 0
 
     cdef void no_credit(self) noexcept:
         cdef Scheduler scheduler = self.session.connection.scheduler

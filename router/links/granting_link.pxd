@@ -4,6 +4,14 @@ from libc.stdint cimport uint32_t
 from router.amqp.frames cimport Flow
 from router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT, InDelivery
 from router.links.delivery_link cimport DeliveryLink
+from router.stats.counters cimport count_presettled_delivery, totals
+
+cdef enum:
+    # Of a producer's settled deliveries, one in CHECKPOINT_EVERY is tracked over other routers (Content.checkpoint),
+    # and each of CHECKPOINT_OCTETS or more. So a producer's deliveries under way are bounded by its capacity, or
+    # CHECKPOINT_EVERY times that for small messages.
+    CHECKPOINT_EVERY = 16
+    CHECKPOINT_OCTETS = 4096
 
 # Base of ProducerLink. Owner: its session.
 cdef class GrantingLink(DeliveryLink):
@@ -13,6 +21,8 @@ cdef class GrantingLink(DeliveryLink):
     cdef readonly bint flowing             # credit is granted
     cdef bint draining                     # the producer was asked to drain; no credit until the address is reachable
     cdef bint drain_due                    # the flow with this drain is to be written
+    cdef bint inter_router                 # another router's link: totals count deliveries where they enter the network
+    cdef bint credit_on_forward            # credit of unsettled deliveries is given back when they are forwarded
     cdef bint called                       # the router attached the link (an auto link), and the peer has answered
     cpdef set_flowing(self, bint flowing)
     cdef void take_back(self) noexcept
@@ -38,3 +48,27 @@ cdef inline void free_credit(GrantingLink link, const InDelivery* d) noexcept:
         return
     link.occupied -= 1
     request_flow(link)
+
+
+# Steps of an incoming delivery
+
+cdef inline bint is_checkpoint(GrantingLink link, size_t size) noexcept nogil:
+    """Return True if the settled delivery that has just arrived is tracked over other routers (Content.checkpoint).
+
+    size: octets of it known so far. Deliveries are counted by arrival, since a producer may advance its delivery-count
+    as it likes. This delivery is not counted yet.
+    """
+    return not link.inter_router and ((link.slot.deliveries + 1) % CHECKPOINT_EVERY == 0 or size >= CHECKPOINT_OCTETS)
+
+
+cdef inline void spend_credit(GrantingLink link) noexcept:
+    """Spend one credit of the producer."""
+    link.credit -= 1
+    link.slot.credit = link.credit
+    if link.credit == 0:
+        link.slot.blocked_since = link.session.connection.scheduler.now_ns
+
+
+cdef inline void count_presettled(GrantingLink link) noexcept:
+    count_presettled_delivery(link.slot, link.session.connection.scheduler.second)
+    totals.presettled += not link.inter_router

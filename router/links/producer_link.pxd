@@ -7,7 +7,6 @@ from router.delivery.plan cimport Plan
 from router.amqp.frames cimport Transfer
 from router.message.content cimport Content, Message
 from router.links.granting_link cimport GrantingLink
-from router.stats.counters cimport count_presettled_delivery, totals
 
 # Handler that routes an incoming link's deliveries. One object for each link. Owner: the worker.
 cdef class DeliveryHandler:
@@ -31,11 +30,6 @@ cdef enum:
     COLLECT_MOST = 1048576
     # Octets of incomplete messages of this kind that the process may hold, over all links; more are released.
     COLLECTING_MOST = 33554432
-    # Of a producer's settled deliveries, one in CHECKPOINT_EVERY is tracked over other routers (Content.checkpoint),
-    # and each of CHECKPOINT_OCTETS or more. So a producer's deliveries under way are bounded by its capacity, or
-    # CHECKPOINT_EVERY times that for small messages.
-    CHECKPOINT_EVERY = 16
-    CHECKPOINT_OCTETS = 4096
 
 # Switch the fast path on or off. For tests: off, every delivery takes the slow path.
 cdef void use_fast_path(bint on) noexcept
@@ -51,10 +45,8 @@ cdef class ProducerLink(GrantingLink):
     cdef uint64_t route_at                 # octets of `current` at which routing it may succeed; 0: it was not tried
     cdef uint32_t head_tried               # octets of its first chunk at the last call of DeliveryHandler.streams
     cdef readonly uint64_t number          # of this link among the incoming links of the process, in order of creation
-    cdef bint inter_router                 # another router's link: totals count deliveries where they enter the network
     cdef readonly bint keeps_credit        # credit whatever its address can reach: messages for nobody are released
     cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
-    cdef bint credit_on_forward            # credit of unsettled deliveries is given back when they are forwarded
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
     cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1
@@ -72,27 +64,3 @@ cdef class ProducerLink(GrantingLink):
     # Settle a complete delivery towards both sides. All its copies have an outcome, and none is settled.
     cdef int settle_outcome(self, InDelivery* d, uint8_t kind, const Slice* state) except -1
     cdef int unreachable(self, InDelivery* d) except -1
-
-
-# Steps of an incoming delivery, used by fast and slow path
-
-cdef inline bint is_checkpoint(ProducerLink link, size_t size) noexcept nogil:
-    """Return True if the settled delivery that has just arrived is tracked over other routers (Content.checkpoint).
-
-    size: octets of it known so far. Deliveries are counted by arrival, since a producer may advance its delivery-count
-    as it likes. This delivery is not counted yet.
-    """
-    return not link.inter_router and ((link.slot.deliveries + 1) % CHECKPOINT_EVERY == 0 or size >= CHECKPOINT_OCTETS)
-
-
-cdef inline void spend_credit(ProducerLink link) noexcept:
-    """Spend one credit of the producer."""
-    link.credit -= 1
-    link.slot.credit = link.credit
-    if link.credit == 0:
-        link.slot.blocked_since = link.session.connection.scheduler.now_ns
-
-
-cdef inline void count_presettled(ProducerLink link) noexcept:
-    count_presettled_delivery(link.slot, link.session.connection.scheduler.second)
-    totals.presettled += not link.inter_router

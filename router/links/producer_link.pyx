@@ -9,7 +9,7 @@ from router.amqp.connection cimport Connection
 from router.amqp.endpoint cimport is_detached, is_open
 from router.amqp.link_life cimport ON_DECIDED
 from router.amqp.zero cimport zero
-from router.links.granting_link cimport free_credit, request_flow
+from router.links.granting_link cimport count_presettled, free_credit, is_checkpoint, request_flow, spend_credit
 from router.stats.counters cimport (
     count_age, count_drop, count_finished, count_outcome, count_total, totals,
 )

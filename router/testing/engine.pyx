@@ -1,6 +1,9 @@
 """Access of tests to the compiled engine: counts of live objects, fault injection, and invariants of links and ports.
 """
+import gc
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from router.amqp.block cimport blocks
 from router.amqp.buffer cimport buffers_drop
@@ -12,12 +15,12 @@ from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTING,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
-from router.delivery.plan cimport Plan
+from router.delivery.plan cimport Leg, Plan
 from router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
 from router.forwarding.forward cimport use_spread as set_spread
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
-from router.links.consumer_link cimport ConsumerLink, use_fast_copies
+from router.links.consumer_link cimport ConsumerLink
 from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.interworker.link_table cimport LinkTable
@@ -86,8 +89,71 @@ def use_fast_paths(on):
     """Enable or disable the fast paths of deliveries; without them, all deliveries take the slow paths."""
     use_runs(on)
     use_fast_path(on)
-    use_fast_copies(on)
     use_fast_records(on)
+
+
+cdef uint64_t differences = 0
+
+
+cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
+    """Return True if two plans for the same message are equal, apart from where composed annotations are kept."""
+    cdef const Leg* x = &a.leg
+    cdef const Leg* y = &b.leg
+    return (
+        a.version == b.version and a.at == b.at and a.priority == b.priority and a.slot is b.slot
+        and a.entry == b.entry and a.start is b.start and (a.start is NULL or a.consumers == b.consumers)
+        and a.turn is b.turn and a.to.data is b.to.data and a.to.size == b.to.size and a.phase == b.phase
+        and a.overflow == b.overflow and a.honour == b.honour and a.came_by_router == b.came_by_router
+        and x.link is y.link
+        and (x.link is not NULL or (x.port is y.port and x.slot_index == y.slot_index
+                                    and x.generation == y.generation and x.sent is y.sent))
+        and x.edited == y.edited and x.routed == y.routed and x.transit == y.transit and x.container == y.container
+        and x.outstanding is y.outstanding
+        and (not x.edited or (x.edit.at == y.edit.at and x.edit.end == y.edit.end and x.edit.size == y.edit.size
+                              and memcmp(x.edit.octets, y.edit.octets, x.edit.size) == 0)))
+
+
+cdef class CheckedPlansHandler(DeliveryHandler):
+    """Handler that compares each plan of the original handler with a fresh one."""
+    cdef DeliveryHandler own
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        return self.own.route(link, d, c)
+
+    cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
+        return self.own.streams(link, c)
+
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
+        global differences
+        cdef const Plan* found = self.own.plan(link, t)
+        cdef Plan kept
+        if found is not NULL:
+            kept = found[0]
+            (<Plan*>found).version = 0     # forget it
+            found = self.own.plan(link, t)
+            differences += found is NULL or not same_plan(&kept, found)
+        return found
+
+
+def check_plans():
+    """Compare each remembered plan of all present producers' links with a fresh one from now on."""
+    cdef ProducerLink link
+    cdef CheckedPlansHandler handler
+    for each in gc.get_objects():
+        if isinstance(each, ProducerLink):
+            link = each
+            if link.deliveries is not None and not isinstance(link.deliveries, CheckedPlansHandler):
+                handler = CheckedPlansHandler()
+                handler.own = link.deliveries
+                link.deliveries = handler
+
+
+def plan_differences():
+    """Return the number of plans that differed from a fresh one since the last call."""
+    global differences
+    found = differences
+    differences = 0
+    return found
 
 
 def use_spread(int least=0):

@@ -51,11 +51,12 @@ def play(
     credit: int = 1000,
     brokers: Sequence[str] = (),
     more: str = "",
+    checked: bool = False,
 ) -> tuple[list[list[Any]], list[dict[str, Any]], list[Any], list[Any]]:
     """Return what each peer received, and the counters of the router.
 
     credit: of the first consumer. brokers: which of the first consumer and the first producer are route containers.
-    more: further sections of the configuration.
+    more: further sections of the configuration. checked: compare each remembered plan with a fresh one.
     """
 
     def listener(kind: str, number: int) -> str:
@@ -74,9 +75,12 @@ def play(
             attach_client(router, max(last - number, 0), listener("producer", number), producer(0, address))
             for number in range(PRODUCERS)
         ]
+        if checked:
+            engine.check_plans()
         scenario = RandomScenario([router], router.settle, consuming, sending)
         for one in actions:
             scenario.act(*one)
+        assert engine.plan_differences() == 0
         return [[*frames_by_delivery(octets)] for octets in scenario.heard], *all_counters(router)
     finally:
         engine.use_fast_paths(True)
@@ -108,6 +112,8 @@ def test_fast_paths_match_slow_path(
     slow = play(False, address, attach, consumers, actions, workers, credit, brokers, more)
     for first, second in zip(fast, slow, strict=True):
         assert first == second
+    # Planning has no effect: with each plan made twice, everything is as before.
+    assert play(True, address, attach, consumers, actions, workers, credit, brokers, more, checked=True) == fast
 
 
 @pytest.mark.parametrize("outcome", [ACCEPTED, RELEASED, rejected("a:b", "c")])

@@ -102,11 +102,12 @@ def transfers(octets: bytes) -> list[Any]:
 
 def play(
     fast: bool, address: str, attach: dict[str, Any], consuming: list[Any], sending: list[Any], steps: list[Any],
-    between: str = "",
+    between: str = "", checked: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Return what each peer received, the counters of each router, and what each router has sent to others.
 
-    between: attributes of the connections between interior routers. All objects of the run must be freed afterwards.
+    between: attributes of the connections between interior routers. checked: compare each remembered plan with a
+    fresh one. All objects of the run must be freed afterwards.
     """
     alive = engine.live_objects()
     with pytest.MonkeyPatch.context() as patch:
@@ -134,10 +135,13 @@ def play(
             senders = [client(network, place, producer(0, address), listener=listener) for place, listener in sending]
             network.pass_seconds(1)
             routers = [*network.routers.values()]
+            if checked:
+                engine.check_plans()
             scenario = NetworkScenario(routers, network.settle, receivers, senders)
             scenario.network = network
             for one in steps:
                 scenario.act(*one)
+            assert engine.plan_differences() == 0
             played = [
                 [[*frames_by_delivery(octets)] for octets in scenario.heard],
                 sent,
@@ -166,6 +170,8 @@ def test_fast_paths_between_routers_match_slow_path(
     fast = play(True, address, attach, consuming, sending, steps, between)
     slow = play(False, address, attach, consuming, sending, steps, between)
     assert all(first == second for first, second in zip(fast, slow, strict=True))
+    # Planning has no effect: with each plan made twice, everything is as before.
+    assert play(True, address, attach, consuming, sending, steps, between, checked=True) == fast
 
 
 @pytest.mark.parametrize("annotated", ["none", "same", "routers", "both"])
