@@ -1,17 +1,12 @@
-"""Report of a period: one self-contained page of HTML.
-
-Problems and recommendations come first, then the figures behind them.
-"""
+"""Report of a period: one self-contained page of HTML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import Any
 
 from pipeline.jobs import capacity
 from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.imbalance import Imbalance
 from pipeline.jobs.latency import AddressFigures
 from pipeline.jobs.matrix import TrafficMatrix, crossing
 from pipeline.jobs.starvation import StarvedConsumer
@@ -32,14 +27,11 @@ class Findings:
     workers: dict[str, TrafficMatrix]
     routers: TrafficMatrix
     clients: TrafficMatrix
-    imbalances: Sequence[Imbalance]
     starved: Sequence[StarvedConsumer]
     capacities: Sequence[RouterCapacity]
     topology: Sequence[TimelineEvent]
     refusals: Sequence[TimelineEvent]
     churn: dict[str, tuple[int, int]]
-    rules: Sequence[dict[str, Any]]
-    advice: Sequence[dict[str, Any]]
 
 
 def page(findings: Findings) -> str:
@@ -49,11 +41,9 @@ def page(findings: Findings) -> str:
     names = ", ".join(sorted(f.workers) or [each.router for each in f.capacities])
     sections = [
         _tiles(f),
-        _todo(f),
         _load(f),
         _addresses(f),
         _traffic(f),
-        _workers(f),
         _credit(f),
         _happened(f),
     ]
@@ -95,29 +85,6 @@ def _tiles(f: Findings) -> str:
              "warn" if whole and across / whole > 0.5 else ""),
         tile("Refused by policy", number(refused), "connections, links, messages", "warn" if refused else "good"),
     )) + "</div>"  # fmt: skip
-
-
-def _todo(f: Findings) -> str:
-    items = [
-        f'<li><b><span class="tag">{escape(each["kind"])}</span>{escape(_subject(each))}</b>{escape(each["text"])}</li>'
-        for each in f.advice
-    ]
-    for router in sorted({rule["router"] for rule in f.rules}):
-        own = [rule for rule in f.rules if rule["router"] == router]
-        gain = own[0]["gain"]
-        items.append(
-            f'<li><b><span class="tag">placement</span>{escape(router)}</b>{len(own)} placements of clients on workers '
-            f"would bring the deliveries that cross workers from {percent(gain['cross_worker_before'])} to "
-            f"{percent(gain['cross_worker_after'])}. <code>sluice pipeline recommend</code>, then "
-            "<code>sluice pipeline apply</code>.</li>"
-        )
-    body = f'<ul class="todo">{"".join(items)}</ul>' if items else '<p class="none">Nothing stands out.</p>'
-    return _section("What to do", "The most urgent first; figures are below.", _card(body))
-
-
-def _subject(advice: dict[str, Any]) -> str:
-    router, subject = advice.get("router"), str(advice["subject"])
-    return subject if router in (None, subject) else f"{subject} at {router}"
 
 
 def _load(f: Findings) -> str:
@@ -175,37 +142,6 @@ def _traffic(f: Findings) -> str:
         "Deliveries. Clients have their container ids without numbers; “several” are producers that share an address "
         "and a worker.",
         f'<div class="grid2">{"".join(cards)}</div><div style="height:14px"></div>{clients}',
-    )
-
-
-def _workers(f: Findings) -> str:
-    rows = []
-    for each in f.imbalances:
-        most = max(each.cpu_seconds.values(), default=1.0) or 1.0
-        for worker, seconds in each.cpu_seconds.items():
-            rows.append([
-                escape(each.router) if worker == min(each.cpu_seconds) else "",
-                f"w{worker}",
-                bar(seconds / most, 2),
-                f"{seconds:,.{0 if seconds >= 10 else 1}f} s",
-                number(each.deliveries[worker]),
-            ])  # fmt: skip
-    summary = [
-        [
-            escape(each.router),
-            f"{each.skew:.2f}",
-            f"{each.gini:.2f}",
-            ", ".join(f"{escape(name)} ({number(count)})" for name, count in each.clients) or "–",
-        ]
-        for each in f.imbalances
-    ]
-    return _section(
-        "Balance of workers",
-        "Skew is the busiest worker by the average (1 is even); Gini is 0 when even.",
-        '<div class="grid2">'
-        + _card(table(("Router", "Worker", "CPU", "", "Came in"), rows, (3, 4)))
-        + _card(table(("Router", "Skew", "Gini", "On the busiest worker"), summary, (1, 2)))
-        + "</div>",
     )
 
 

@@ -32,9 +32,8 @@ def run(options: argparse.Namespace) -> int:
 
 def collect(rollups: Rollups) -> report.Findings:
     """Run all jobs."""
-    from pipeline.jobs import advice, matrix, starvation, timeline
+    from pipeline.jobs import capacity, latency, matrix, starvation, timeline
 
-    figures = advice.AdviceFigures.of(rollups)
     covered: dict[datetime, float] = {}
     for (_, hour), seconds in rollups.covered().items():
         covered[hour] = max(covered.get(hour, 0.0), seconds)
@@ -42,16 +41,13 @@ def collect(rollups: Rollups) -> report.Findings:
         start=rollups.telemetry.start,
         end=rollups.telemetry.end,
         seconds=sum(covered.values()),
-        addresses=figures.addresses,
+        addresses=latency.by_address(rollups),
         workers=matrix.worker_matrices(rollups),
         routers=matrix.router_matrix(rollups),
         clients=matrix.client_matrix(rollups),
-        imbalances=figures.imbalances,
         starved=starvation.starved_consumers(rollups),
-        capacities=figures.capacities,
+        capacities=capacity.by_router(rollups),
         topology=timeline.topology(rollups),
         refusals=timeline.refusals(rollups),
         churn=timeline.churn(rollups),
-        rules=advice.placement_rules(rollups),
-        advice=advice.advice(rollups, figures),
     )

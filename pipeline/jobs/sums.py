@@ -18,15 +18,10 @@ def _rate(count: pa.ChunkedArray, interval: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _links(rows: pa.Table) -> pa.Table:
-    interval, deliveries = rows.column("interval_ms"), rows.column("deliveries")
-    full = pc.fill_null(pc.greater(rows.column("zero_credit_ms"), 0), False)
     for peak, gauge in LINK_GAUGES.items():
         if peak != gauge:
             rows = rows.append_column(peak, rows.column(gauge))
-    rows = rows.append_column("link_ms", interval)
-    rows = rows.append_column("full_ms", pc.if_else(full, interval, 0))
-    rows = rows.append_column("full_deliveries", pc.if_else(full, deliveries, 0))
-    return rows.append_column("rate_peak", _rate(pc.multiply(deliveries, 1000), interval))
+    return rows.append_column("link_ms", rows.column("interval_ms"))
 
 
 def _settles(rows: pa.Table) -> pa.Table:
@@ -57,8 +52,8 @@ LINKS: Final = HourlySums(
     "fact_link",
     reads=("interval_ms", "boot_id", "connection_id", "address", "dir", *LINK_COUNTS, *LINK_GAUGES.values()),
     keys={"boot_id": TEXT, "connection_id": LONG, "address": TEXT, "dir": TEXT},
-    sums=(*LINK_COUNTS, "link_ms", "full_ms", "full_deliveries"),
-    peaks={**dict.fromkeys(LINK_GAUGES, LONG), "rate_peak": DOUBLE},
+    sums=(*LINK_COUNTS, "link_ms"),
+    peaks=dict.fromkeys(LINK_GAUGES, LONG),
     derive=_links,
 )
 SETTLES: Final = HourlySums(
@@ -107,8 +102,7 @@ TABLES: Final[Mapping[str, RollupTable]] = {
         {"connection_in": "_in", "connection_out": "_out"},
     ),
     # Deliveries, octets, outcomes and credit by address, direction and client. link_ms: time for which its links were
-    # attached. full_ms, full_deliveries: intervals in which a link lacked credit at some time, so that it received as
-    # much as it takes. rate_peak: deliveries a second of one link.
+    # attached.
     "links": RollupTable(LINKS, {"address": TEXT, "dir": TEXT}, {"connection_id": ""}),
     # Settled deliveries by address and bucket of their time in the router.
     "settles": RollupTable(SETTLES, {"address": TEXT, "bucket": INT}),

@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 
 from pipeline.cli import main
 from pipeline.commands.report import collect
-from pipeline.jobs import advice, capacity, demand, imbalance, latency, matrix, population, rollup, starvation, timeline
+from pipeline.jobs import capacity, latency, matrix, rollup, starvation, timeline
 from pipeline.telemetry.reader import TelemetryError, TelemetryTables
 from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
@@ -76,47 +76,10 @@ def as_collected(when):
     return when.astimezone().replace(tzinfo=None)
 
 
-def test_imbalance_of_workers_is_measured(rollups):
-    (found,) = imbalance.by_router(rollups)
-    assert found.skew == pytest.approx(0.305 / 0.2025, rel=0.01)
-    assert found.gini == pytest.approx(0.25, rel=0.05)
-    assert found.clients[0] == ("alice@sensor-*", 660 * INTERVALS)
-
-
 def test_starvation_names_the_client_withholding_credit(rollups):
     (found,) = starvation.starved_consumers(rollups)
     assert (found.client, found.address, found.undelivered, found.stuck) == ("logger", "logs", 7, 1)
     assert (found.without_seconds, found.share) == (43200, 0.5)
-
-
-@pytest.mark.long
-def test_demand_computes_needed_consumers(spark, tmp_path):
-    """A consumer receives 2/s while it has no credit; producers send 3/s and are held back half of the time."""
-    day = TelemetryDay(tmp_path, "R", hours=2)
-    day.connection(1, "sensor-17", 0)
-    day.connection(2, "store-1", 0)
-    for when in day.intervals():
-        for number, direction, count, without in ((1, "in", 3, 0.5), (2, "out", 2, 0.8), (3, "out", 1, 0.0)):
-            day.add(
-                "fact_link", when, worker=0, link_id=number, connection_id=min(number, 2), dir=direction, address="a",
-                deliveries=count * INTERVAL, octets=100 * count * INTERVAL, capacity=250, undelivered=5, stuck=0,
-                accepted=count * INTERVAL, rejected=0, released=0, modified=0, presettled=0, dropped_presettled=0,
-                zero_credit_ms=round(without * INTERVAL * 1000), settle_hist={28: 1000} if number == 1 else None,
-            )  # fmt: skip
-        day.add("fact_worker", when, worker=0, cpu_user_us=1, cpu_sys_us=0, ingress=3 * INTERVAL)
-    day.write()
-    found = rollup.Rollups.of(TelemetryTables(spark, str(tmp_path), START, START + DAY))
-    wanted = demand.by_address(found)["R", "a"]
-    assert (wanted.rate, wanted.held_back, wanted.consumers, wanted.each) == (3.0, 0.5, 2, 2.0)
-    assert (wanted.offered, wanted.needed) == (6.0, 4)  # 6 * 1.2 / 2
-    assert found.links.where("dir = 'in'").groupBy().sum("octets").collect()[0][0] == 300 * 2 * 3600
-    consumer, capacity = (each for each in advice.advice(found) if each["kind"] in ("consumer", "linkCapacity"))
-    assert "took 2.0 deliveries/s while it had none" in consumer["text"]
-    assert "would send 6.0/s: 4 consumers are needed, 2 more" in consumer["text"]
-    assert consumer["gain"] == {"rate": 6.0, "consumers": 4}
-    # At 3/s with a latency of at most 134 s (2**27 µs), three times 134 and half as much again are needed.
-    assert capacity["gain"]["capacity"] > capacity["evidence"]["capacity"] == 250
-    assert capacity["evidence"]["client"] == "sensor-*"
 
 
 def test_capacity_is_computed_by_router(rollups):
@@ -149,34 +112,6 @@ def test_timelines_list_topology_and_refusals(rollups):
         (4, "target", 4),
     ]
     assert timeline.churn(rollups) == {"R": (2, 1)}
-
-
-@pytest.mark.long
-def test_population_counts_peak_connections_of_users(spark, tmp_path):
-    """The peak includes connections opened before the period, and excludes those closed before it."""
-    day = TelemetryDay(tmp_path, "R")
-    for number, opens, closes in ((1, 0, None), (2, 0, 1), (3, 2, 5), (4, 3, 4), (5, 4, None)):
-        user = {"connection_id": number, "worker": 0, "user": "alice", "vhost": "v", "role": "normal"}
-        day.add("dim_connection", START + opens * HOUR, **user)
-        if closes is not None:
-            day.add("event", START + closes * HOUR, kind="connection close", subject=str(number))
-    day.add("dim_connection", START, connection_id=6, user="anonymous", vhost="v", role="normal")
-    day.add("dim_policy", START, vhost="v", user_group="", limits={"maxConnectionsPerUser": "65535"})
-    day.add("fact_worker", START + HOUR)
-    day.write()
-
-    def found(first, last):
-        return TelemetryTables(spark, str(tmp_path), START + first * HOUR, START + last * HOUR)
-
-    def most(first, last):
-        return [(each.vhost, each.user, each.connections) for each in population.peaks(found(first, last))]
-
-    assert most(0, 1) == [("v", "alice", 2)]
-    assert most(1.5, 2.5) == [("v", "alice", 2)]
-    assert most(2.5, 6) == [("v", "alice", 3)]
-    assert most(5.5, 6) == [("v", "alice", 2)]
-    (advised,) = advice.policy_limits(found(2.5, 6))
-    assert "maxConnectionsPerUser of 10 leaves room; it is 65,535" in advised["text"]
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 import pytest
 
 from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.imbalance import Imbalance
 from pipeline.jobs.latency import AddressFigures
 from pipeline.jobs.matrix import TrafficMatrix
 from pipeline.jobs.starvation import StarvedConsumer
@@ -43,7 +42,6 @@ class ElementBalance(HTMLParser):
 def findings(empty=False):
     outcomes = dict.fromkeys(OUTCOMES, 0) | {"rejected": 10}
     hours = [START + timedelta(hours=n) for n in range(24)]
-    rule = {"router": "R", "gain": {"cross_worker_before": 0.8, "cross_worker_after": 0.1}}
     return Findings(
         start=START,
         end=START + timedelta(days=1),
@@ -52,14 +50,11 @@ def findings(empty=False):
         workers={} if empty else {"R": TrafficMatrix("Workers of R", {("w0", "w1"): 5, ("w1", "w1"): 3})},
         routers=TrafficMatrix("Routers"),
         clients=TrafficMatrix("Clients", {} if empty else {(NASTY, "b"): 5}),
-        imbalances=[] if empty else [Imbalance("R", {0: 10.0, 1: 5.0}, {0: 5, 1: 3}, [(NASTY, 5)])],
         starved=[] if empty else [StarvedConsumer("R", NASTY, "a", 90.0, 0.5, 7, 1, 250)],
         capacities=[] if empty else [RouterCapacity("R", 12.5, [(hour, 5.0, 0.5) for hour in hours], 0.95, None)],
         topology=[] if empty else [TimelineEvent(START, "R", "worker lost", NASTY)] * 50,
         refusals=[] if empty else [TimelineEvent(START, "R", "target", "vhost v", 3)],
         churn={},
-        rules=[] if empty else [rule],
-        advice=[] if empty else [{"kind": "outcomes", "subject": NASTY, "text": NASTY}],
     )
 
 
@@ -76,7 +71,6 @@ def test_page_is_complete_and_self_contained():
 def test_page_shows_the_findings():
     text = page(findings())
     assert "1.0%" in text
-    assert "from 80% to 10%" in text
     assert "1.5 min" in text
     assert "10 more." in text
     assert 'class="tile bad"' in text  # A worker uses 95% of a core

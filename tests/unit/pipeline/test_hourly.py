@@ -90,18 +90,10 @@ def test_link_sums_match_python(tmp_path_factory, files, at_once):
         made = sums_by_key(sums.LINKS, write_files(folder, "fact_link", *files))
     wanted: dict[Any, Any] = {}
     for key, rows in grouped(chain(*files), *sums.LINKS.keys).items():
-        full = [row for row in rows if (row["zero_credit_ms"] or 0) > 0]
-        rates = [
-            None if row["deliveries"] is None else row["deliveries"] * 1000 / max(row["interval_ms"] or 1, 1)
-            for row in rows
-        ]
         wanted[key] = {
             **{name: total([row.get(name) for row in rows]) for name in LINK_COUNTS},
             "link_ms": total([row["interval_ms"] for row in rows]),
-            "full_ms": total([row["interval_ms"] if row in full else 0 for row in rows]),
-            "full_deliveries": total([row["deliveries"] if row in full else 0 for row in rows]),
             **{peak: largest([row.get(gauge) for row in rows]) for peak, gauge in LINK_GAUGES.items()},
-            "rate_peak": largest(rates),
         }
     assert made == wanted
 

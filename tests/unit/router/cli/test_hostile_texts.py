@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.recommend import VERSION, digest
 from router.cli.main import TOOLS
 from router.cli.main import main as sluice
 from router.cli.manage import main as qdmanage
@@ -133,23 +132,20 @@ CALLS: dict[str, list[list[str]]] = {
     "trace": [["1"]],
     "policy": [["explain"], ["explain", "--json"]],
     "reload": [[]],
-    "pipeline": [["apply", "--dry-run"]],
 }
-_WITHOUT_ROUTER = {"passwd"}  # tested below
+_WITHOUT_MANAGEMENT = {"passwd", "pipeline"}  # passwd: tested below
 _JSON = ("query", "VALUE", "--json")
 
 
 def test_calls_cover_all_tools() -> None:
-    assert {*CALLS, *_WITHOUT_ROUTER} == set(TOOLS)
+    assert {*CALLS, *_WITHOUT_MANAGEMENT} == set(TOOLS)
 
 
 @pytest.mark.parametrize(("tool", "words"), [(tool, words) for tool, calls in CALLS.items() for words in calls])
 def test_texts_of_router_are_printed_harmlessly(
-    node: ScriptedManagementNode, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
+    node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
 ) -> None:
     where = ["--url", node.url] if tool == "policy" else ["-b", node.url]
-    if tool == "pipeline":
-        words = [*words, str(_plan(tmp_path))]
     if tool == "manage":
         qdmanage([*words, *where])
     elif tool == "stat":
@@ -164,16 +160,6 @@ def test_texts_of_router_are_printed_harmlessly(
         assert "\\u001b]0;owned" in shown.out
     else:
         assert SHOWN in text
-
-
-def _plan(folder: Path) -> Path:
-    """Write a plan for the node's router."""
-    rule = {"router": HOSTILE, "name": HOSTILE, "attributes": {"listener": HOSTILE, "worker": 0}}
-    body: dict[str, Any] = {"rules": [rule], "advice": []}
-    plan = {"version": VERSION, "expires_at": "9999-01-01T00:00:00+00:00", **body, "digest": digest(body)}
-    path = folder / "plan.json"
-    path.write_text(json.dumps(plan))
-    return path
 
 
 def test_texts_of_files_are_printed_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
