@@ -6,8 +6,8 @@ from datetime import datetime
 from html import escape
 
 from pipeline.jobs import capacity
+from pipeline.jobs.addresses import AddressFigures
 from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.latency import AddressFigures
 from pipeline.jobs.matrix import TrafficMatrix, crossing
 from pipeline.jobs.starvation import StarvedConsumer
 from pipeline.jobs.timeline import TimelineEvent

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 def collect(rollups: Rollups) -> report.Findings:
     """Run all jobs."""
-    from pipeline.jobs import capacity, latency, matrix, starvation, timeline
+    from pipeline.jobs import addresses, capacity, matrix, starvation, timeline
 
     covered: dict[datetime, float] = {}
     for (_, hour), seconds in rollups.covered().items():
@@ -41,7 +41,7 @@ def collect(rollups: Rollups) -> report.Findings:
         start=rollups.telemetry.start,
         end=rollups.telemetry.end,
         seconds=sum(covered.values()),
-        addresses=latency.by_address(rollups),
+        addresses=addresses.by_address(rollups),
         workers=matrix.worker_matrices(rollups),
         routers=matrix.router_matrix(rollups),
         clients=matrix.client_matrix(rollups),

@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 
 from pipeline.cli import main
 from pipeline.commands.report import collect
-from pipeline.jobs import capacity, latency, matrix, rollup, starvation, timeline
+from pipeline.jobs import addresses, capacity, matrix, rollup, starvation, timeline
 from pipeline.telemetry.reader import TelemetryError, TelemetryTables
 from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
@@ -46,7 +46,7 @@ def test_router_matrix_sums_deliveries(rollups):
 
 
 def test_latency_is_computed_by_address(rollups):
-    orders, logs = latency.by_address(rollups)
+    orders, logs = addresses.by_address(rollups)
     assert (orders.address, orders.deliveries, logs.address) == ("orders", 600 * INTERVALS, "logs")
     assert (orders.outcomes["accepted"], orders.outcomes["rejected"]) == (594 * INTERVALS, 6 * INTERVALS)
     assert orders.settle_us[50] == pytest.approx(1024 + 1024 * 5 / 9)  # 9 of 10 lie between 1024 and 2048 µs
@@ -66,7 +66,7 @@ def test_rates_cover_the_running_time_only(spark, tmp_path):
     day.write()
     found = rollup.Rollups.of(TelemetryTables(spark, str(tmp_path), START, START + DAY))
     assert found.covered() == {("R", as_collected(START)): 1800.0}
-    (figures,) = latency.by_address(found)
+    (figures,) = addresses.by_address(found)
     assert figures.hourly == [6.0]
     assert collect(found).seconds == 1800.0
 

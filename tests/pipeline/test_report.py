@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from pipeline.jobs.addresses import AddressFigures
 from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.latency import AddressFigures
 from pipeline.jobs.matrix import TrafficMatrix
 from pipeline.jobs.starvation import StarvedConsumer
 from pipeline.jobs.timeline import TimelineEvent
