@@ -9,8 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from pipeline.jobs.matrix import OTHERS, TrafficMatrix
-
 WIDTH: Final = 720  # width of charts in SVG units; they scale to the width of the page
 _HEIGHT: Final = 200
 _LEFT: Final = 52
@@ -18,8 +16,6 @@ _BOTTOM: Final = 26
 _TOP: Final = 12
 _RIGHT: Final = 10
 SERIES: Final = 6  # line colours in the style sheet
-_MOST_CELLS: Final = 16  # names shown of a matrix
-_STEPS: Final = 6  # colour steps of a heat map
 
 
 def style() -> str:
@@ -167,34 +163,3 @@ def _round_up(value: float) -> float:
 
 def _axis(value: float, most: float) -> str:
     return percent(value) if most <= 1 else number(value)
-
-
-def heat(matrix: TrafficMatrix, source: str, target: str) -> str:
-    """Return a matrix as a heat map: rows send, columns receive. Six colour steps show shares of the largest cell."""
-    names = matrix.names[:_MOST_CELLS]
-    rows = [name for name in names if any((name, other) in matrix.cells for other in names)]
-    columns = [name for name in names if any((other, name) in matrix.cells for other in names)]
-    if not rows:
-        return '<p class="none">No deliveries.</p>'
-    most = max(matrix.cells.values())
-    head = "".join(f"<th>{escape(_short(name))}</th>" for name in columns)
-    body = []
-    for row in rows:
-        cells = []
-        for column in columns:
-            count = matrix.cells.get((row, column), 0)
-            step = 0 if not count else 1 + min(_STEPS - 1, int((_STEPS - 1) * (count / most) ** 0.5 + 0.5))
-            share = f" ({percent(count / matrix.total)})" if count else ""
-            title = f"{row} to {column}: {count:,}{share}"
-            cells.append(f'<td class="h{step}" title="{escape(title)}">{number(count) if count else "·"}</td>')
-        body.append(f"<tr><th>{escape(_short(row))}</th>{''.join(cells)}</tr>")
-    hidden = len(matrix.names) - len(names)
-    note = f'<p class="none">{hidden} more names are not shown.</p>' if hidden else ""
-    return (
-        f'<div class="scroll"><table class="heat"><thead><tr><th class="corner">{escape(source)} ↓ &nbsp; '
-        f"{escape(target)} →</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>{note}"
-    )
-
-
-def _short(name: str, most: int = 28) -> str:
-    return name if len(name) <= most or name == OTHERS else name[: most - 1] + "…"

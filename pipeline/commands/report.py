@@ -32,22 +32,17 @@ def run(options: argparse.Namespace) -> int:
 
 def collect(rollups: Rollups) -> report.Findings:
     """Run all jobs."""
-    from pipeline.jobs import addresses, capacity, matrix, starvation, timeline
+    from pipeline.jobs import addresses, capacity, links
 
     covered: dict[datetime, float] = {}
     for (_, hour), seconds in rollups.covered().items():
         covered[hour] = max(covered.get(hour, 0.0), seconds)
     return report.Findings(
-        start=rollups.telemetry.start,
-        end=rollups.telemetry.end,
+        start=rollups.start,
+        end=rollups.end,
         seconds=sum(covered.values()),
-        addresses=addresses.by_address(rollups),
-        workers=matrix.worker_matrices(rollups),
-        routers=matrix.router_matrix(rollups),
-        clients=matrix.client_matrix(rollups),
-        starved=starvation.starved_consumers(rollups),
         capacities=capacity.by_router(rollups),
-        topology=timeline.topology(rollups),
-        refusals=timeline.refusals(rollups),
-        churn=timeline.churn(rollups),
+        addresses=addresses.by_address(rollups),
+        busiest=links.busiest_links(rollups),
+        stalled=links.stalled_links(rollups),
     )

@@ -1,7 +1,7 @@
 """Hourly roll-ups: sums of a day's telemetry, for questions about months."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,9 +19,12 @@ _MOST_TASKS: Final = 64
 
 
 def _by_date(
-    telemetry: TelemetryTables, make: "Callable[[str, date, pa.Table], pa.RecordBatch]", columns: str
+    telemetry: TelemetryTables,
+    names: Iterable[str],
+    make: "Callable[[str, date, pa.Table], pa.RecordBatch]",
+    columns: str,
 ) -> "DataFrame":
-    """Apply `make` to the name, date and rows of each table, with the tables of a date in one task."""
+    """Apply `make` to the name, date and rows of each roll-up, with the roll-ups of a date in one task."""
     import pyarrow as pa
 
     from pipeline.jobs.sums import TABLES
@@ -38,7 +41,7 @@ def _by_date(
         for day, name in sorted(sums):
             yield make(name, day, TABLES[name].of(pa.concat_tables(map(unpacked, sums.pop((day, name)))), clients))
 
-    found = telemetry.sums({name: each.sums for name, each in TABLES.items()})
+    found = telemetry.sums({name: TABLES[name].sums for name in names})
     return found.repartition(days, "date").mapInArrow(made, columns)
 
 
@@ -63,16 +66,16 @@ def write(telemetry: TelemetryTables, path: str) -> dict[str, int]:
         return pa.record_batch([pa.array([name]), pa.array([rows.num_rows])], names=["name", "rows"])
 
     counts = dict.fromkeys(TABLES, 0)
-    for name, rows in _by_date(telemetry, written, "name string, rows long").collect():
+    for name, rows in _by_date(telemetry, TABLES, written, "name string, rows long").collect():
         counts[name] += rows
     return counts
 
 
 class Rollups(NamedTuple):
-    """Roll-ups of a period, each computed once."""
+    """Roll-ups of a period that the report reads, each computed once."""
 
-    telemetry: TelemetryTables
-    flows: "DataFrame"
+    start: datetime
+    end: datetime
     links: "DataFrame"
     settles: "DataFrame"
     workers: "DataFrame"
@@ -83,13 +86,14 @@ class Rollups(NamedTuple):
         from pipeline.jobs.sums import TABLES
         from pipeline.telemetry.hourly import PACKED
 
-        tables = _by_date(telemetry, _packed, ddl(PACKED)).persist()
+        names = ("links", "settles", "workers")
+        tables = _by_date(telemetry, names, _packed, ddl(PACKED)).persist()
 
         def table(name: str) -> "DataFrame":
             octets = tables.where(tables["name"] == name).select("data")
             return octets.mapInArrow(_rows, ddl(TABLES[name].columns)).repartition(1).persist()
 
-        return cls(telemetry, *map(table, TABLES))
+        return cls(telemetry.start, telemetry.end, *map(table, names))
 
     def covered(self) -> dict[tuple[str, datetime], float]:
         """Return the seconds with telemetry by router and hour: under 3600 if a router was started or stopped."""

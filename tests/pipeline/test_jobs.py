@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 
 from pipeline.cli import main
 from pipeline.commands.report import collect
-from pipeline.jobs import addresses, capacity, matrix, rollup, starvation, timeline
+from pipeline.jobs import addresses, capacity, links, rollup
 from pipeline.telemetry.reader import TelemetryError, TelemetryTables
 from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
@@ -23,26 +23,6 @@ def rollups(spark, tmp_path_factory):
     path = tmp_path_factory.mktemp("telemetry")
     write_usual_day(path)
     return rollup.Rollups.of(TelemetryTables(spark, str(path), START, START + DAY))
-
-
-def test_worker_matrix_sums_deliveries(rollups):
-    (found,) = matrix.worker_matrices(rollups).values()
-    assert found.cells == {("w0", "w1"): 500 * INTERVALS, ("w0", "w0"): 160 * INTERVALS}
-    assert matrix.crossing(found) == pytest.approx(500 / 660)
-
-
-def test_client_matrix_groups_clients(rollups):
-    found = matrix.client_matrix(rollups)
-    assert found.cells == {
-        ("alice@sensor-*", "store-*"): 600 * INTERVALS,
-        ("alice@sensor-*", "logger"): 60 * INTERVALS,
-    }
-    short = matrix.client_matrix(rollups, most=1)
-    assert short.cells[matrix.OTHERS, matrix.OTHERS] == 60 * INTERVALS
-
-
-def test_router_matrix_sums_deliveries(rollups):
-    assert matrix.router_matrix(rollups).cells == {("R", "S"): 30 * INTERVALS, ("R", "R"): 630 * INTERVALS}
 
 
 def test_latency_is_computed_by_address(rollups):
@@ -76,10 +56,39 @@ def as_collected(when):
     return when.astimezone().replace(tzinfo=None)
 
 
-def test_starvation_names_the_client_withholding_credit(rollups):
-    (found,) = starvation.starved_consumers(rollups)
-    assert (found.client, found.address, found.undelivered, found.stuck) == ("logger", "logs", 7, 1)
+def test_busiest_links_come_first(rollups):
+    found = [(each.client, each.direction, each.address, each.deliveries) for each in links.busiest_links(rollups)]
+    assert found == [
+        ("alice@sensor-*", "in", "orders", 600 * INTERVALS),
+        ("store-*", "out", "orders", 600 * INTERVALS),
+        ("alice@sensor-*", "in", "logs", 60 * INTERVALS),
+        ("logger", "out", "logs", 60 * INTERVALS),
+    ]
+    assert len(links.busiest_links(rollups, most=1)) == 1
+
+
+def test_stalled_links_name_the_client_withholding_credit(rollups):
+    (found,) = links.stalled_links(rollups)
+    assert (found.client, found.direction, found.address) == ("logger", "out", "logs")
+    assert (found.undelivered, found.stuck) == (7, 1)
     assert (found.without_seconds, found.share) == (43200, 0.5)
+
+
+@pytest.mark.long
+def test_stalled_links_list_consumers_before_producers(spark, tmp_path):
+    day = TelemetryDay(tmp_path, "R", hours=1)
+    day.connection(1, "sensor-17", 0)
+    for number, direction, without in ((1, "in", 500), (2, "out", 10), (3, "out", 0)):
+        day.add(
+            "fact_link", START, worker=0, link_id=number, connection_id=number, dir=direction, address="a",
+            zero_credit_ms=without * 1000,
+        )  # fmt: skip
+    day.add("fact_worker", START, worker=0)
+    day.write()
+    found = links.stalled_links(rollup.Rollups.of(TelemetryTables(spark, str(tmp_path), START, START + DAY)))
+    assert [(each.direction, each.client, each.without_seconds, each.deliveries) for each in found] == [
+        ("out", "?", 10, 0), ("in", "sensor-*", 500, 0),
+    ]  # fmt: skip
 
 
 def test_capacity_is_computed_by_router(rollups):
@@ -102,31 +111,18 @@ def test_forecast_ignores_the_daily_pattern():
     assert (found - START) / DAY == pytest.approx(40, abs=0.1)  # 0.3 in the busiest hour, growing by 0.01 a day
 
 
-def test_timelines_list_topology_and_refusals(rollups):
-    assert [(each.kind, each.text) for each in timeline.topology(rollups)] == [
-        ("connection close", "S at 10.9.9.9:5672"),
-        ("connection open", "S at 10.9.9.9:5672"),
-    ]
-    assert [(each.when.hour, each.kind, each.count) for each in timeline.refusals(rollups)] == [
-        (3, "target", 8),
-        (4, "target", 4),
-    ]
-    assert timeline.churn(rollups) == {"R": (2, 1)}
-
-
 @pytest.mark.long
 def test_telemetry_of_a_period_includes_json_lines(spark, tmp_path):
     """Only rows that began in the period count, from two routers of which one wrote JSON."""
     write_usual_day(tmp_path, "R", hours=4)
     write_usual_day(tmp_path, "S", hours=4, lines=True)
     found = TelemetryTables(spark, str(tmp_path), START + timedelta(hours=1), START + timedelta(hours=3))
-    sums = {row[0]: row[1] for row in found.table("fact_flow").groupBy("router").sum("deliveries").collect()}
-    assert sums == {"R": 660 * 12, "S": 660 * 12}
-    hist = found.table("fact_link").where("settle_hist is not null").groupBy("router").count().collect()
-    assert {row[0]: row[1] for row in hist} == {"R": 24, "S": 24}
-    rolled = rollup.Rollups.of(found)
-    flows = rolled.flows.groupBy("router").sum("deliveries").collect()
+    assert rollup.write(found, str(tmp_path))["flows"] > 0
+    flows = spark.read.parquet(f"{tmp_path}/rollup/v1/flows").groupBy("router").sum("deliveries").collect()
     assert {row[0]: row[1] for row in flows} == {"R": 660 * 12, "S": 660 * 12}
+    rolled = rollup.Rollups.of(found)
+    sent = rolled.links.where("dir = 'in'").groupBy("router").sum("deliveries").collect()
+    assert {row[0]: row[1] for row in sent} == {"R": 660 * 12, "S": 660 * 12}
     settles = rolled.settles.groupBy("router", "bucket").sum("count").collect()
     assert {tuple(row) for row in settles} == {(r, b, n * 12) for r in "RS" for b, n in ((11, 594), (14, 66))}
 
@@ -138,7 +134,7 @@ def test_telemetry_period_in_another_zone_is_converted(spark, tmp_path):
     west = timezone(timedelta(hours=-5))
     for first, last in ((0, 3), (5, 6), (22, 24)):
         start, end = ((START + n * HOUR).astimezone(west) for n in (first, last))
-        found = TelemetryTables(spark, str(tmp_path), start, end).table("fact_flow")
+        found = rollup.Rollups.of(TelemetryTables(spark, str(tmp_path), start, end)).links.where("dir = 'in'")
         assert found.groupBy().sum("deliveries").collect()[0][0] == 660 * 6 * (last - first)
 
 

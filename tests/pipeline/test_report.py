@@ -3,7 +3,6 @@
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 
@@ -11,9 +10,7 @@ import pytest
 
 from pipeline.jobs.addresses import AddressFigures
 from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.matrix import TrafficMatrix
-from pipeline.jobs.starvation import StarvedConsumer
-from pipeline.jobs.timeline import TimelineEvent
+from pipeline.jobs.links import LinkFigures
 from pipeline.report import Findings, page
 from pipeline.report_parts import duration, lines, number
 from pipeline.telemetry.names import OUTCOMES
@@ -46,15 +43,10 @@ def findings(empty=False):
         start=START,
         end=START + timedelta(days=1),
         seconds=0.0 if empty else 500.0,
-        addresses=[] if empty else [AddressFigures(NASTY, 1000, outcomes, {50: 12.0, 95: 1e4, 99: 3e6}, [1.0, 2.0])],
-        workers={} if empty else {"R": TrafficMatrix("Workers of R", {("w0", "w1"): 5, ("w1", "w1"): 3})},
-        routers=TrafficMatrix("Routers"),
-        clients=TrafficMatrix("Clients", {} if empty else {(NASTY, "b"): 5}),
-        starved=[] if empty else [StarvedConsumer("R", NASTY, "a", 90.0, 0.5, 7, 1, 250)],
         capacities=[] if empty else [RouterCapacity("R", 12.5, [(hour, 5.0, 0.5) for hour in hours], 0.95, None)],
-        topology=[] if empty else [TimelineEvent(START, "R", "worker lost", NASTY)] * 50,
-        refusals=[] if empty else [TimelineEvent(START, "R", "target", "vhost v", 3)],
-        churn={},
+        addresses=[] if empty else [AddressFigures(NASTY, 1000, outcomes, {50: 12.0, 95: 1e4, 99: 3e6}, [1.0, 2.0])],
+        busiest=[] if empty else [LinkFigures("R", NASTY, NASTY, "in", 12_345, 4_560_000, 0.0, 0.0, 0, 0)],
+        stalled=[] if empty else [LinkFigures("R", NASTY, "a", "out", 5, 500, 90.0, 0.5, 7, 1)],
     )
 
 
@@ -72,15 +64,15 @@ def test_page_shows_the_findings():
     text = page(findings())
     assert "1.0%" in text
     assert "1.5 min" in text
-    assert "10 more." in text
+    assert "12.3 k" in text
+    assert "No link was without credit" not in text
     assert 'class="tile bad"' in text  # A worker uses 95% of a core
 
 
 def test_page_on_narrow_screen_cuts_nothing(tmp_path):
-    """Table rows become lists, and heat maps scroll on their own."""
+    """Table rows become lists."""
     path = tmp_path / "report.html"
-    wide = {(f"w{n}", f"w{m}"): 1 + n for n in range(12) for m in range(12)}
-    path.write_text(page(replace(findings(), workers={"R": TrafficMatrix("Workers of R", wide)})))
+    path.write_text(page(findings()))
     with chromium() as browser:
         shown = browser.new_page(viewport={"width": 400, "height": 900})
         shown.goto(path.as_uri())
@@ -93,8 +85,7 @@ def test_page_on_narrow_screen_cuts_nothing(tmp_path):
             return shown.evaluate(script)
 
         assert overflow("html") == 0
-        assert overflow(".scroll:has(.rows)") == 0
-        assert overflow(".scroll:has(.heat)") > 0
+        assert overflow(".scroll") == 0
         assert shown.locator(".rows td:visible").count() > 20
 
 
