@@ -11,8 +11,8 @@ from pipeline.errors import PipelineError
 from pipeline.telemetry.reader import TelemetryTables, root_of
 from router.telemetry.schema import VERSION
 
-#: Few rows remain after the first step of each job. Roll-ups of a date replace those of that date only.
-CONF: Final = {"spark.sql.shuffle.partitions": "4", "spark.sql.sources.partitionOverwriteMode": "dynamic"}
+#: Few rows remain after the first step of each job.
+CONF: Final = {"spark.sql.shuffle.partitions": "4"}
 #: Arrow sums up Parquet files, so Java sees few rows and plans that run once each. Optimising their machine code costs
 #: more than it saves: half of Java's CPU time. Java itself reads JSON lines.
 FEW_ROWS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}

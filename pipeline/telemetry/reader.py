@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # A file's folder is the hour of its first row. A file may have rows that begin up to this much earlier or later.
 _SLACK: Final = timedelta(hours=1)
-_FORMS: Final = {"parquet": "parquet", "json": "jsonl"}  # formats of files, with their suffixes
 _HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS_A_CORE: Final = 4  # several, so that all cores end at about the same time
@@ -46,7 +45,7 @@ def root_of(path: str) -> Path:
 
 
 class TelemetryTables:
-    """Tables of all routers in a folder, for one period. Frames are created on request."""
+    """Tables of all routers in a folder, for one period."""
 
     def __init__(self, spark: "SparkSession", path: str, start: datetime, end: datetime) -> None:
         """Open the telemetry. path: as in the telemetry section. start, end: with a time zone; the end is exclusive.
@@ -63,33 +62,22 @@ class TelemetryTables:
         """Length of the period."""
         return (self.end - self.start).total_seconds()
 
-    def table(self, name: str, earlier: bool = False) -> "DataFrame":
-        """Return the rows of a table in the period, with their `router`. Dimensions: rows known before its end.
+    def _lines(self, name: str, earlier: bool = False) -> "DataFrame | None":
+        """Return the rows of a table's JSON files in the period, with their `router`. None: there are no such files.
 
         earlier: include rows from before the period.
         """
-        earlier = earlier or name.startswith("dim_")
-        frames = [frame for form in _FORMS if (frame := self._rows(name, form, earlier)) is not None]
-        if not frames:
-            return self._nothing({**TABLES[name], "router": "string"})
-        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-
-    def _rows(self, name: str, form: str, earlier: bool = False) -> "DataFrame | None":
-        """Return the rows of a table's files of one format. None: there are no such files."""
         from pyspark.sql import functions as f
 
         folder = self._root / name
-        suffix = _FORMS[form]
-        if next(folder.glob(f"router=*/date=*/hour=*/*.{suffix}"), None) is None:
+        if next(folder.glob("router=*/date=*/hour=*/*.jsonl"), None) is None:
             return None
         columns = TABLES[name]
-        schema = ddl({**columns, "router": "string", "date": "date", "hour": "int"})
         # JSON has string keys only, and Spark reads them as nothing else.
-        written = schema.replace("map<int,", "map<string,") if form == "json" else schema
-        reader = self.spark.read.schema(written).option("pathGlobFilter", f"*.{suffix}")
-        found = reader.format(form).load(str(folder))
+        schema = ddl({**columns, "router": "string", "date": "date", "hour": "int"}).replace("map<int,", "map<string,")
+        found = self.spark.read.schema(schema).option("pathGlobFilter", "*.jsonl").json(str(folder))
         casts = {column: f.col(column).cast(kind) for column, kind in columns.items() if kind == HISTOGRAM}
-        if casts and form == "json":
+        if casts:
             found = found.withColumns(casts)
         time, start, end = f.col(time_column(name)), f.lit(self.start), f.lit(self.end)
         # Folders are filtered first: opening files costs more than reading them.
@@ -105,9 +93,6 @@ class TelemetryTables:
     def _slack(self) -> tuple[datetime, datetime]:
         """Return the first and the last hour whose folders may have rows of the period."""
         return (self.start - _SLACK).astimezone(UTC), (self.end + _SLACK).astimezone(UTC)
-
-    def _nothing(self, columns: Mapping[str, str]) -> "DataFrame":
-        return self.spark.createDataFrame([], ddl(columns))
 
     def sums(self, wanted: "Mapping[str, HourlySums]") -> "DataFrame":
         """Return hourly sums of the tables, by their names in `wanted`.
@@ -129,7 +114,7 @@ class TelemetryTables:
         first, last = self._slack()
         frame = self._of_files({table: self._files(table, first, last) for table in tables}, of_parts, columns)
         for table, of_table in tables.items():
-            lines = self._rows(table, "json")
+            lines = self._lines(table)
             if lines is not None:
 
                 def of_rows(
@@ -158,7 +143,7 @@ class TelemetryTables:
                     yield from clients.to_client_rows(rows_in_period(rows, time, period)).to_batches()
 
         frame = self._of_files({clients.TABLE: self._files(clients.TABLE, None, self._slack()[1])}, of_parts, columns)
-        lines = self._rows(clients.TABLE, "json", earlier=True)
+        lines = self._lines(clients.TABLE, earlier=True)
         if lines is not None:
             frame = frame.unionByName(
                 lines.select("router", *clients.READS).mapInArrow(clients.client_batches, columns)

@@ -71,7 +71,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.master": "local[2,4]",
             "spark.driver.extraJavaOptions": OPTIONS,
             "spark.sql.shuffle.partitions": "2",
-            "spark.sql.sources.partitionOverwriteMode": "dynamic",  # the jobs need this mode
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder),
             "spark.log.level": "ERROR",
