@@ -21,9 +21,6 @@ cdef class Inflow:
     cdef uint64_t reported                 # octets reported as having left
     cdef bint due                          # listed in `windows`
 
-# Switch the fast path of records on or off. For tests: off, every record takes the slow path.
-cdef void use_fast_records(bint on) noexcept
-
 # Upstream of deliveries from the peer's producers. Owner: the port.
 cdef class PortIn(ReportingNode):
     cdef Outbox outbox
@@ -41,9 +38,8 @@ cdef class PortIn(ReportingNode):
     cdef int on_transfer(self, const uint8_t* p, uint32_t size) except -1
     cdef int receive_several(self, const TransferRecord* r) except -1
     cdef int refuse_key(self, const InDelivery* d) except -1
-    cdef void* taker(self, const TransferRecord* r) noexcept
-    cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1
     cdef int receive_one(self, const TransferRecord* r) except -1
+    cdef int offer_record(self, ConsumerLink link, InDelivery* d, const TransferRecord* r) except -1
     cdef ConsumerLink link_of(self, const RecordTarget* target)
     cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL
     cdef void take(self, const RecordTarget* target, uint32_t count) noexcept

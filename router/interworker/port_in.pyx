@@ -38,14 +38,6 @@ from router.stats.counters cimport totals
 
 from router.interworker.errors import MalformedRecordError
 
-cdef bint fast_path_on = True
-
-
-cdef void use_fast_records(bint on) noexcept:
-    global fast_path_on
-    fast_path_on = on
-
-
 cdef inline uint32_t* taken_counters(LinkSlot* slot) noexcept:
     """Return the counters of deliveries that a link has taken from the ring of each worker, see LinkSlot."""
     return <uint32_t*>(slot + 1)
@@ -109,14 +101,10 @@ cdef class PortIn(ReportingNode):
         """Process a TRANSFER. Raises MalformedRecordError."""
         cdef TransferRecord r
         cdef const DeliveryHead* head = <const DeliveryHead*>p
-        cdef void* found
         if not decode_transfer(p, size, &r):
             return refuse_transfer(size)
         if head.count == 1 and not head.flags & (F_ABORTED | F_MORE | F_STATE | F_MULTI) \
                 and not head.kind & K_SERVED and not self.progress:
-            found = self.taker(&r)
-            if found is not NULL:
-                return self.pass_on(<ConsumerLink>found, &r)
             return self.receive_one(&r)
         return self.receive_several(&r)
 
@@ -153,84 +141,71 @@ cdef class PortIn(ReportingNode):
             in_charge_sent(d, NULL if hold is None else hold.meter)
         return in_routed(d)
 
+    @cython.final
     cdef int receive_one(self, const TransferRecord* r) except -1:
-        """Process a TRANSFER of a whole message for one consumer."""
+        """Process a TRANSFER of a whole message for one consumer.
+
+        A message that its consumer gets now and unchanged is not scanned again, and has no InDelivery if it is settled.
+        """
+        cdef const DeliveryHead* head = r.head
+        cdef uint8_t flags = head.flags
+        cdef bint settled = flags & F_PRESETTLED
+        cdef uint64_t now = self.scheduler.now_ns
+        cdef void* link = link_at(self.places, r.targets.slot, r.targets.generation)
+        cdef bint unchanged
+        cdef InDelivery* d = NULL
+        cdef ConsumerLink kept
+        if link is not NULL and is_detached(<ConsumerLink>link):
+            link = NULL
+        unchanged = (link is not NULL and head.kind & K_AS_IS and (<ConsumerLink>link).plain
+                     and can_send_unchanged(<ConsumerLink>link, r.data.size, settled))
+        if not unchanged or not settled:
+            map_reserve(&self.received)
+            d = in_new(&self.node, head.key, now,
+                       IN_COMPLETE | (IN_PRESETTLED if settled else 0) | (IN_OWN if flags & F_OWN else 0))
+            if not map_put_reserved(&self.received, head.key, d):
+                return self.refuse_key(d)
+        if unchanged:
+            send_whole(<ConsumerLink>link, d, r.data.data, r.data.size, head.format, now, NULL, NULL)
+        elif link is not NULL:
+            kept = <ConsumerLink>link      # a counted reference: anything may happen in `offer`
+            self.offer_record(kept, d, r)
+        else:
+            self.no_target(d)
+        self.progress = 1
+        if link is not NULL:
+            taken_counters((<ConsumerLink>link).slot)[self.peer] += 1
+        if d is NULL:
+            return self.report(True, head.key, 1, 0, NULL, True)
+        if settled:
+            d.flags |= IN_ROUTED
+            return self.returned(d) if d.live == 0 else 0
+        return in_routed(d)
+
+    cdef int offer_record(self, ConsumerLink link, InDelivery* d, const TransferRecord* r) except -1:
+        """Offer the message of a record to its consumer, which may change or queue it."""
         cdef const DeliveryHead* head = r.head
         cdef Content* c = &self.content
-        cdef uint8_t flags = head.flags
-        cdef InDelivery* d
-        cdef ConsumerLink link
-        map_reserve(&self.received)
-        d = in_new(&self.node, head.key, self.scheduler.now_ns,
-                   IN_COMPLETE | (IN_PRESETTLED if flags & F_PRESETTLED else 0) | (IN_OWN if flags & F_OWN else 0))
-        if not map_put_reserved(&self.received, head.key, d):
-            return self.refuse_key(d)
         zero(c, sizeof(Content))
         c.to = r.to
         c.data = r.data.data
         c.size = r.data.size
         c.complete = c.whole = True
-        c.settled = flags & F_PRESETTLED
-        c.honour = flags & F_HONOUR
-        c.complete_at_sender = flags & F_AT_HAND
-        c.own = flags & F_OWN
+        c.settled = head.flags & F_PRESETTLED
+        c.honour = head.flags & F_HONOUR
+        c.complete_at_sender = head.flags & F_AT_HAND
+        c.own = head.flags & F_OWN
         c.checkpoint = head.kind & K_CHECKPOINT
         c.phase = head.phase
         c.format = head.format
         # The sending worker has checked the sections.
         scan(c.data, c.size, False, c.honour, &c.sections)
-        link = self.link_of(r.targets)
-        if link is not None and not is_detached(link):
-            link.offer(d, c, head.kind & K_OVERFLOW)
-            taken_counters(link.slot)[self.peer] += 1
-        else:
-            self.no_target(d)
-        self.progress = 1
+        link.offer(d, c, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
             count_queued(link, c.stored)
             message_routed(c.stored)
             message_release(c.stored)
             c.stored = NULL
-        if flags & F_PRESETTLED:
-            d.flags |= IN_ROUTED
-            return self.returned(d) if d.live == 0 else 0
-        return in_routed(d)
-
-    @cython.final
-    cdef void* taker(self, const TransferRecord* r) noexcept:
-        """Return the consumer of a record for one, if it takes the message now and unchanged, for `pass_on`.
-
-        NULL: `receive_one` is needed. Has no effect; the result is borrowed.
-        """
-        cdef void* found = link_at(self.places, r.targets.slot, r.targets.generation)
-        if not r.head.kind & K_AS_IS or found is NULL or is_detached(<ConsumerLink>found) \
-                or not (<ConsumerLink>found).plain or not fast_path_on \
-                or not can_send_unchanged(<ConsumerLink>found, r.data.size, r.head.flags & F_PRESETTLED):
-            return NULL
-        return found
-
-    @cython.final
-    cdef int pass_on(self, ConsumerLink link, const TransferRecord* r) except -1:
-        """Send the message of a record to its consumer by the fast path.
-
-        Has the effects of `receive_one`, `offer` and `returned`. `can_send_unchanged` must hold
-        (docs/internals/engine.md, "The fast path").
-        """
-        cdef const DeliveryHead* head = r.head
-        cdef uint64_t now = self.scheduler.now_ns
-        cdef InDelivery* d
-        if head.flags & F_PRESETTLED:
-            send_whole(link, NULL, r.data.data, r.data.size, head.format, now, NULL, NULL)
-            taken_counters(link.slot)[self.peer] += 1
-            self.progress = 1
-            return self.report(True, head.key, 1, 0, NULL, True)
-        map_reserve(&self.received)
-        d = in_new(&self.node, head.key, now, IN_COMPLETE)
-        if not map_put_reserved(&self.received, head.key, d):
-            return self.refuse_key(d)
-        send_whole(link, d, r.data.data, r.data.size, head.format, now, NULL, NULL)
-        taken_counters(link.slot)[self.peer] += 1
-        d.flags |= IN_ROUTED
         return 0
 
     cdef InDelivery* read_transfer(self, const TransferRecord* r, Content* c) except NULL:

@@ -25,7 +25,6 @@ from router.linkroute.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
 from router.interworker.link_table cimport LinkTable
 from router.interworker.port cimport WorkerPort
-from router.interworker.port_in cimport use_fast_records
 from router.interworker.port_out cimport PortOut
 
 
@@ -89,7 +88,6 @@ def use_fast_paths(on):
     """Enable or disable the fast paths of deliveries; without them, all deliveries take the slow paths."""
     use_runs(on)
     use_fast_path(on)
-    use_fast_records(on)
 
 
 cdef uint64_t differences = 0
