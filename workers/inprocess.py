@@ -6,7 +6,7 @@ routing-semantics.md 10.
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from router.forwarding.internal_producer import InternalProducer
+from router.delivery.internal_producer import InternalProducer
 from router.links.pause import RouterPause
 
 from router.control import messages as control

@@ -15,7 +15,7 @@ from router.amqp.codec import (
 )
 from router.amqp.performatives import read_error
 from router.amqp.session import Session
-from router.forwarding.peer_message_handler import PeerMessageHandler
+from router.delivery.peer_message_handler import PeerMessageHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
 

@@ -26,10 +26,10 @@ from router.delivery.plan cimport (
     use_scanned_prefix,
 )
 from router.delivery.planner cimport make_plan
-from router.forwarding.remembered_address cimport (
+from router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
 )
-from router.forwarding.cached_prefix cimport PREFIX_CACHE_EVERY, CachedPrefix, find_prefix, keep_prefix
+from router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, CachedPrefix, find_prefix, keep_prefix
 from router.forwarding.address_cache cimport RECENT_TEXT, AddressCache
 from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
