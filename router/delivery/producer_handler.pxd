@@ -5,10 +5,19 @@ from router.amqp.codec cimport Slice
 from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
-from router.delivery.plan cimport Plan
+from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
+from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, LeadingSections, Plan
+from router.delivery.planner cimport make_plan
+from router.message.sections cimport ScanResult
 from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
+
+cdef enum:
+    # Octets of the sections up to the message-annotations, and of the address in these. With all targets they must fit
+    # into one record to another worker.
+    MOST_SECTIONS = 131072
+    MOST_TO = 65536
 
 # Base of the handlers that route an incoming link's deliveries. Owner: the link.
 cdef class ProducerHandler(DeliveryHandler):
@@ -23,6 +32,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
     cdef list cached_prefixes                   # CachedPrefix: cached prefixes of messages with annotations; None: none
     cdef uint32_t others                   # messages with annotations whose prefix was not cached
+    cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
     cdef Plan plain                        # for messages without annotations
     cdef uint8_t entry                     # Plan.entry of its messages
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
@@ -37,29 +47,36 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef ForwardingAddress edge_of(self, const Content* c)
     cdef bint refuse_if_served(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef void mark_edge_arrival(self, InDelivery* d, Content* c) noexcept
+    cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
+                     bint targeted) except -1
+    # Cache the prefix of one in PREFIX_CACHE_EVERY messages whose prefix is not cached.
+    cdef int cache_prefix(self, const Content* c) except -1
+    cdef int refuse_unaddressed(self, ProducerLink link, InDelivery* d) except -1
     cdef int no_destination(self, ProducerLink link, InDelivery* d, ForwardingAddress address, bint targeted) except -1
 
-# Handler of a link with a target: deliveries go to the address that was bound at attach.
-cdef class TargetedHandler(ProducerHandler):
-    cdef readonly ForwardingAddress address
-    cdef Slice to                          # encoded string for x-opt-qd.to; data NULL: none
-    cdef bytes to_owner                    # keeps its octets
-    cdef int phase
-    cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
+# Encode a rejected outcome with this error.
+cdef bytes rejection(condition, description)
+# Refuse a delivery whose leading sections are malformed or too large, and leave any other untouched. Returns ROUTED,
+# or WANTS_MORE if that cannot be told yet. most: routers in a trace, at most.
+cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult result, uint32_t most) except -1
 
-# Handler of a link without a target: each message names its address.
-cdef class AnonymousHandler(ProducerHandler):
-    cdef list addresses                    # RememberedAddress: recent addresses of its messages; None: none
-    cdef uint32_t further                  # messages whose address was not remembered
-    cdef bint allowed(self, const Slice* text, void* remembered) noexcept
-    cdef ForwardingAddress lookup(self, const Slice* text, int phase, void* remembered, NotFoundReason* why)
-    cdef int remember(self, bytes text, ForwardingAddress address, void* remembered) except -1
-    cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
-    cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
 
-# Handler of a link from another router: each message names its address.
-cdef class RouterHandler(ProducerHandler):
-    cdef readonly uint32_t conn            # number of the link's connection
-    cdef bint streaming                    # the peer uses the link for streams
-    cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
-    cdef ForwardingAddress lookup(self, const Slice* text, int phase)
+cdef inline uint8_t entry_counters(bint edge, bint container) noexcept nogil:
+    """Return the counters (Plan.entry) of messages that enter the network by a link."""
+    return ENTRY_COUNTED | (ENTRY_EDGE if edge else 0) | (ENTRY_CONTAINER if container else 0)
+
+
+cdef inline bint plan_for(ProducerHandler handler, Plan* plan, ForwardingAddress address, uint32_t came_by,
+                          uint64_t producer, const LeadingSections* said, const Slice* to, int phase) noexcept:
+    """Make a plan for the handler's messages; see `make_plan`."""
+    plan.entry = handler.entry
+    plan.honour = handler.honour
+    return make_plan(plan, address, handler.table.recent.version, came_by, producer, said, to, phase)
+
+
+cdef inline void* use_cached_prefix(ProducerHandler handler, Content* c) noexcept:
+    """Take a message's sections from its cached prefix. Returns the CachedPrefix, borrowed; NULL: it is not cached."""
+    cdef void* beginning = find_prefix(<void*>handler.cached_prefixes, c.data, c.size)
+    if beginning is not NULL:
+        c.sections = (<CachedPrefix>beginning).last.sections
+    return beginning

@@ -17,7 +17,7 @@ _COMMENT: Final = re.compile(r"#[^\n]*")
 #: Constructors with more parameters. The list only shrinks.
 REMAINING: Final = frozenset(
     [
-        "router/delivery/producer_handler.pyx TargetedHandler",
+        "router/delivery/targeted_handler.pyx TargetedHandler",
         "supervisor/connections/registry.py Connections",
         "supervisor/edge/proxies.py Proxies",
         "supervisor/edge/uplink.py Uplink",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from router.amqp.codec import decode, decode_one, encode_described, encode_string, encode_symbol, encode_uint
 from router.amqp.session import Session
 from router.delivery.control_handler import ControlHandler
-from router.delivery.producer_handler import RouterHandler
+from router.delivery.router_handler import RouterHandler
 from router.links.control_link import ControlIn, ControlOut
 from router.links.data_link import RouterIn, RouterOut
 

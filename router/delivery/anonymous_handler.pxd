@@ -1,0 +1,25 @@
+"""Routing of the deliveries of a link without a target, by the address in each message.
+
+routing-semantics.md 7.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport InDelivery
+from router.links.producer_link cimport DeliveryHandler, ProducerLink
+from router.message.content cimport Content
+from router.delivery.plan cimport Plan
+from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
+from router.policy.messages cimport MessageRules
+from router.policy.names cimport NameRules
+from router.delivery.producer_handler cimport ProducerHandler
+
+# Handler of a link without a target: each message names its address.
+cdef class AnonymousHandler(ProducerHandler):
+    cdef list addresses                    # RememberedAddress: recent addresses of its messages; None: none
+    cdef uint32_t further                  # messages whose address was not remembered
+    cdef bint allowed(self, const Slice* text, void* remembered) noexcept
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase, void* remembered, NotFoundReason* why)
+    cdef int remember(self, bytes text, ForwardingAddress address, void* remembered) except -1
+    cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
+    cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1

@@ -1,0 +1,22 @@
+"""Routing of the deliveries of a link from another router, by the address in each message.
+
+inter-router.md 10.4.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport InDelivery
+from router.links.producer_link cimport DeliveryHandler, ProducerLink
+from router.message.content cimport Content
+from router.delivery.plan cimport Plan
+from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
+from router.policy.messages cimport MessageRules
+from router.policy.names cimport NameRules
+from router.delivery.producer_handler cimport ProducerHandler
+
+# Handler of a link from another router: each message names its address.
+cdef class RouterHandler(ProducerHandler):
+    cdef readonly uint32_t conn            # number of the link's connection
+    cdef bint streaming                    # the peer uses the link for streams
+    cdef int scan_subject(self, ProducerLink link, InDelivery* d, Content* c) except -1
+    cdef ForwardingAddress lookup(self, const Slice* text, int phase)

@@ -1,0 +1,111 @@
+"""Routing of the deliveries of a link with a target, to the address that was bound at attach."""
+from libc.stdint cimport uint8_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.amqp.frames cimport Transfer
+from router.delivery.delivery cimport IN_DISCARD
+from router.links.producer_link cimport ROUTED, WANTS_MORE
+from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_user
+from router.amqp.spec cimport S_PROPERTIES
+from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, plan_holds, use_scanned_prefix
+from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
+from router.policy.messages cimport MessageRules
+from router.delivery.producer_handler cimport (
+    MOST_TO, ProducerHandler, check_sections, entry_counters, plan_for, use_cached_prefix,
+)
+
+from router.amqp import codec
+
+
+cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at) noexcept:
+    """Return True if the message names no user, or one that it may name. False: it may not, or that cannot be told.
+
+    at: offset of the properties, or of the section after them.
+    """
+    cdef const uint8_t* p = payload.data + at
+    cdef Slice user
+    return p[2] != S_PROPERTIES \
+        or (scan_user(p + 3, payload.data + payload.size, &user) and rules.allows_user(&user))
+
+
+cdef class TargetedHandler(ProducerHandler):
+    """Handler of a link with a target: deliveries go to the address that was bound at attach."""
+
+    def __cinit__(self, Table table not None, ForwardingAddress address not None, *, to=None, phase=0, honour=False,
+                  tenant=None,
+                  from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None, checks=False):
+        """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection.
+
+        edge: number of its edge connection. mark: on an uplink, the mark of this router. checks: see RouterHandler.
+        """
+        self.table = table
+        self.address = address
+        self.to_owner = codec.encode_string(to) if to is not None else None
+        if to is not None:
+            self.to.data = self.to_owner
+            self.to.size = len(self.to_owner)
+        self.phase = phase
+        self.honour = honour
+        self.tenant = tenant
+        self.from_fallback = from_fallback
+        self.container = container
+        self.rules = rules
+        self.edge = edge
+        self.mark = mark
+        self.checks = checks
+        self.entry = entry_counters(edge != 0, container)
+
+    def rebind(self, ForwardingAddress address not None, ProducerLink link not None):
+        """Bind the link to the same address in a new table."""
+        self.address = address
+        self.table.bind_producer(address, link, not self.from_fallback)
+
+    cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
+        cdef LeadingSections said
+        cdef Plan* plan = &self.plain
+        cdef uint64_t version = self.table.recent.version
+        cdef void* prefix
+        cdef bint checked = self.rules is not None and not self.rules.proxies
+        if self.from_fallback:
+            return NULL
+        if has_no_annotations(t.payload.data, t.payload.size, &said):
+            if checked and not names_allowed_user(self.rules, &t.payload, said.at):
+                return NULL
+        else:
+            prefix = NULL if checked else find_prefix(<void*>self.cached_prefixes, t.payload.data, t.payload.size)
+            if prefix is NULL:
+                return NULL
+            use_scanned_prefix(&(<CachedPrefix>prefix).last, &said)
+            plan = &(<CachedPrefix>prefix).plan
+            if (said.sections.served.data is not NULL and self.mark is not None) \
+                    or (self.checks and said.sections.settled):
+                return NULL
+        if not plan_holds(plan, version, &said) and not plan_for(
+                self, plan, self.address, self.edge, link.number, &said, &self.to, self.phase):
+            return NULL
+        return NULL if plan.slow else plan
+
+    cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
+        cdef int result
+        cdef bint checked = self.rules is not None and not self.rules.proxies
+        cdef bint properties = checked or self.address.exchange is not None
+        cdef ScanResult scanned = SCAN_OK
+        if properties or use_cached_prefix(self, c) is NULL:
+            scanned = scan(c.data, c.size, properties, self.honour, &c.sections)
+            if self.honour and not properties and scanned == SCAN_OK and c.sections.map.data is not NULL:
+                self.cache_prefix(c)
+        if scanned != SCAN_OK or c.sections.hops > self.table.network.hop_limit or c.sections.end > MOST_TO:
+            result = check_sections(link, d, c, scanned, self.table.network.hop_limit)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        if checked and self.forged(link, d, c):
+            return ROUTED
+        if c.sections.served.data is not NULL and self.mark is not None and self.refuse_if_served(link, d, c):
+            return ROUTED
+        c.honour = self.honour
+        c.came_by = self.edge
+        if self.edge:
+            self.mark_edge_arrival(d, c)
+        c.to = self.to
+        c.phase = self.phase
+        return self.deliver(link, d, c, self.address, True)
