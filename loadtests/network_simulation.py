@@ -1,6 +1,6 @@
 """Simulation of a router network on a virtual clock. The state of each router is compared with a naive model.
 
-    python -m loadtests.network_simulation --routers 512 --addresses 100000 --topology random --seed 1 --events 20
+    python -m loadtests.network_simulation --routers 250 --addresses 10000 --topology random --seed 1 --events 20
 
 All engines run in this process, without sockets, as fast as possible. Exit status 1: a router's state was wrong.
 """
@@ -17,13 +17,12 @@ from loadtests.network.topologies import TOPOLOGIES
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A network of routers on a virtual clock.")
-    parser.add_argument("--routers", type=int, default=512)
-    parser.add_argument("--addresses", type=int, default=100_000, help="of all routers together")
+    parser.add_argument("--routers", type=int, default=250)
+    parser.add_argument("--addresses", type=int, default=10_000, help="of all routers together")
     parser.add_argument("--topology", choices=sorted(TOPOLOGIES), default="random")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--events", type=int, default=20)
     parser.add_argument("--foreign", type=int, default=0, help="how many of the routers are taken for Dispatch 1.19")
-    parser.add_argument("--alone", action="store_true", help="engines share nothing: CPU and memory as in processes")
     parser.add_argument("--check-every", type=int, default=1, help="events between comparisons")
     arguments = parser.parse_args()
     gc.freeze()
@@ -35,7 +34,6 @@ def main() -> int:
         arguments.topology,
         arguments.seed,
         foreign=arguments.foreign,
-        shared=not arguments.alone,
     )
     network = scenario.network
     print(

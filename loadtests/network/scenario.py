@@ -38,13 +38,12 @@ class RandomEventNetwork:
     timers: Timers = field(default_factory=Timers)
     mirrors: int = 8
     foreign: int = 0  # number of routers that count as 1.19
-    shared: bool = True  # see SimulatedNetwork
     limits: ProtocolLimits = field(default_factory=ProtocolLimits)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         foreign = frozenset(self.rng.sample(range(self.size), self.foreign))
-        self.network = SimulatedNetwork(self.seed, self.timers, self.mirrors, foreign, self.shared, self.limits)
+        self.network = SimulatedNetwork(self.seed, self.timers, self.mirrors, foreign, self.limits)
         for _ in range(self.size):
             self.network.add_router()
         self.edges = TOPOLOGIES[self.topology](self.size, self.rng)

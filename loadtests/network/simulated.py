@@ -8,9 +8,7 @@ from itertools import count
 from typing import Any
 
 from supervisor.network.protocol.engine import Engine
-from supervisor.network.protocol.memo import Memo
 from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
-from supervisor.network.protocol.paths import TreeCache
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 EPOCH = 1_800_000_000  # seconds since 1970 at time 0 of the clock
@@ -82,13 +80,11 @@ class SimulatedNetwork:
         timers: Timers | None = None,
         mirrors: int = 0,
         foreign: frozenset[int] = frozenset(),
-        shared: bool = True,
         limits: ProtocolLimits | None = None,
     ) -> None:
         """Create an empty network. mirrors: number of routers whose changes are added up.
 
-        foreign: numbers of routers that count as 1.19 to the others. shared: engines share caches; else each holds and
-        computes everything for itself, as in a process of its own.
+        foreign: numbers of routers that count as 1.19 to the others.
         """
         self.rng = random.Random(seed)
         self.timers = timers or Timers()
@@ -103,8 +99,6 @@ class SimulatedNetwork:
         # (when, order, connection, receiving end, message), or (when, order, None, router to wake or action, b"")
         self._queue: list[tuple[float, int, Wire | None, Any, bytes]] = []
         self._order = count()
-        self._memo = Memo(messages=200_000, largest=1 << 20, applied=200_000) if shared else None
-        self._trees = TreeCache(64) if shared else None
         self._dirty: dict[int, SimulatedRouter] = {}
         self.on_message: Callable[[Wire, bytes], None] | None = None
 
@@ -121,7 +115,7 @@ class SimulatedNetwork:
         return router
 
     def _engine(self, name: str, clock: int = 0) -> Engine:
-        return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, self.limits, self._memo, self._trees)
+        return Engine(name, EPOCH + int(self.now) + clock, self.timers, self.now, self.limits)
 
     def kill(self, router: SimulatedRouter) -> None:
         """End a router's process; its neighbours see their connections close."""

@@ -52,7 +52,7 @@ def test_network_with_addresses_in_parts_converges(foreign: int) -> None:
 
 def test_addresses_beyond_one_message_are_received() -> None:
     """Topology A - B; C joins later."""
-    network = SimulatedNetwork(1, shared=False)
+    network = SimulatedNetwork(1)
     a, b, c = (network.add_router(name) for name in "ABC")
     network.connect(0, 1, 1)
     network.run(5.0)

@@ -17,25 +17,22 @@ from typing import Final
 
 from supervisor.network.protocol import annotations, messages
 from supervisor.network.protocol.annotations import ControlMessageError, Envelope
+from supervisor.network.protocol.decoded_messages import DecodedMessages
 from supervisor.network.protocol.flooding import Flooding
+from supervisor.network.protocol.keys import Keys
 from supervisor.network.protocol.link_state import LinkStates
-from supervisor.network.protocol.memo import Memo
 from supervisor.network.protocol.messages import Message
 from supervisor.network.protocol.mobile import Mobile
 from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
-from supervisor.network.protocol.nodes import Keys, LocalRouter, RouterNodes, node_id
+from supervisor.network.protocol.nodes import LocalRouter, RouterNodes, node_id
 from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend, PathChanged, RouterRow
-from supervisor.network.protocol.paths import TreeCache
 from supervisor.network.protocol.sync import Sync
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"
 _HELLO: Final = "qdhello"
-# Limits of cached addresses, which neighbours choose, and of the characters of one.
-_MOST_PLACES: Final = 4096
-_LONGEST_PLACE: Final = 1024
 _RAISES: Final = 3  # limit of raised instances within _RAISES_IN seconds; more: another router has the same id
 _RAISES_IN: Final = 60.0
 _LAST_INSTANCE: Final = 2**62  # later instances are ignored
@@ -51,20 +48,17 @@ class Engine:
         timers: Timers,
         now: float,
         limits: ProtocolLimits | None = None,
-        memo: Memo | None = None,
-        trees: TreeCache | None = None,
         process: int = 0,
     ) -> None:
         """Create the engine.
 
         instance: seconds since 1970 at the start of the process; must differ from that of the last start. process:
-        random number that distinguishes Sluice routers of the same id and instance; 0: none. memo, trees: caches that
-        several engines of one process may share (simulations).
+        random number that distinguishes Sluice routers of the same id and instance; 0: none.
         """
         limits = limits or ProtocolLimits()
         self._local = local = LocalRouter(router_id, instance, process)
         self._limits = limits
-        self._memo = memo or Memo()
+        self._decoded = DecodedMessages()
         self._timers = timers
         self._outbox = outbox = EngineOutbox()
         start = annotations.originated_head(node_id(router_id))
@@ -72,10 +66,8 @@ class Engine:
         self._neighbours = neighbours = Neighbours(local, timers, outbox, start, self._neighbour_changed, self._reached)
         neighbours.hello_at = now
         self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
-        self._link_state = LinkStates(
-            local, timers, limits, nodes, neighbours, flooding, outbox, trees or TreeCache(), now
-        )
-        self._mobile = Mobile(local, timers, limits, nodes, flooding, outbox, self._memo)
+        self._link_state = LinkStates(local, timers, limits, nodes, neighbours, flooding, outbox, now)
+        self._mobile = Mobile(local, timers, limits, nodes, flooding, outbox)
         self._link_state.reset = self._mobile.reset
         self._link_state.forget = self._mobile.forget
         self._link_state.request_mobile = self._mobile.ask
@@ -84,7 +76,6 @@ class Engine:
         self._mobile.pull = self._link_state.pull
         self._link_state.is_arriving = self._mobile.is_arriving
         self._raised: deque[float] = deque(maxlen=_RAISES)  # times at which this router raised its instance
-        self._places: dict[str, tuple[str, str]] = {}  # parsed addresses
         self._sync = Sync(local, nodes, self._link_state, self._mobile, flooding)
         self._link_state.greet = self._sync.greet
         outbox.log(
@@ -263,12 +254,7 @@ class Engine:
     def _route(self, link: ControlLink, envelope: Envelope, address: str | None, now: float) -> None:
         if address is None:
             raise ControlMessageError("no address present")
-        place = self._places.get(address)
-        if place is None:
-            place = _scope(address, self._local.id)
-            if len(self._places) < _MOST_PLACES and len(address) <= _LONGEST_PLACE:
-                self._places[address] = place
-        scope, name = place
+        scope, name = _scope(address, self._local.id)
         if link.doubted is not None and name != _HELLO:
             return
         if scope == "":
@@ -287,7 +273,7 @@ class Engine:
         """Handle a message for this router, or for this router and others."""
         if name not in (_HELLO, _LS, _MOBILE):
             return
-        message = self._memo.decode(tail)
+        message = self._decoded.decode(tail)
         if message is None:
             return
         if message.version > messages.VERSION:

@@ -11,7 +11,7 @@ from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neigh
 from supervisor.network.protocol.nodes import LocalRouter, RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
-from supervisor.network.protocol.paths import Edges, TreeCache, compute
+from supervisor.network.protocol.paths import Edges, compute
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 NEVER: Final = float("inf")
@@ -35,7 +35,6 @@ class LinkStates:
         neighbours: Neighbours,
         flooding: Flooding,
         outbox: EngineOutbox,
-        cache: TreeCache,
         now: float,
     ) -> None:
         self._local = local
@@ -45,7 +44,6 @@ class LinkStates:
         self._neighbours = neighbours
         self._flooding = flooding
         self._outbox = outbox
-        self._cache = cache
         self.reset: Callable[[RouterNode], None] = lambda node: None
         self.forget: Callable[[RouterNode], None] = lambda node: None
         self.request_mobile: Callable[[RouterNode, float], None] = lambda node, now: None
@@ -345,7 +343,7 @@ class LinkStates:
         collection[self._local.id] = self._neighbours.edges()
         bits = {node.id: node.index for node in self._nodes}
         bits[self._local.id] = 0
-        paths, radius = compute(self._local.id, collection, bits, self._cache)
+        paths, radius = compute(self._local.id, collection, bits)
         if radius != self._flooding.radius:
             self._flooding.radius = radius
             self._outbox.change(RadiusChanged(radius))

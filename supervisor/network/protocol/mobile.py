@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.memo import Memo
+from supervisor.network.protocol.keys import NO_KEYS, Keys, apply
 from supervisor.network.protocol.messages import MobileChange, MobileRequest, MobileState
 from supervisor.network.protocol.neighbours import ControlLink
-from supervisor.network.protocol.nodes import NO_KEYS, Keys, LocalRouter, RouterNode, RouterNodes
+from supervisor.network.protocol.nodes import LocalRouter, RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import KeysChanged
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
@@ -47,7 +47,6 @@ class Mobile:
         nodes: RouterNodes,
         flooding: Flooding,
         outbox: EngineOutbox,
-        memo: Memo,
     ) -> None:
         self._local = local
         self.timers = timers
@@ -55,7 +54,6 @@ class Mobile:
         self._nodes = nodes
         self._flooding = flooding
         self._outbox = outbox
-        self._memo = memo
         self.advertise: Callable[[float], None] = lambda now: None
         self.pull: Callable[[RouterNode, float], None] = lambda node, when: None
         self.seq = 0
@@ -256,7 +254,7 @@ class Mobile:
 
     def _apply(self, node: RouterNode, update: MobileChange | MobileState) -> bool:
         update = self._short(update)
-        keys, added, removed = self._memo.apply(node.keys, update)
+        keys, added, removed = apply(node.keys, update)
         held = self._held + len(keys) - len(node.keys)
         if held > self._limits.keys and len(keys) > len(node.keys):
             self._too_many(node.id)

@@ -1,12 +1,12 @@
 """Records of the other known routers (inter-router.md 7.1), and their indexes."""
 
 import heapq
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from msgspec import Struct, field
 
 from router.amqp import codec
+from supervisor.network.protocol.keys import NO_KEYS, Keys
 from supervisor.network.protocol.outbox import DEBUG, ERROR, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RouterAdded, RouterRemoved, indexes
 from supervisor.network.protocol.paths import Edges
@@ -19,10 +19,6 @@ class LocalRouter(Struct):
     id: str
     instance: int
     process: int = 0  # random number that distinguishes routers of one id started in the same second; 0: none
-
-
-Keys = Mapping[str, int | None]  # key -> treatment; immutable once created
-NO_KEYS: Keys = MappingProxyType({})
 
 
 class RouterNode(Struct, eq=False):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from router.addressing.paths import ShortestPathTrees
 from supervisor.network.protocol.outputs import indexes
-from supervisor.network.protocol.paths import TreeCache, compute
+from supervisor.network.protocol.paths import compute
 
 LINE = {"A": {"B": 1}, "B": {"A": 1, "C": 1}, "C": {"B": 1}}
 DIAMOND = {"A": {"B": 1, "C": 1}, "B": {"A": 1, "D": 1}, "C": {"A": 1, "D": 1}, "D": {"B": 1, "C": 1}}
@@ -26,7 +26,7 @@ def solve(links: Links, own: str) -> tuple[dict[str, tuple[str, int]], dict[str,
     """Return (next hop and cost, valid origins as letters, radius)."""
     ids = sorted(links)
     collection = {router: tuple(peers.items()) for router, peers in links.items()}
-    paths, radius = compute(own, collection, {router: 5 * at for at, router in enumerate(ids)}, TreeCache())
+    paths, radius = compute(own, collection, {router: 5 * at for at, router in enumerate(ids)})
     origins = {to: "".join(ids[bit // 5] for bit in indexes(path.valid_origins)) for to, path in paths.items()}
     return {to: (path.next_hop, path.cost) for to, path in paths.items()}, origins, radius
 
@@ -117,17 +117,6 @@ def networks(draw: st.DrawFn) -> Links:
 def test_random_network_paths_match_naive_model(links: Links) -> None:
     for own in links:
         assert solve(links, own) == naive_solution(links, own)
-
-
-def test_tree_cache_keeps_recent_topologies() -> None:
-    cache = TreeCache(2)
-    one, two, three = ((("A", (("B", cost),)), ("B", ())) for cost in (1, 2, 3))
-    first = cache.trees(one)
-    cache.trees(two)
-    assert cache.trees(one) is first
-    cache.trees(three)
-    assert cache.trees(one) is first
-    assert len(cache._trees) == 2
 
 
 @pytest.mark.parametrize("edges", [[[(1, 1)]], [[(0, 0)]], [[(-1, 1)]], [[(0, 2**31)]]])
