@@ -21,10 +21,11 @@ from supervisor.network.protocol.decoded_messages import DecodedMessages
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.keys import Keys
 from supervisor.network.protocol.link_state import LinkStates
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Message
 from supervisor.network.protocol.mobile import Mobile
 from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
-from supervisor.network.protocol.nodes import LocalRouter, RouterNodes, node_id
+from supervisor.network.protocol.nodes import RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend, PathChanged, RouterRow
 from supervisor.network.protocol.sync import Sync
@@ -56,22 +57,17 @@ class Engine:
         random number that distinguishes Sluice routers of the same id and instance; 0: none.
         """
         limits = limits or ProtocolLimits()
-        self._local = local = LocalRouter(router_id, instance, process)
-        self._limits = limits
+        self._local = local = LocalRouter(router_id, instance, process, timers, limits, now)
         self._decoded = DecodedMessages()
-        self._timers = timers
         self._outbox = outbox = EngineOutbox()
-        start = annotations.originated_head(node_id(router_id))
-        self._nodes = nodes = RouterNodes(router_id, limits, outbox)
-        self._neighbours = neighbours = Neighbours(local, timers, outbox, start, self._neighbour_changed, self._reached)
-        neighbours.hello_at = now
-        self._flooding = flooding = Flooding(router_id, timers, nodes, neighbours, outbox, start)
-        self._link_state = LinkStates(local, timers, limits, nodes, neighbours, flooding, outbox, now)
-        self._mobile = Mobile(local, timers, limits, nodes, flooding, outbox)
+        self._nodes = nodes = RouterNodes(local, outbox)
+        self._neighbours = neighbours = Neighbours(local, outbox, self._neighbour_changed, self._reached)
+        self._flooding = flooding = Flooding(local, nodes, neighbours, outbox)
+        self._link_state = LinkStates(local, nodes, neighbours, flooding, outbox)
+        self._mobile = Mobile(local, nodes, flooding, outbox)
         self._link_state.reset = self._mobile.reset
         self._link_state.forget = self._mobile.forget
         self._link_state.request_mobile = self._mobile.ask
-        self._link_state.mobile_seq = lambda: self._mobile.seq
         self._mobile.advertise = self._link_state.hint
         self._mobile.pull = self._link_state.pull
         self._link_state.is_arriving = self._mobile.is_arriving
@@ -86,13 +82,12 @@ class Engine:
 
     @property
     def timers(self) -> Timers:
-        return self._timers
+        return self._local.timers
 
     @timers.setter
     def timers(self, timers: Timers) -> None:
         """Replace the timers. Each value takes effect at its next use."""
-        self._timers = timers
-        self._neighbours.timers = self._link_state.timers = self._mobile.timers = self._flooding.timers = timers
+        self._local.timers = timers
 
     # -- inputs
 
@@ -120,10 +115,10 @@ class Engine:
         found = self._neighbours.links.get(link)
         if found is None:
             return
-        if len(octets) > self._limits.message_octets:
+        if len(octets) > self._local.limits.message_octets:
             sender = found.peer or f"connection {link}"
             text = f"Control message from {sender} dropped: it has {len(octets)} octets"
-            text += f", and at most {self._limits.message_octets} are allowed"
+            text += f", and at most {self._local.limits.message_octets} are allowed"
             self._outbox.log("ROUTER", WARNING, text, "too large")
             return
         try:
@@ -150,7 +145,7 @@ class Engine:
         """Do all work that is due. Without effect before deadline()."""
         neighbours, link_state, mobile = self._neighbours, self._link_state, self._mobile
         late = now - min(neighbours.hello_at, link_state.maintain_at)
-        if late > self._timers.held_up:
+        if late > self._local.timers.held_up:
             # After a time in which this process did not run, messages of that time may still arrive.
             neighbours.went_on(now)
             link_state.went_on(late, now)
@@ -204,8 +199,8 @@ class Engine:
             links=(),
             cost=None,
             valid_origins=(),
-            ls_seq=self._link_state.ls_seq,
-            mobile_seq=self._mobile.seq,
+            ls_seq=self._local.ls_seq,
+            mobile_seq=self._local.mobile_seq,
             keys=self._mobile.count(),
             last_topology_change=self._link_state.last_change,
         )
@@ -323,7 +318,7 @@ class Engine:
 
     def _hello(self, link: ControlLink, message: messages.Hello, now: float) -> None:
         node = None
-        if len(message.id) > self._limits.id_octets:
+        if len(message.id) > self._local.limits.id_octets:
             self._nodes.too_long()  # a HELLO of this router would contain the id
             return
         if message.id != self._local.id and self._local.id in message.seen:
@@ -343,7 +338,7 @@ class Engine:
         """
         local = self._local
         # A sequence that this process has not reached belongs to another router with the same id and instance.
-        if not (local.instance, self._link_state.ls_seq) < (instance, ls_seq) or instance >= _LAST_INSTANCE:
+        if not (local.instance, self._local.ls_seq) < (instance, ls_seq) or instance >= _LAST_INSTANCE:
             return
         raised = self._raised
         if len(raised) == _RAISES and now - raised[0] < _RAISES_IN:

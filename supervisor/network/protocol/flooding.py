@@ -4,10 +4,10 @@ from collections import OrderedDict
 from typing import Final
 
 from supervisor.network.protocol.annotations import Envelope, relayed
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.neighbours import Neighbours
-from supervisor.network.protocol.nodes import RouterNode, RouterNodes, node_id
+from supervisor.network.protocol.nodes import RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, EngineOutbox
-from supervisor.network.protocol.timers import Timers
 
 # Limits of remembered flooded messages and of their octets.
 _MOST_SEEN: Final = 16384
@@ -23,19 +23,15 @@ class Flooding:
 
     def __init__(
         self,
-        own_id: str,
-        timers: Timers,
+        local: LocalRouter,
         nodes: RouterNodes,
         neighbours: Neighbours,
         outbox: EngineOutbox,
-        start: bytes,
     ) -> None:
+        self._local = local
         self._nodes = nodes
         self._neighbours = neighbours
         self._outbox = outbox
-        self._node = node_id(own_id)
-        self._start = start
-        self.timers = timers
         # by tail: time of the first copy, and its trace entries
         self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
         self._seen_octets = 0
@@ -44,13 +40,13 @@ class Flooding:
     # -- originated here
 
     def to_all(self, tail: bytes) -> None:
-        octets = self._start + tail
+        octets = self._local.head + tail
         for neighbour in self._neighbours.announced.values():
             self._outbox.send(neighbour.links[0], octets)
 
     def to_ours(self, tail: bytes, but: str | None = None) -> None:
         """Send a message to all Sluice neighbours except `but`. They do not relay it further."""
-        octets = self._start + tail
+        octets = self._local.head + tail
         for neighbour in self._neighbours.announced.values():
             if neighbour.ours and neighbour.id != but:
                 self._outbox.send(neighbour.links[0], octets)
@@ -59,17 +55,17 @@ class Flooding:
         """Send a message to one neighbour, if the neighbour is Sluice."""
         neighbour = self._neighbours.announced.get(router_id)
         if neighbour is not None and neighbour.ours:
-            self._outbox.send(neighbour.links[0], self._start + tail)
+            self._outbox.send(neighbour.links[0], self._local.head + tail)
 
     def to_link(self, link: int, tail: bytes) -> None:
-        self._outbox.send(link, self._start + tail)
+        self._outbox.send(link, self._local.head + tail)
 
     def to_router(self, node: RouterNode, tail: bytes) -> bool:
         """Send a message to a router. Returns False if the router is unreachable."""
         link = self.link_to(node)
         if link is None:
             return False
-        self._outbox.send(link, self._start + tail)
+        self._outbox.send(link, self._local.head + tail)
         return True
 
     def link_to(self, node: RouterNode) -> int | None:
@@ -97,7 +93,8 @@ class Flooding:
 
     def window(self) -> float:
         """Return the seconds for which copies of a message are expected. A later equal message is new."""
-        return min(self.timers.flood_window, self.timers.ra_interval_flux / 2)
+        timers = self._local.timers
+        return min(timers.flood_window, timers.ra_interval_flux / 2)
 
     def _forget(self, tail: bytes) -> None:
         del self._seen[tail]
@@ -129,7 +126,7 @@ class Flooding:
             elif not visible or envelope.trace_count > self.radius + 1:
                 continue
             if octets is None:
-                octets = relayed(envelope, self._node)
+                octets = relayed(envelope, self._local.node)
             self._outbox.send(neighbour.links[0], octets)
 
     def relay_to_router(self, envelope: Envelope, router_id: str) -> None:
@@ -141,4 +138,4 @@ class Flooding:
             reason = "no path" if link is None else "it has passed too many routers"
             self._outbox.log("ROUTER_LS", DEBUG, f"Control message for {router_id} released: {reason}")
             return
-        self._outbox.send(link, relayed(envelope, self._node))
+        self._outbox.send(link, relayed(envelope, self._local.node))

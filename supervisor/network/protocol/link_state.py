@@ -6,13 +6,13 @@ from typing import Final
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.damping import DoublingPacer
 from supervisor.network.protocol.flooding import Flooding
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Advertisement, LinkStateRequest, LinkStateUpdate
 from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
-from supervisor.network.protocol.nodes import LocalRouter, RouterNode, RouterNodes
+from supervisor.network.protocol.nodes import RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
 from supervisor.network.protocol.paths import Edges, compute
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 NEVER: Final = float("inf")
 
@@ -21,25 +21,20 @@ class LinkStates:
     """Link states of all routers, and the computation of paths. Owner: the engine, which sets the callbacks.
 
     `reset(node)`: removes the addresses of a restarted router. `forget(node)`: its record is removed.
-    `request_mobile(node, now)`: requests its addresses if more are known to exist. `mobile_seq()`: returns the local
-    sequence. `greet(neighbour)`: sends a summary, so that the neighbour sends what is missing here. `is_arriving(node,
-    now)`: returns whether the addresses of a router are arriving.
+    `request_mobile(node, now)`: requests its addresses if more are known to exist. `greet(neighbour)`: sends a
+    summary, so that the neighbour sends what is missing here. `is_arriving(node, now)`: returns whether the addresses
+    of a router are arriving.
     """
 
     def __init__(
         self,
         local: LocalRouter,
-        timers: Timers,
-        limits: ProtocolLimits,
         nodes: RouterNodes,
         neighbours: Neighbours,
         flooding: Flooding,
         outbox: EngineOutbox,
-        now: float,
     ) -> None:
         self._local = local
-        self.timers = timers
-        self._limits = limits
         self._nodes = nodes
         self._neighbours = neighbours
         self._flooding = flooding
@@ -47,18 +42,16 @@ class LinkStates:
         self.reset: Callable[[RouterNode], None] = lambda node: None
         self.forget: Callable[[RouterNode], None] = lambda node: None
         self.request_mobile: Callable[[RouterNode, float], None] = lambda node, now: None
-        self.mobile_seq: Callable[[], int] = lambda: 0
         self.greet: Callable[[Neighbour], None] = lambda neighbour: None
         self.is_arriving: Callable[[RouterNode, float], bool] = lambda node, now: False
-        self.ls_seq = 0
         self.last_change: float | None = None  # of the topology
         self.announce_at = NEVER
         self.compute_at = NEVER
+        timers = local.timers
         self._announced = DoublingPacer(timers.announce_gap, timers.announce_gap_most)
         self._computed = DoublingPacer(timers.compute_gap, timers.compute_gap_most)
-        self._last_ra = now
-        self.ra_at = now
-        self.maintain_at = now + timers.maintenance
+        self._last_ra = self.ra_at = local.started
+        self.maintain_at = local.started + timers.maintenance
         # Times of requests for missing data; NEVER: when the router is reachable.
         self._pulls: dict[RouterNode, float] = {}
         self.pull_at = NEVER
@@ -72,7 +65,7 @@ class LinkStates:
         if worse:
             self.announce_at = self.compute_at = now
         else:
-            self.announce_at = min(self.announce_at, self._announced.when(now + self.timers.announce_soon))
+            self.announce_at = min(self.announce_at, self._announced.when(now + self._local.timers.announce_soon))
             self.schedule(now)
 
     def schedule(self, now: float) -> None:
@@ -83,7 +76,7 @@ class LinkStates:
     def _changed(self, now: float) -> None:
         self.last_change = now
         if not self._nodes.only_ours:
-            self.ra_at = min(self.ra_at, max(now, self._last_ra + self.timers.ra_interval_flux))
+            self.ra_at = min(self.ra_at, max(now, self._last_ra + self._local.timers.ra_interval_flux))
 
     def announce_again(self, now: float) -> None:
         """Announce the local link state after a change of the local instance."""
@@ -94,7 +87,7 @@ class LinkStates:
         """Announce the local link state."""
         self.announce_at = NEVER
         self._announced.done(now)
-        self.ls_seq += 1
+        self._local.ls_seq += 1
         self._changed(now)
         self.push_own(None)
         self.hint(now)
@@ -106,11 +99,10 @@ class LinkStates:
 
     def advertise(self, now: float) -> None:
         """Send an RA to all."""
-        timers = self.timers
+        timers = self._local.timers
         self._last_ra = now
-        self._flooding.to_all(
-            messages.encode_advertisement(self._local.id, self._local.instance, self.ls_seq, self.mobile_seq())
-        )
+        local = self._local
+        self._flooding.to_all(messages.encode_advertisement(local.id, local.instance, local.ls_seq, local.mobile_seq))
         changed = self.last_change if self.last_change is not None else -NEVER
         in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self._nodes.only_ours
         self.ra_at = now + (timers.ra_interval_flux if in_flux else timers.ra_interval)
@@ -120,11 +112,11 @@ class LinkStates:
         tail = messages.encode_link_state(
             self._local.id,
             self._local.instance,
-            self.ls_seq,
+            self._local.ls_seq,
             self._neighbours.edges(),
             messages.TO_NEIGHBOUR_LS,
             0,
-            mobile_seq=self.mobile_seq(),
+            mobile_seq=self._local.mobile_seq,
         )
         if link is None:
             self._flooding.to_ours(tail)
@@ -176,7 +168,7 @@ class LinkStates:
             node.need_ls = True
             self.reset(node)
             self.schedule(now)
-            self.pull(node, now + self.timers.pull_grace)
+            self.pull(node, now + self._local.timers.pull_grace)
         node.instance = instance
         node.version = version
 
@@ -191,7 +183,7 @@ class LinkStates:
         if not self._nodes.only_ours:
             edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
         tail = messages.encode_link_state(
-            self._local.id, self._local.instance, self.ls_seq, edges, messages.to_router_ls(node.id)
+            self._local.id, self._local.instance, self._local.ls_seq, edges, messages.to_router_ls(node.id)
         )
         node.owed = not self._flooding.to_router(node, tail)
 
@@ -215,12 +207,12 @@ class LinkStates:
             return  # from before the restart
         if pushed and message.mobile_seq > max(node.mobile_seq, node.wanted_mobile):
             node.wanted_mobile = message.mobile_seq
-            self.pull(node, now + self.timers.pull_grace)
+            self.pull(node, now + self._local.timers.pull_grace)
         if message.ls_seq <= node.ls_seq:
             node.need_ls = node.need_ls and message.ls_seq < node.ls_seq
             return
-        if len(message.peers) > self._limits.neighbours:
-            most = self._limits.neighbours
+        if len(message.peers) > self._local.limits.neighbours:
+            most = self._local.limits.neighbours
             text = f"Link state of router {node.id} ignored: it has more than {most} neighbours"
             self._outbox.log_once("ROUTER_LS", ERROR, text)
             return
@@ -261,7 +253,7 @@ class LinkStates:
 
     def grace(self, ours: bool) -> float:
         """Return the seconds to wait for news that a neighbour may send without request."""
-        return self.timers.pull_grace if ours else 0.0
+        return self._local.timers.pull_grace if ours else 0.0
 
     def pull(self, node: RouterNode, when: float) -> None:
         """Schedule a request for missing data."""
@@ -281,12 +273,12 @@ class LinkStates:
             elif link is None:
                 self._pulls[node] = NEVER
             elif not node.need_ls and node.wanted_ls <= node.ls_seq and self.is_arriving(node, now):
-                self._pulls[node] = now + self.timers.pull_grace
+                self._pulls[node] = now + self._local.timers.pull_grace
             elif self._neighbours.links[link].ours and not node.looked_for:
                 neighbour = self._neighbours.announced[str(self._neighbours.links[link].peer)]
                 asked[neighbour.id] = neighbour
                 node.looked_for = True
-                self._pulls[node] = now + self.timers.pull_grace
+                self._pulls[node] = now + self._local.timers.pull_grace
             else:
                 self._ask(node, now)
         self.pull_at = min(self._pulls.values(), default=NEVER)
@@ -300,7 +292,7 @@ class LinkStates:
                 node, messages.encode_link_state_request(self._local.id, messages.to_router_ls(node.id))
             )
         self.request_mobile(node, now)
-        if node.tries < self.timers.tries:
+        if node.tries < self._local.timers.tries:
             self._pulls[node] = now + 2**node.tries
             node.tries += 1
 
@@ -313,12 +305,12 @@ class LinkStates:
 
     def maintain(self, now: float) -> None:
         """Expire old link states, and remove routers that no other router lists (inter-router.md 7.3)."""
-        self.maintain_at = now + self.timers.maintenance
+        self.maintain_at = now + self._local.timers.maintenance
         named = {peer for node in self._nodes for peer, _ in node.edges}
         for node in list(self._nodes):
             if node.path is not None and not node.foreign:
                 node.last_seen = now  # the path has only Sluice routers, each of which receives the HELLOs of the next
-            elif node.edges and now - node.last_seen > self.timers.remote_ls_max_age:
+            elif node.edges and now - node.last_seen > self._local.timers.remote_ls_max_age:
                 self._outbox.log("ROUTER_LS", DEBUG, f"Link state of router {node.id} has expired")
                 node.edges = ()
                 node.ls_seq = node.wanted_ls = 0
@@ -329,7 +321,7 @@ class LinkStates:
                 node.unlisted_ticks = 0
                 continue
             node.unlisted_ticks += 1
-            if node.unlisted_ticks > self.timers.node_ticks:
+            if node.unlisted_ticks > self._local.timers.node_ticks:
                 self.forget(node)
                 self._nodes.remove(node)
                 self._pulls.pop(node, None)

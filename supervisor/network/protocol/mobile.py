@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.keys import NO_KEYS, Keys, apply
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import MobileChange, MobileRequest, MobileState
 from supervisor.network.protocol.neighbours import ControlLink
-from supervisor.network.protocol.nodes import LocalRouter, RouterNode, RouterNodes
+from supervisor.network.protocol.nodes import RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import KeysChanged
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 NEVER: Final = float("inf")
 _NEVER_YET: Final = -1e9
@@ -42,25 +42,20 @@ class Mobile:
     def __init__(
         self,
         local: LocalRouter,
-        timers: Timers,
-        limits: ProtocolLimits,
         nodes: RouterNodes,
         flooding: Flooding,
         outbox: EngineOutbox,
     ) -> None:
         self._local = local
-        self.timers = timers
-        self._limits = limits
         self._nodes = nodes
         self._flooding = flooding
         self._outbox = outbox
         self.advertise: Callable[[float], None] = lambda now: None
         self.pull: Callable[[RouterNode, float], None] = lambda node, when: None
-        self.seq = 0
         self.send_at = NEVER
         self._sent = _NEVER_YET
-        self._announced: dict[str, int] = {}  # key -> treatment, as of `seq`
-        self._added: dict[str, int] = {}  # changes after `seq`
+        self._announced: dict[str, int] = {}  # key -> treatment, as of the local sequence
+        self._added: dict[str, int] = {}  # later changes
         self._removed: dict[str, None] = {}
         self._held = 0  # number of keys of all other routers
         self._coming: dict[tuple[str, int], _IncompleteState] = {}  # by router and link
@@ -88,52 +83,52 @@ class Mobile:
         if not self._added and not self._removed:
             self.send_at = NEVER
         elif self.send_at == NEVER:
-            self.send_at = max(now + self.timers.mobile_first, self._sent + self.timers.mobile_gap)
+            self.send_at = max(now + self._local.timers.mobile_first, self._sent + self._local.timers.mobile_gap)
 
     def send(self, now: float) -> None:
         """Announce changes in one update of limited size (inter-router.md 9.1). The rest follows soon."""
-        removed = next(messages.in_parts(self._removed, self._limits.part_octets))
+        removed = next(messages.in_parts(self._removed, self._local.limits.part_octets))
         room = len(removed) == len(self._removed)
-        added = next(messages.in_parts(self._added, self._limits.part_octets)) if room else {}
+        added = next(messages.in_parts(self._added, self._local.limits.part_octets)) if room else {}
         self._sent = now
-        self.seq += 1
-        self._flooding.to_all(messages.encode_mobile_change(self._local.id, self.seq, added, removed))
+        self._local.mobile_seq += 1
+        self._flooding.to_all(messages.encode_mobile_change(self._local.id, self._local.mobile_seq, added, removed))
         self._announced.update(added)
         for key in added:
             del self._added[key]
         for key in removed:
             del self._announced[key], self._removed[key]
-        self.send_at = now + self.timers.mobile_part if self._added or self._removed else NEVER
+        self.send_at = now + self._local.timers.mobile_part if self._added or self._removed else NEVER
         self.advertise(now)
 
     def request(self, message: MobileRequest) -> None:
         """Answer a MAR with all addresses in one message, as 1.19 requires (inter-router.md 9.2)."""
         node = self._nodes.by_id.get(message.id)
-        if node is None or message.have_seq >= self.seq:
+        if node is None or message.have_seq >= self._local.mobile_seq:
             return
         to = messages.to_router_mobile(node.id)
-        tail = messages.encode_mobile_state(self._local.id, self.seq, self._announced, to)
-        most = self._limits.message_octets - _ENVELOPE
+        tail = messages.encode_mobile_state(self._local.id, self._local.mobile_seq, self._announced, to)
+        most = self._local.limits.message_octets - _ENVELOPE
         if len(tail) > most:
             listed = next(messages.in_parts(self._announced, most - _ENVELOPE))
             self._outbox.log_once(
                 "ROUTER_MA",
                 ERROR,
-                f"The addresses of this router do not fit into one message of {self._limits.message_octets} octets, so"
+                f"The addresses of this router do not fit into one message of {self._local.limits.message_octets} octets, so"
                 " routers of Dispatch 1.19, and routers behind them, learn only some of them",
             )
-            tail = messages.encode_mobile_state(self._local.id, self.seq, listed, to)
+            tail = messages.encode_mobile_state(self._local.id, self._local.mobile_seq, listed, to)
         self._flooding.to_router(node, tail)
 
     def push_own(self, link: int) -> None:
         """Send all local addresses to a Sluice neighbour."""
-        if self.seq:
-            for tail in self._state(self._local.id, self._local.instance, self.seq, self._announced):
+        if self._local.mobile_seq:
+            for tail in self._state(self._local.id, self._local.instance, self._local.mobile_seq, self._announced):
                 self._flooding.to_link(link, tail)
 
     def _state(self, router_id: str, instance: int, mobile_seq: int, keys: Keys) -> list[bytes]:
         """Return all addresses of a router, as messages for a Sluice neighbour."""
-        parts = list(messages.in_parts(keys, self._limits.part_octets))
+        parts = list(messages.in_parts(keys, self._local.limits.part_octets))
         to = messages.TO_NEIGHBOUR_MOBILE
         return [
             messages.encode_mobile_state(router_id, mobile_seq, part, to, instance, number, len(parts))
@@ -160,8 +155,8 @@ class Mobile:
             self._apply(node, message)
             return
         node.wanted_mobile = max(node.wanted_mobile, message.mobile_seq)
-        if now - node.asked >= self.timers.request_timeout:
-            self.pull(node, now + self.timers.pull_grace if ours else now)
+        if now - node.asked >= self._local.timers.request_timeout:
+            self.pull(node, now + self._local.timers.pull_grace if ours else now)
 
     def state(self, message: MobileState, link: ControlLink, tail: bytes, now: float) -> None:
         """Handle an absolute MAU. tail: of the message."""
@@ -214,7 +209,10 @@ class Mobile:
         coming.tails.append(tail)
         if message.part == message.parts:
             return replace(message, keys=coming.keys, part=1, parts=1), coming.tails
-        if self._held + sum(len(other.keys) for other in self._coming.values()) + len(coming.keys) > self._limits.keys:
+        if (
+            self._held + sum(len(other.keys) for other in self._coming.values()) + len(coming.keys)
+            > self._local.limits.keys
+        ):
             self._too_many(message.id)
             return None
         self._coming[place] = coming
@@ -223,7 +221,7 @@ class Mobile:
     def is_arriving(self, node: RouterNode, now: float) -> bool:
         """Return whether the addresses of a router are arriving in parts."""
         return any(
-            router_id == node.id and now - coming.at < self.timers.request_timeout
+            router_id == node.id and now - coming.at < self._local.timers.request_timeout
             for (router_id, _), coming in self._coming.items()
         )
 
@@ -237,12 +235,12 @@ class Mobile:
         return self._state(node.id, instance, node.mobile_seq, node.keys)
 
     def _too_many(self, router_id: str) -> None:
-        text = f"Addresses of router {router_id} are ignored: the network has more than {self._limits.keys} addresses"
+        text = f"Addresses of router {router_id} are ignored: the network has more than {self._local.limits.keys} addresses"
         self._outbox.log_once("ROUTER_MA", ERROR, text)
 
     def _short(self, update: MobileChange | MobileState) -> MobileChange | MobileState:
         """Return the update without keys that are too long."""
-        most = self._limits.key_octets
+        most = self._local.limits.key_octets
         keys = update.keys if isinstance(update, MobileState) else update.added
         long = {key for key in keys if len(key) > most // 4 and len(key.encode()) > most}
         if not long:
@@ -256,7 +254,7 @@ class Mobile:
         update = self._short(update)
         keys, added, removed = apply(node.keys, update)
         held = self._held + len(keys) - len(node.keys)
-        if held > self._limits.keys and len(keys) > len(node.keys):
+        if held > self._local.limits.keys and len(keys) > len(node.keys):
             self._too_many(node.id)
             return False
         self._held = held

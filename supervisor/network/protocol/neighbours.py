@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Final
 
 from supervisor.network.protocol.damping import Damping
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Hello, encode_hello
-from supervisor.network.protocol.nodes import LocalRouter
 from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, EngineOutbox
 from supervisor.network.protocol.paths import Edges
-from supervisor.network.protocol.timers import Timers
 
 _MAX_HELLO_IDS: Final = 4096  # limit of ids; each expires a few seconds after its last HELLO
 _FORGET: Final = 600.0  # seconds after which the penalty of a lost neighbour is dropped
@@ -79,17 +78,13 @@ class Neighbours:
     def __init__(
         self,
         local: LocalRouter,
-        timers: Timers,
         outbox: EngineOutbox,
-        start: bytes,
         changed: Callable[[Neighbour, bool, float], None],
         reached: Callable[[str], bool],
     ) -> None:
-        """start: head of messages that this router originates. reached: returns whether a router has a path."""
+        """reached: returns whether a router has a path."""
         self._local = local
-        self.timers = timers
         self._outbox = outbox
-        self._start = start
         self._changed = changed
         self._reached = reached
         self._last_hello: dict[str, float] = {}  # time of the last HELLO, by id
@@ -97,7 +92,7 @@ class Neighbours:
         self.known: dict[str, Neighbour] = {}  # announced neighbours, delayed ones, and lost ones for a while
         self.announced: dict[str, Neighbour] = {}  # in order of announcement
         self.held: set[str] = set()  # ids of neighbours delayed by damping
-        self.hello_at = 0.0
+        self.hello_at = local.started
 
     # -- links
 
@@ -125,7 +120,7 @@ class Neighbours:
         """Return a HELLO. ours: for Sluice neighbours. unseen: id to leave out."""
         seen = [router_id for router_id in self._last_hello if router_id != unseen]
         process = self._local.process if ours else 0
-        return self._start + encode_hello(self._local.id, self._local.instance, seen, process)
+        return self._local.head + encode_hello(self._local.id, self._local.instance, seen, process)
 
     def _names_peer(self, link: ControlLink) -> bool:
         return link.doubted is not None or link.peer in self._last_hello
@@ -138,7 +133,7 @@ class Neighbours:
 
     def send_hellos(self, now: float) -> None:
         """Send the periodic HELLO on all links."""
-        self.hello_at = now + self.timers.hello_interval
+        self.hello_at = now + self._local.timers.hello_interval
         if not self.links:
             return
         octets = {ours: self._hello(ours) for ours in {link.ours for link in self.links.values()}}
@@ -171,13 +166,13 @@ class Neighbours:
             link.process = 0
             if before is not None:
                 self._update(before, now)
-        if not link.named_peer and link.answers < self.timers.hello_answers:
+        if not link.named_peer and link.answers < self._local.timers.hello_answers:
             self._send_hello(link)
         if self._local.id not in message.seen:
             return False
         neighbour = self.known.get(message.id)
         if neighbour is None:
-            neighbour = self.known[message.id] = Neighbour(message.id, Damping(self.timers))
+            neighbour = self.known[message.id] = Neighbour(message.id, Damping(self._local.timers))
         if link.confirmed is None and not neighbour.announced and neighbour.instance not in (None, message.instance):
             neighbour.damping.restarted(now)
         was_used = link.confirmed is not None and link.doubted is None
@@ -208,7 +203,7 @@ class Neighbours:
         ]
         if _same(link, neighbour):
             doubted = [other.doubted for other in others if other.doubted is not None]
-            if doubted and now - min(doubted) >= self.timers.hello_interval:
+            if doubted and now - min(doubted) >= self._local.timers.hello_interval:
                 self._outbox.log_once(
                     "ROUTER_HELLO",
                     CRITICAL,
@@ -319,7 +314,7 @@ class Neighbours:
 
     def expire(self, now: float) -> None:
         """Remove silent neighbours."""
-        oldest = now - self.timers.hello_max_age
+        oldest = now - self._local.timers.hello_max_age
         for router_id in [router_id for router_id, last in self._last_hello.items() if last < oldest]:
             del self._last_hello[router_id]
         for link in list(self.links.values()):

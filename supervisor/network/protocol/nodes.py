@@ -5,20 +5,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from router.amqp import codec
 from supervisor.network.protocol.keys import NO_KEYS, Keys
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.outbox import DEBUG, ERROR, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RouterAdded, RouterRemoved, indexes
 from supervisor.network.protocol.paths import Edges
-from supervisor.network.protocol.timers import ProtocolLimits
-
-
-class LocalRouter(Struct):
-    """Identity of this router. `instance` is raised when the network has a later one."""
-
-    id: str
-    instance: int
-    process: int = 0  # random number that distinguishes routers of one id started in the same second; 0: none
 
 
 class RouterNode(Struct, eq=False):
@@ -52,8 +43,7 @@ class RouterNode(Struct, eq=False):
 class RouterNodes(Struct):
     """All remote routers. `beside_1_19`: a neighbour is a router of 1.19."""
 
-    own_id: str
-    limits: ProtocolLimits
+    local: LocalRouter
     outbox: EngineOutbox
     beside_1_19: bool = False
     foreign: int = 0  # number of foreign nodes
@@ -76,11 +66,11 @@ class RouterNodes(Struct):
     def visible(self, router_id: str | None) -> bool:
         """Return whether routers of 1.19 are notified of a router: it is among the first 127."""
         node = self.by_id.get(router_id) if router_id is not None else None
-        return node is not None and node.index < self.limits.routers_beside_1_19
+        return node is not None and node.index < self.local.limits.routers_beside_1_19
 
     def warn(self) -> None:
         """Log if a neighbour is 1.19 and there are more routers than it supports."""
-        most = self.limits.routers_beside_1_19
+        most = self.local.limits.routers_beside_1_19
         if self.beside_1_19 and len(self.by_id) + 1 > most:
             self.outbox.log_once(
                 "ROUTER",
@@ -96,14 +86,14 @@ class RouterNodes(Struct):
     def create(self, router_id: str, now: float) -> RouterNode | None:
         """Return the record of a router, created if needed; None for this router, or if the limit is reached."""
         found = self.by_id.get(router_id)
-        if found is not None or router_id == self.own_id:
+        if found is not None or router_id == self.local.id:
             return found
-        if len(router_id) > self.limits.id_octets:
+        if len(router_id) > self.local.limits.id_octets:
             self.too_long()
             return None
-        if len(self.by_id) + 1 >= self.limits.routers:
+        if len(self.by_id) + 1 >= self.local.limits.routers:
             self.outbox.log_once(
-                "ROUTER", ERROR, f"The network has more than {self.limits.routers} routers: further ones are ignored"
+                "ROUTER", ERROR, f"The network has more than {self.local.limits.routers} routers: further ones are ignored"
             )
             return None
         index = heapq.heappop(self._free) if self._free else self._next
@@ -128,9 +118,3 @@ class RouterNodes(Struct):
     def ids(self, mask: int) -> tuple[str, ...]:
         """Return the ids of the routers in a mask."""
         return tuple(self.by_index[index].id for index in indexes(mask) if index in self.by_index)
-
-
-def node_id(router_id: str) -> bytes:
-    """Return the encoded node id `0/ID`, as in ingress and trace."""
-    octets: bytes = codec.encode_string(f"0/{router_id}")
-    return octets

@@ -11,10 +11,11 @@ an additional entry in each. Routers of 1.19 never receive these messages, and s
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.link_state import LinkStates
+from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Summary
 from supervisor.network.protocol.mobile import Mobile
 from supervisor.network.protocol.neighbours import ControlLink, Neighbour
-from supervisor.network.protocol.nodes import LocalRouter, RouterNodes
+from supervisor.network.protocol.nodes import RouterNodes
 
 
 class Sync:
@@ -42,7 +43,7 @@ class Sync:
             if node.instance is not None and (node.ls_seq or node.mobile_seq)
         }
         local = self._local
-        known[local.id] = (local.instance, self._link_state.ls_seq, self._mobile.seq)
+        known[local.id] = (local.instance, self._local.ls_seq, self._local.mobile_seq)
         self._flooding.to_link(neighbour.links[0], messages.encode_summary(local.id, local.instance, known))
 
     def answer(self, message: Summary, link: ControlLink, now: float) -> None:
@@ -50,9 +51,9 @@ class Sync:
         instance, ls_seq, mobile_seq = message.routers.get(self._local.id, (0, -1, 0))
         if instance != self._local.instance:
             ls_seq, mobile_seq = -1, 0
-        if ls_seq < self._link_state.ls_seq:
+        if ls_seq < self._local.ls_seq:
             self._link_state.push_own(link.number)
-        if mobile_seq < self._mobile.seq:
+        if mobile_seq < self._local.mobile_seq:
             self._mobile.push_own(link.number)
         for node in self._nodes:
             if node.instance is None or node.id == message.id:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from supervisor.network.protocol import annotations, messages
 from supervisor.network.protocol.engine import Engine
+from supervisor.network.protocol.local_router import node_id
 from supervisor.network.protocol.messages import Message
-from supervisor.network.protocol.nodes import node_id
 from supervisor.network.protocol.outputs import Change, EngineLogLine, PathChanged
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 

@@ -5,7 +5,7 @@ import pytest
 from router.amqp import codec
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.annotations import originated_head
-from supervisor.network.protocol.nodes import node_id
+from supervisor.network.protocol.local_router import node_id
 from supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from loadtests.network.simulated import Mirror
 from supervisor.network.protocol import annotations, messages
 from supervisor.network.protocol.engine import Engine
-from supervisor.network.protocol.nodes import node_id
+from supervisor.network.protocol.local_router import node_id
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 IDS = st.sampled_from(["A", "B", "C", "D", "E", "F", "G", "H"])
