@@ -16,6 +16,7 @@ from collections import deque
 from typing import Final
 
 from supervisor.network.protocol import annotations, messages
+from supervisor.network.protocol.advertisements import Advertisements
 from supervisor.network.protocol.annotations import ControlMessageError, Envelope
 from supervisor.network.protocol.decoded_messages import DecodedMessages
 from supervisor.network.protocol.flooding import Flooding
@@ -24,10 +25,12 @@ from supervisor.network.protocol.link_state import LinkStates
 from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Message
 from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
+from supervisor.network.protocol.neighbour_table import ControlLink, NeighbourTable
+from supervisor.network.protocol.neighbours import Neighbours
 from supervisor.network.protocol.nodes import RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend, PathChanged, RouterRow
+from supervisor.network.protocol.requests import RequestQueue
 from supervisor.network.protocol.sync import Sync
 from supervisor.network.protocol.timers import ProtocolLimits, Timers
 
@@ -59,21 +62,20 @@ class Engine:
         limits = limits or ProtocolLimits()
         self._local = local = LocalRouter(router_id, instance, process, timers, limits, now)
         self._decoded = DecodedMessages()
-        self._outbox = outbox = EngineOutbox()
-        self._nodes = nodes = RouterNodes(local, outbox)
-        self._neighbours = neighbours = Neighbours(local, outbox, self._neighbour_changed, self._reached)
-        self._flooding = flooding = Flooding(local, nodes, neighbours, outbox)
-        self._link_state = LinkStates(local, nodes, neighbours, flooding, outbox)
-        self._mobile = Mobile(local, nodes, flooding, outbox)
-        self._link_state.reset = self._mobile.reset
-        self._link_state.forget = self._mobile.forget
-        self._link_state.request_mobile = self._mobile.ask
-        self._mobile.advertise = self._link_state.hint
-        self._mobile.pull = self._link_state.pull
-        self._link_state.is_arriving = self._mobile.is_arriving
         self._raised: deque[float] = deque(maxlen=_RAISES)  # times at which this router raised its instance
-        self._sync = Sync(local, nodes, self._link_state, self._mobile, flooding)
-        self._link_state.greet = self._sync.greet
+        self._outbox = outbox = EngineOutbox()
+        # Each module gets earlier ones only.
+        self._nodes = nodes = RouterNodes(local, outbox)
+        self._table = table = NeighbourTable()
+        self._flooding = flooding = Flooding(local, nodes, table, outbox)
+        self._requests = requests = RequestQueue(local)
+        self._advertisements = advertisements = Advertisements(local, nodes, flooding)
+        self._mobile = mobile = Mobile(local, nodes, flooding, outbox, requests, advertisements)
+        self._link_state = link_state = LinkStates(
+            local, nodes, table, flooding, outbox, requests, advertisements, mobile
+        )
+        self._sync = Sync(local, nodes, table, flooding, requests, mobile, link_state)
+        self._neighbours = Neighbours(local, nodes, table, outbox, self._sync)
         outbox.log(
             "ROUTER",
             INFO,
@@ -98,21 +100,18 @@ class Engine:
         routers). only: the only id that the peer may have; None: any.
         """
         self._neighbours.link_up(link, cost, ours, now, only)
-        self._nodes.beside_1_19 = self._neighbours.has_links_to_1_19()
-        self._nodes.warn()
 
     def link_down(self, link: int, now: float) -> None:
         """Report a detached control link or lost connection. Unknown links are ignored."""
         self._neighbours.link_down(link, now)
         self._mobile.link_down(link)
-        self._nodes.beside_1_19 = self._neighbours.has_links_to_1_19()
 
     def receive(self, link: int, octets: bytes, now: float) -> None:
         """Handle a whole message of a control link, for this router or to be relayed (then in take_sends).
 
         Never raises for input of a peer: an invalid message is dropped and logged.
         """
-        found = self._neighbours.links.get(link)
+        found = self._table.links.get(link)
         if found is None:
             return
         if len(octets) > self._local.limits.message_octets:
@@ -139,7 +138,13 @@ class Engine:
 
     def deadline(self) -> float:
         """Return the time at which tick() is due, which may be in the past."""
-        return min(self._neighbours.deadline(), self._link_state.deadline(), self._mobile.send_at)
+        return min(
+            self._neighbours.deadline(),
+            self._link_state.deadline(),
+            self._requests.due_at,
+            self._mobile.send_at,
+            self._advertisements.send_at,
+        )
 
     def tick(self, now: float) -> None:
         """Do all work that is due. Without effect before deadline()."""
@@ -162,29 +167,26 @@ class Engine:
             link_state.announce(now)
         if link_state.compute_at <= now:
             link_state.compute(now)
-        if link_state.pull_at <= now:
-            link_state.run_pulls(now)
+        if self._requests.due_at <= now:
+            self._sync.send_requests(now)
         if mobile.send_at <= now:
             mobile.send(now)
-        if link_state.ra_at <= now:
-            link_state.advertise(now)
+        if self._advertisements.send_at <= now:
+            self._advertisements.send(now)
 
     # -- outputs
 
     def take_sends(self) -> list[EngineSend]:
         """Return the messages to send since the last call, in order."""
-        found, self._outbox.sends = self._outbox.sends, []
-        return found
+        return self._outbox.take_sends()
 
     def take_changes(self) -> list[Change]:
         """Return the changes of the network since the last call, in order."""
-        found, self._outbox.changes = self._outbox.changes, []
-        return found
+        return self._outbox.take_changes()
 
     def take_log(self) -> list[EngineLogLine]:
         """Return the log lines since the last call."""
-        found, self._outbox.lines = self._outbox.lines, []
-        return found
+        return self._outbox.take_lines()
 
     def routers(self) -> list[RouterRow]:
         """Return this router, then all others by index."""
@@ -193,7 +195,7 @@ class Engine:
             id=self._local.id,
             protocol_version=messages.VERSION,
             instance=self._local.instance,
-            link_state=tuple(self._neighbours.announced),
+            link_state=tuple(self._table.announced),
             next_hop="(self)",
             reachable=True,
             links=(),
@@ -202,7 +204,7 @@ class Engine:
             ls_seq=self._local.ls_seq,
             mobile_seq=self._local.mobile_seq,
             keys=self._mobile.count(),
-            last_topology_change=self._link_state.last_change,
+            last_topology_change=self._advertisements.last_change,
         )
         return [own, *(self._row(index) for index in sorted(self._nodes.by_index))]
 
@@ -352,21 +354,9 @@ class Engine:
             known += f" with sequence {ls_seq}, later than its own (does another router have its id?)"
         self._outbox.log("ROUTER_LS", WARNING, f"{known}, so it continues as instance {instance + 1}")
         local.instance = instance + 1
-        self._neighbours.hello_at = now
-        self._link_state.announce_again(now)
-
-    def _reached(self, router_id: str) -> bool:
-        return self.path(router_id) is not None
-
-    def _neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
-        self._link_state.own_changed(neighbour, worse, now)
-        if neighbour.links:
-            # Also when the link to the neighbour changes, because messages in flight on the old link may be lost.
-            node = self._nodes.by_id[neighbour.id]
-            if neighbour.ours:
-                self._sync.greet(neighbour)
-            if node.need_ls:
-                self._link_state.pull(node, now + self._link_state.grace(neighbour.ours))
+        self._neighbours.instance_raised(now)
+        self._link_state.instance_raised(now)
+        self._advertisements.instance_raised(now)
 
 
 def _scope(address: str, own_id: str) -> tuple[str, str]:

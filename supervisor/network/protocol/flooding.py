@@ -5,7 +5,7 @@ from typing import Final
 
 from supervisor.network.protocol.annotations import Envelope, relayed
 from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.neighbours import Neighbours
+from supervisor.network.protocol.neighbour_table import NeighbourTable
 from supervisor.network.protocol.nodes import RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, EngineOutbox
 
@@ -25,35 +25,34 @@ class Flooding:
         self,
         local: LocalRouter,
         nodes: RouterNodes,
-        neighbours: Neighbours,
+        table: NeighbourTable,
         outbox: EngineOutbox,
     ) -> None:
         self._local = local
         self._nodes = nodes
-        self._neighbours = neighbours
+        self._table = table
         self._outbox = outbox
         # by tail: time of the first copy, and its trace entries
         self._seen: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
         self._seen_octets = 0
-        self.radius = 0
 
     # -- originated here
 
     def to_all(self, tail: bytes) -> None:
         octets = self._local.head + tail
-        for neighbour in self._neighbours.announced.values():
+        for neighbour in self._table.announced.values():
             self._outbox.send(neighbour.links[0], octets)
 
     def to_ours(self, tail: bytes, but: str | None = None) -> None:
         """Send a message to all Sluice neighbours except `but`. They do not relay it further."""
         octets = self._local.head + tail
-        for neighbour in self._neighbours.announced.values():
+        for neighbour in self._table.announced.values():
             if neighbour.ours and neighbour.id != but:
                 self._outbox.send(neighbour.links[0], octets)
 
     def to_ours_only(self, router_id: str, tail: bytes) -> None:
         """Send a message to one neighbour, if the neighbour is Sluice."""
-        neighbour = self._neighbours.announced.get(router_id)
+        neighbour = self._table.announced.get(router_id)
         if neighbour is not None and neighbour.ours:
             self._outbox.send(neighbour.links[0], self._local.head + tail)
 
@@ -70,9 +69,9 @@ class Flooding:
 
     def link_to(self, node: RouterNode) -> int | None:
         """Return the connection towards a router, or None."""
-        if node.path is not None and node.path.links[0] in self._neighbours.links:
+        if node.path is not None and node.path.links[0] in self._table.links:
             return node.path.links[0]
-        neighbour = self._neighbours.announced.get(node.id)
+        neighbour = self._table.announced.get(node.id)
         return neighbour.links[0] if neighbour is not None else None
 
     # -- relayed
@@ -109,9 +108,9 @@ class Flooding:
 
     def relay_to_all(self, envelope: Envelope, link: int) -> None:
         """Relay a flooded message, except to its sender and to routers in its trace. Raises MessageError."""
-        source = self._neighbours.links[link].peer
+        source = self._table.links[link].peer
         visible = self._nodes.visible(envelope.ingress_id())
-        others = [found for found in self._neighbours.announced.values() if found.id != source]
+        others = [found for found in self._table.announced.values() if found.id != source]
         if not others:
             return
         passed = set(envelope.trace_ids())
@@ -123,7 +122,7 @@ class Flooding:
                 # Copies are recognised, so the hop limit need not end a flood.
                 if envelope.trace_count > len(self._nodes) + 1:
                     continue
-            elif not visible or envelope.trace_count > self.radius + 1:
+            elif not visible or envelope.trace_count > self._nodes.radius + 1:
                 continue
             if octets is None:
                 octets = relayed(envelope, self._local.node)
@@ -134,7 +133,7 @@ class Flooding:
         node = self._nodes.by_id.get(router_id)
         link = self.link_to(node) if node is not None else None
         envelope.trace_ids()
-        if link is None or envelope.trace_count > self.radius + 1:
+        if link is None or envelope.trace_count > self._nodes.radius + 1:
             reason = "no path" if link is None else "it has passed too many routers"
             self._outbox.log("ROUTER_LS", DEBUG, f"Control message for {router_id} released: {reason}")
             return

@@ -1,67 +1,56 @@
 """Link states: announcement of the local one; requests, storage and ageing of others (inter-router.md 7)."""
 
-from collections.abc import Callable
-from typing import Final
-
 from supervisor.network.protocol import messages
+from supervisor.network.protocol.advertisements import Advertisements
 from supervisor.network.protocol.damping import DoublingPacer
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Advertisement, LinkStateRequest, LinkStateUpdate
-from supervisor.network.protocol.neighbours import ControlLink, Neighbour, Neighbours
+from supervisor.network.protocol.mobile import Mobile
+from supervisor.network.protocol.neighbour_table import ControlLink, NeighbourTable
 from supervisor.network.protocol.nodes import RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, EngineOutbox
 from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
 from supervisor.network.protocol.paths import Edges, compute
-
-NEVER: Final = float("inf")
+from supervisor.network.protocol.requests import RequestQueue
+from supervisor.network.protocol.timers import NEVER
 
 
 class LinkStates:
-    """Link states of all routers, and the computation of paths. Owner: the engine, which sets the callbacks.
-
-    `reset(node)`: removes the addresses of a restarted router. `forget(node)`: its record is removed.
-    `request_mobile(node, now)`: requests its addresses if more are known to exist. `greet(neighbour)`: sends a
-    summary, so that the neighbour sends what is missing here. `is_arriving(node, now)`: returns whether the addresses
-    of a router are arriving.
-    """
+    """Link states of all routers, and the computation of paths. Owner: the engine."""
 
     def __init__(
         self,
         local: LocalRouter,
         nodes: RouterNodes,
-        neighbours: Neighbours,
+        table: NeighbourTable,
         flooding: Flooding,
         outbox: EngineOutbox,
+        requests: RequestQueue,
+        advertisements: Advertisements,
+        mobile: Mobile,
     ) -> None:
         self._local = local
         self._nodes = nodes
-        self._neighbours = neighbours
+        self._table = table
         self._flooding = flooding
         self._outbox = outbox
-        self.reset: Callable[[RouterNode], None] = lambda node: None
-        self.forget: Callable[[RouterNode], None] = lambda node: None
-        self.request_mobile: Callable[[RouterNode, float], None] = lambda node, now: None
-        self.greet: Callable[[Neighbour], None] = lambda neighbour: None
-        self.is_arriving: Callable[[RouterNode, float], bool] = lambda node, now: False
-        self.last_change: float | None = None  # of the topology
+        self._requests = requests
+        self._advertisements = advertisements
+        self._mobile = mobile
         self.announce_at = NEVER
         self.compute_at = NEVER
         timers = local.timers
         self._announced = DoublingPacer(timers.announce_gap, timers.announce_gap_most)
         self._computed = DoublingPacer(timers.compute_gap, timers.compute_gap_most)
-        self._last_ra = self.ra_at = local.started
         self.maintain_at = local.started + timers.maintenance
-        # Times of requests for missing data; NEVER: when the router is reachable.
-        self._pulls: dict[RouterNode, float] = {}
-        self.pull_at = NEVER
 
     def deadline(self) -> float:
-        return min(self.announce_at, self.compute_at, self.ra_at, self.maintain_at, self.pull_at)
+        return min(self.announce_at, self.compute_at, self.maintain_at)
 
     # -- local link state
 
-    def own_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+    def own_changed(self, worse: bool, now: float) -> None:
         if worse:
             self.announce_at = self.compute_at = now
         else:
@@ -71,41 +60,20 @@ class LinkStates:
     def schedule(self, now: float) -> None:
         """Schedule the computation of paths after a change of the topology."""
         self.compute_at = min(self.compute_at, self._computed.when(now))
-        self._changed(now)
+        self._advertisements.topology_changed(now)
 
-    def _changed(self, now: float) -> None:
-        self.last_change = now
-        if not self._nodes.only_ours:
-            self.ra_at = min(self.ra_at, max(now, self._last_ra + self._local.timers.ra_interval_flux))
-
-    def announce_again(self, now: float) -> None:
-        """Announce the local link state after a change of the local instance."""
+    def instance_raised(self, now: float) -> None:
+        """Announce the local link state with the raised local instance in the next tick."""
         self.announce_at = now
-        self.ra_at = now
 
     def announce(self, now: float) -> None:
         """Announce the local link state."""
         self.announce_at = NEVER
         self._announced.done(now)
         self._local.ls_seq += 1
-        self._changed(now)
+        self._advertisements.topology_changed(now)
         self.push_own(None)
-        self.hint(now)
-
-    def hint(self, now: float) -> None:
-        """Send an RA in this tick after a local sequence has changed, if a router needs it."""
-        if not self._nodes.only_ours:
-            self.ra_at = now
-
-    def advertise(self, now: float) -> None:
-        """Send an RA to all."""
-        timers = self._local.timers
-        self._last_ra = now
-        local = self._local
-        self._flooding.to_all(messages.encode_advertisement(local.id, local.instance, local.ls_seq, local.mobile_seq))
-        changed = self.last_change if self.last_change is not None else -NEVER
-        in_flux = now + timers.ra_interval_flux - changed <= 2 * timers.ra_interval_flux and not self._nodes.only_ours
-        self.ra_at = now + (timers.ra_interval_flux if in_flux else timers.ra_interval)
+        self._advertisements.sequence_changed(now)
 
     def push_own(self, link: int | None) -> None:
         """Send the local link state to one Sluice neighbour, or to all."""
@@ -113,7 +81,7 @@ class LinkStates:
             self._local.id,
             self._local.instance,
             self._local.ls_seq,
-            self._neighbours.edges(),
+            self._table.edges(),
             messages.TO_NEIGHBOUR_LS,
             0,
             mobile_seq=self._local.mobile_seq,
@@ -139,7 +107,7 @@ class LinkStates:
         node.wanted_mobile = message.mobile_seq
         if message.ls_seq > node.ls_seq or message.mobile_seq > node.mobile_seq:
             node.tries = 0
-            self.pull(node, now + self.grace(ours))
+            self._requests.add(node, ours, now)
 
     def _out_of_date(self, node: RouterNode, instance: int, now: float) -> bool:
         """Return whether an RA is from before a known restart.
@@ -147,7 +115,7 @@ class LinkStates:
         If a clock was set back, a later start has an earlier instance. Copies of one RA arrive within seconds: if the
         known instance has not been seen for longer, the other one is current. For a neighbour, its HELLO decides.
         """
-        announced = self._neighbours.instance_of(node.id)
+        announced = self._table.instance_of(node.id)
         if announced is not None:
             return instance != announced
         if node.instance is None or instance >= node.instance:
@@ -166,9 +134,9 @@ class LinkStates:
             node.edges = ()
             node.ls_seq = node.wanted_ls = 0
             node.need_ls = True
-            self.reset(node)
+            self._mobile.reset(node)
             self.schedule(now)
-            self.pull(node, now + self._local.timers.pull_grace)
+            self._requests.add(node, True, now)
         node.instance = instance
         node.version = version
 
@@ -179,7 +147,7 @@ class LinkStates:
             self._answer(node)
 
     def _answer(self, node: RouterNode) -> None:
-        edges = self._neighbours.edges()
+        edges = self._table.edges()
         if not self._nodes.only_ours:
             edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
         tail = messages.encode_link_state(
@@ -192,7 +160,7 @@ class LinkStates:
         node = self._nodes.create(message.id, now)
         if node is None:
             return
-        announced = self._neighbours.instance_of(node.id)
+        announced = self._table.instance_of(node.id)
         if announced is not None and message.instance not in (0, announced):
             # The update is from before a restart, or the neighbour's clock was set back. Notify the neighbour.
             if pushed and message.instance > announced:
@@ -207,7 +175,7 @@ class LinkStates:
             return  # from before the restart
         if pushed and message.mobile_seq > max(node.mobile_seq, node.wanted_mobile):
             node.wanted_mobile = message.mobile_seq
-            self.pull(node, now + self._local.timers.pull_grace)
+            self._requests.add(node, True, now)
         if message.ls_seq <= node.ls_seq:
             node.need_ls = node.need_ls and message.ls_seq < node.ls_seq
             return
@@ -219,17 +187,14 @@ class LinkStates:
         node.ls_seq = message.ls_seq
         node.last_seen = now - message.age if pushed else now
         node.need_ls = node.looked_for = False
-        foreign = message.foreign if pushed else True
-        if foreign != node.foreign:
-            node.foreign = foreign
-            self._nodes.foreign += 1 if foreign else -1
+        self._nodes.set_foreign(node, message.foreign if pushed else True)
         edges = tuple(message.peers.items())
         if edges != node.edges:
             node.edges = edges
             for peer in message.peers:
                 named = self._nodes.create(peer, now)
                 if named is not None and named.need_ls:
-                    self.pull(named, now + self.grace(link.ours))
+                    self._requests.add(named, link.ours, now)
             self.schedule(now)
         if pushed:
             self._flooding.to_ours(tail, link.peer)
@@ -248,53 +213,6 @@ class LinkStates:
             node.foreign,
             node.mobile_seq,
         )
-
-    # -- requests
-
-    def grace(self, ours: bool) -> float:
-        """Return the seconds to wait for news that a neighbour may send without request."""
-        return self._local.timers.pull_grace if ours else 0.0
-
-    def pull(self, node: RouterNode, when: float) -> None:
-        """Schedule a request for missing data."""
-        when = min(when, self._pulls.get(node, NEVER))
-        self._pulls[node] = when
-        self.pull_at = min(self.pull_at, when)
-
-    def run_pulls(self, now: float) -> None:
-        """Request missing data: first from a Sluice neighbour, for all routers at once, then from its origin."""
-        asked: dict[str, Neighbour] = {}
-        for node in [found for found, when in self._pulls.items() if when <= now]:
-            link = self._flooding.link_to(node)
-            del self._pulls[node]
-            if not node.need_ls and node.wanted_ls <= node.ls_seq and node.wanted_mobile <= node.mobile_seq:
-                node.looked_for = False
-                node.tries = 0
-            elif link is None:
-                self._pulls[node] = NEVER
-            elif not node.need_ls and node.wanted_ls <= node.ls_seq and self.is_arriving(node, now):
-                self._pulls[node] = now + self._local.timers.pull_grace
-            elif self._neighbours.links[link].ours and not node.looked_for:
-                neighbour = self._neighbours.announced[str(self._neighbours.links[link].peer)]
-                asked[neighbour.id] = neighbour
-                node.looked_for = True
-                self._pulls[node] = now + self._local.timers.pull_grace
-            else:
-                self._ask(node, now)
-        self.pull_at = min(self._pulls.values(), default=NEVER)
-        for neighbour in asked.values():
-            self.greet(neighbour)
-
-    def _ask(self, node: RouterNode, now: float) -> None:
-        node.looked_for = False
-        if node.need_ls or node.wanted_ls > node.ls_seq:
-            self._flooding.to_router(
-                node, messages.encode_link_state_request(self._local.id, messages.to_router_ls(node.id))
-            )
-        self.request_mobile(node, now)
-        if node.tries < self._local.timers.tries:
-            self._pulls[node] = now + 2**node.tries
-            node.tries += 1
 
     # -- time
 
@@ -316,15 +234,15 @@ class LinkStates:
                 node.ls_seq = node.wanted_ls = 0
                 node.need_ls = True
                 self.schedule(now)
-            adjacent = node.id in self._neighbours.announced or node.id in self._neighbours.held
+            adjacent = node.id in self._table.announced or node.id in self._table.held
             if node.edges or adjacent or node.id in named:
                 node.unlisted_ticks = 0
                 continue
             node.unlisted_ticks += 1
             if node.unlisted_ticks > self._local.timers.node_ticks:
-                self.forget(node)
+                self._mobile.forget(node)
                 self._nodes.remove(node)
-                self._pulls.pop(node, None)
+                self._requests.remove(node)
                 self.schedule(now)
 
     def compute(self, now: float) -> None:
@@ -332,12 +250,12 @@ class LinkStates:
         self.compute_at = NEVER
         self._computed.done(now)
         collection: dict[str, Edges] = {node.id: node.edges for node in self._nodes}
-        collection[self._local.id] = self._neighbours.edges()
+        collection[self._local.id] = self._table.edges()
         bits = {node.id: node.index for node in self._nodes}
         bits[self._local.id] = 0
         paths, radius = compute(self._local.id, collection, bits)
-        if radius != self._flooding.radius:
-            self._flooding.radius = radius
+        if radius != self._nodes.radius:
+            self._nodes.radius = radius
             self._outbox.change(RadiusChanged(radius))
         for node in self._nodes:
             path = paths.get(node.id)
@@ -347,12 +265,12 @@ class LinkStates:
                     self._outbox.log("ROUTER_LS", NOTICE, f"Node {node.id} is not reachable")
                     self._outbox.change(Unreachable(node.index))
                 continue
-            links = self._neighbours.announced[path.next_hop].links
+            links = self._table.announced[path.next_hop].links
             next_hop = self._nodes.by_id[path.next_hop].index
             before = node.path
             if before is None:
-                if node.need_ls or self._pulls.get(node) == NEVER:
-                    self.pull(node, now + self.grace(self._neighbours.links[links[0]].ours))
+                if node.need_ls or self._requests.awaits_path(node):
+                    self._requests.add(node, self._table.links[links[0]].ours, now)
             elif (
                 before.links == links
                 and before.next_hop == next_hop

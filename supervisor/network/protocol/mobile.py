@@ -1,22 +1,23 @@
 """Mobile addresses: announcement of the local ones, and storage of those of other routers (inter-router.md 9)."""
 
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from supervisor.network.protocol import messages
+from supervisor.network.protocol.advertisements import Advertisements
 from supervisor.network.protocol.flooding import Flooding
 from supervisor.network.protocol.keys import NO_KEYS, Keys, apply
 from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import MobileChange, MobileRequest, MobileState
-from supervisor.network.protocol.neighbours import ControlLink
+from supervisor.network.protocol.neighbour_table import ControlLink
 from supervisor.network.protocol.nodes import RouterNode, RouterNodes
 from supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, EngineOutbox
 from supervisor.network.protocol.outputs import KeysChanged
+from supervisor.network.protocol.requests import RequestQueue
+from supervisor.network.protocol.timers import NEVER
 
-NEVER: Final = float("inf")
 _NEVER_YET: Final = -1e9
 # limit of a message's octets besides its addresses, including the annotations of all its hops
 _ENVELOPE: Final = 65_536
@@ -34,10 +35,7 @@ class _IncompleteState(Struct):
 
 
 class Mobile:
-    """Mobile addresses of all routers. Owner: the engine, which sets the callbacks.
-
-    `advertise(now)`: reports that the local sequence has changed. `pull(node, when)`: requests missing data.
-    """
+    """Mobile addresses of all routers. Owner: the engine."""
 
     def __init__(
         self,
@@ -45,13 +43,15 @@ class Mobile:
         nodes: RouterNodes,
         flooding: Flooding,
         outbox: EngineOutbox,
+        requests: RequestQueue,
+        advertisements: Advertisements,
     ) -> None:
         self._local = local
         self._nodes = nodes
         self._flooding = flooding
         self._outbox = outbox
-        self.advertise: Callable[[float], None] = lambda now: None
-        self.pull: Callable[[RouterNode, float], None] = lambda node, when: None
+        self._requests = requests
+        self._advertisements = advertisements
         self.send_at = NEVER
         self._sent = _NEVER_YET
         self._announced: dict[str, int] = {}  # key -> treatment, as of the local sequence
@@ -99,7 +99,7 @@ class Mobile:
         for key in removed:
             del self._announced[key], self._removed[key]
         self.send_at = now + self._local.timers.mobile_part if self._added or self._removed else NEVER
-        self.advertise(now)
+        self._advertisements.sequence_changed(now)
 
     def request(self, message: MobileRequest) -> None:
         """Answer a MAR with all addresses in one message, as 1.19 requires (inter-router.md 9.2)."""
@@ -156,7 +156,7 @@ class Mobile:
             return
         node.wanted_mobile = max(node.wanted_mobile, message.mobile_seq)
         if now - node.asked >= self._local.timers.request_timeout:
-            self.pull(node, now + self._local.timers.pull_grace if ours else now)
+            self._requests.add(node, ours, now)
 
     def state(self, message: MobileState, link: ControlLink, tail: bytes, now: float) -> None:
         """Handle an absolute MAU. tail: of the message."""

@@ -1,66 +1,16 @@
 """HELLO, and neighbours with their connections (inter-router.md 6)."""
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from supervisor.network.protocol.damping import Damping
 from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Hello, encode_hello
+from supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
+from supervisor.network.protocol.nodes import RouterNodes
 from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, EngineOutbox
-from supervisor.network.protocol.paths import Edges
 
 _MAX_HELLO_IDS: Final = 4096  # limit of ids; each expires a few seconds after its last HELLO
 _FORGET: Final = 600.0  # seconds after which the penalty of a lost neighbour is dropped
-
-
-class ControlLink:
-    """Control link of an inter-router connection."""
-
-    __slots__ = (
-        "answers",
-        "confirmed",
-        "cost",
-        "doubted",
-        "instance",
-        "named_peer",
-        "number",
-        "only",
-        "ours",
-        "peer",
-        "process",
-    )
-
-    def __init__(self, number: int, cost: int, ours: bool, only: str | None) -> None:
-        self.number = number
-        self.cost = cost
-        self.ours = ours
-        self.only = only  # the only id that the peer may have; None: any
-        self.peer: str | None = None  # sender of the HELLOs on the link
-        self.confirmed: float | None = None  # time of the last HELLO that named this router
-        self.instance: int | None = None  # instance in the last HELLO
-        self.process = 0  # process number in the last HELLO
-        # Start of the time in which its HELLOs have had another instance or process than those with the same id on
-        # other links. A doubted link is not used.
-        self.doubted: float | None = None
-        self.named_peer = False  # last HELLO of this router on the link named the peer
-        self.answers = 0  # extra HELLOs sent on the link since the last periodic one
-
-
-class Neighbour:
-    """Router at the other end of one or more links."""
-
-    __slots__ = ("announced", "cost", "damping", "forget_at", "id", "instance", "links", "ours", "process")
-
-    def __init__(self, router_id: str, damping: Damping) -> None:
-        self.id = router_id
-        self.damping = damping
-        self.announced = False  # listed in the local link state
-        self.cost = 0
-        self.links: tuple[int, ...] = ()  # links in use; several: a bundle
-        self.ours = False
-        self.instance: int | None = None  # instance in its HELLOs
-        self.process = 0  # process number in its HELLOs
-        self.forget_at: float | None = None
 
 
 def _same(link: ControlLink, neighbour: Neighbour) -> bool:
@@ -68,51 +18,53 @@ def _same(link: ControlLink, neighbour: Neighbour) -> bool:
     return (link.instance, link.process) == (neighbour.instance, neighbour.process)
 
 
-class Neighbours:
-    """All neighbours and their links. Owner: the engine.
+class NeighbourListener(Protocol):
+    """Interface of the module that handles changed neighbours."""
 
-    `changed(neighbour, worse, now)` is called when a neighbour appears, is lost, or changes its links or cost. worse:
-    there is a loss, to be announced at once.
-    """
+    def neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+        """Handle a neighbour that appeared, was lost, or changed its links or cost.
+
+        worse: there is a loss, to be announced at once.
+        """
+
+
+class Neighbours:
+    """HELLO, and the choice of the links to each neighbour. Owner: the engine."""
 
     def __init__(
         self,
         local: LocalRouter,
+        nodes: RouterNodes,
+        table: NeighbourTable,
         outbox: EngineOutbox,
-        changed: Callable[[Neighbour, bool, float], None],
-        reached: Callable[[str], bool],
+        listener: NeighbourListener,
     ) -> None:
-        """reached: returns whether a router has a path."""
         self._local = local
+        self._nodes = nodes
+        self._table = table
         self._outbox = outbox
-        self._changed = changed
-        self._reached = reached
+        self._listener = listener
         self._last_hello: dict[str, float] = {}  # time of the last HELLO, by id
-        self.links: dict[int, ControlLink] = {}
-        self.known: dict[str, Neighbour] = {}  # announced neighbours, delayed ones, and lost ones for a while
-        self.announced: dict[str, Neighbour] = {}  # in order of announcement
-        self.held: set[str] = set()  # ids of neighbours delayed by damping
         self.hello_at = local.started
 
     # -- links
 
     def link_up(self, number: int, cost: int, ours: bool, now: float, only: str | None = None) -> None:
-        link = self.links.get(number)
+        link = self._table.links.get(number)
         if link is None:
-            link = self.links[number] = ControlLink(number, cost, ours, only)
+            link = self._table.links[number] = ControlLink(number, cost, ours, only)
             self._send_hello(link)
         elif link.cost != cost:
             link.cost = cost
             if link.peer is not None:
                 self._update(link.peer, now)
+        self._nodes.set_beside_1_19(self._table.has_links_to_1_19())
 
     def link_down(self, number: int, now: float) -> None:
-        link = self.links.pop(number, None)
+        link = self._table.links.pop(number, None)
         if link is not None and link.peer is not None:
             self._update(link.peer, now)
-
-    def has_links_to_1_19(self) -> bool:
-        return any(not link.ours for link in self.links.values())
+        self._nodes.set_beside_1_19(self._table.has_links_to_1_19())
 
     # -- HELLO
 
@@ -134,10 +86,10 @@ class Neighbours:
     def send_hellos(self, now: float) -> None:
         """Send the periodic HELLO on all links."""
         self.hello_at = now + self._local.timers.hello_interval
-        if not self.links:
+        if not self._table.links:
             return
-        octets = {ours: self._hello(ours) for ours in {link.ours for link in self.links.values()}}
-        for link in self.links.values():
+        octets = {ours: self._hello(ours) for ours in {link.ours for link in self._table.links.values()}}
+        for link in self._table.links.values():
             link.named_peer = self._names_peer(link)
             link.answers = 0
             doubted = link.doubted is not None
@@ -145,7 +97,7 @@ class Neighbours:
 
     def hello(self, number: int, message: Hello, now: float) -> bool:
         """Handle a HELLO. Returns True if both routers receive each other's HELLOs."""
-        link = self.links[number]
+        link = self._table.links[number]
         if link.only is not None and message.id != link.only:
             text = f"HELLO of router '{message.id}' dropped: allowedRouters admitted this peer as '{link.only}'"
             self._outbox.log("ROUTER_HELLO", WARNING, text, "another id")
@@ -154,7 +106,7 @@ class Neighbours:
             if message.instance != self._local.instance or message.process not in (0, self._local.process):
                 self.log_duplicate()
             return False
-        if message.id not in self._last_hello and max(len(self._last_hello), len(self.known)) >= _MAX_HELLO_IDS:
+        if message.id not in self._last_hello and max(len(self._last_hello), len(self._table.known)) >= _MAX_HELLO_IDS:
             return False
         self._last_hello[message.id] = now
         if link.peer != message.id:
@@ -170,9 +122,9 @@ class Neighbours:
             self._send_hello(link)
         if self._local.id not in message.seen:
             return False
-        neighbour = self.known.get(message.id)
+        neighbour = self._table.known.get(message.id)
         if neighbour is None:
-            neighbour = self.known[message.id] = Neighbour(message.id, Damping(self._local.timers))
+            neighbour = self._table.known[message.id] = Neighbour(message.id, Damping(self._local.timers))
         if link.confirmed is None and not neighbour.announced and neighbour.instance not in (None, message.instance):
             neighbour.damping.restarted(now)
         was_used = link.confirmed is not None and link.doubted is None
@@ -198,7 +150,7 @@ class Neighbours:
         link.instance, link.process = message.instance, message.process
         others = [
             other
-            for other in self.links.values()
+            for other in self._table.links.values()
             if other is not link and other.peer == neighbour.id and other.confirmed is not None
         ]
         if _same(link, neighbour):
@@ -225,13 +177,6 @@ class Neighbours:
             " id",
         )
 
-    def instance_of(self, router_id: str) -> int | None:
-        """Return the instance in a neighbour's HELLOs, or None if the router is not a neighbour."""
-        neighbour = self.known.get(router_id)
-        if neighbour is None or not (neighbour.announced or router_id in self.held):
-            return None
-        return neighbour.instance
-
     # -- adjacency
 
     def _choose(self, neighbour: Neighbour) -> tuple[int, tuple[int, ...], bool]:
@@ -242,7 +187,7 @@ class Neighbours:
         """
         usable = [
             link
-            for link in self.links.values()
+            for link in self._table.links.values()
             if link.peer == neighbour.id and link.confirmed is not None and link.doubted is None
         ]
         if not usable:
@@ -256,59 +201,61 @@ class Neighbours:
 
     def _update(self, router_id: str, now: float) -> None:
         """Update a neighbour after a change of its links."""
-        neighbour = self.known.get(router_id)
+        neighbour = self._table.known.get(router_id)
         if neighbour is None:
             return
         cost, links, ours = self._choose(neighbour)
         if not links:
-            self.held.discard(router_id)
+            self._table.held.discard(router_id)
             neighbour.forget_at = now + _FORGET
             if neighbour.announced:
                 self._lose(neighbour, now)
             return
         if not neighbour.announced:
             if now < self._held_until(neighbour):
-                if router_id not in self.held:
+                if router_id not in self._table.held:
                     wait = self._held_until(neighbour) - now
                     self._outbox.log(
                         "ROUTER_LS", NOTICE, f"Neighbor Router {router_id} is unstable: not used for {wait:.1f} s"
                     )
-                self.held.add(router_id)
+                self._table.held.add(router_id)
                 return
-            self.held.discard(router_id)
+            self._table.held.discard(router_id)
             neighbour.announced = True
-            self.announced[router_id] = neighbour
+            self._table.announced[router_id] = neighbour
             neighbour.cost, neighbour.links, neighbour.ours = cost, links, ours
             self._outbox.log("ROUTER_LS", DEBUG, f"Node {router_id} link set: link_id={links[0]}")
-            self._changed(neighbour, False, now)
+            self._listener.neighbour_changed(neighbour, False, now)
         elif (cost, links) != (neighbour.cost, neighbour.links):
             worse = cost > neighbour.cost or not set(neighbour.links) <= set(links)
             neighbour.cost, neighbour.links, neighbour.ours = cost, links, ours
-            self._changed(neighbour, worse, now)
+            self._listener.neighbour_changed(neighbour, worse, now)
 
     def _held_until(self, neighbour: Neighbour) -> float:
         damping = neighbour.damping
-        return damping.held_until if self._reached(neighbour.id) else damping.held_alone_until
+        node = self._nodes.by_id.get(neighbour.id)
+        reached = node is not None and node.path is not None
+        return damping.held_until if reached else damping.held_alone_until
 
     def _lose(self, neighbour: Neighbour, now: float) -> None:
         neighbour.announced = False
-        del self.announced[neighbour.id]
+        del self._table.announced[neighbour.id]
         self._outbox.log("ROUTER_LS", INFO, f"Link to Neighbor Router Lost - link_tag={neighbour.links[0]}")
         neighbour.links = ()
         neighbour.damping.lost(now)
-        self._changed(neighbour, True, now)
-
-    def edges(self) -> Edges:
-        """Return the local link state."""
-        return tuple((neighbour.id, neighbour.cost) for neighbour in self.announced.values())
+        self._listener.neighbour_changed(neighbour, True, now)
 
     # -- time
+
+    def instance_raised(self, now: float) -> None:
+        """Send HELLOs with the raised local instance in the next tick."""
+        self.hello_at = now
 
     def went_on(self, now: float) -> None:
         """Restart the HELLO timeouts because this router did not run for a while."""
         for router_id in self._last_hello:
             self._last_hello[router_id] = now
-        for link in self.links.values():
+        for link in self._table.links.values():
             if link.confirmed is not None:
                 link.confirmed = now
 
@@ -317,20 +264,20 @@ class Neighbours:
         oldest = now - self._local.timers.hello_max_age
         for router_id in [router_id for router_id, last in self._last_hello.items() if last < oldest]:
             del self._last_hello[router_id]
-        for link in list(self.links.values()):
+        for link in list(self._table.links.values()):
             if link.peer is not None and link.confirmed is not None and link.confirmed < oldest:
                 link.confirmed = None
                 self._update(link.peer, now)
-        for neighbour in [found for found in self.known.values() if found.forget_at is not None]:
+        for neighbour in [found for found in self._table.known.values() if found.forget_at is not None]:
             if neighbour.forget_at is not None and neighbour.forget_at < now:
-                del self.known[neighbour.id]
+                del self._table.known[neighbour.id]
 
     def release(self, now: float) -> None:
         """Announce neighbours whose delay has ended."""
-        for router_id in [found for found in self.held if self._held_until(self.known[found]) <= now]:
+        for router_id in [found for found in self._table.held if self._held_until(self._table.known[found]) <= now]:
             self._update(router_id, now)
 
     def deadline(self) -> float:
-        if not self.held:
+        if not self._table.held:
             return self.hello_at
-        return min(self.hello_at, *(self._held_until(self.known[found]) for found in self.held))
+        return min(self.hello_at, *(self._held_until(self._table.known[found]) for found in self._table.held))

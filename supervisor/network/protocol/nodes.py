@@ -41,12 +41,13 @@ class RouterNode(Struct, eq=False):
 
 
 class RouterNodes(Struct):
-    """All remote routers. `beside_1_19`: a neighbour is a router of 1.19."""
+    """All remote routers. Owner: the engine."""
 
     local: LocalRouter
     outbox: EngineOutbox
-    beside_1_19: bool = False
+    beside_1_19: bool = False  # a neighbour is a router of 1.19
     foreign: int = 0  # number of foreign nodes
+    radius: int = 0  # hops to the farthest reachable router. Writer: LinkStates
     by_id: dict[str, RouterNode] = field(default_factory=dict)
     by_index: dict[int, RouterNode] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
@@ -68,7 +69,17 @@ class RouterNodes(Struct):
         node = self.by_id.get(router_id) if router_id is not None else None
         return node is not None and node.index < self.local.limits.routers_beside_1_19
 
-    def warn(self) -> None:
+    def set_beside_1_19(self, beside: bool) -> None:
+        """Record whether a neighbour is a router of 1.19."""
+        self.beside_1_19 = beside
+        self._warn()
+
+    def set_foreign(self, node: RouterNode, foreign: bool) -> None:
+        """Record whether a router is not Sluice, or behind a router that is not."""
+        self.foreign += foreign - node.foreign
+        node.foreign = foreign
+
+    def _warn(self) -> None:
         """Log if a neighbour is 1.19 and there are more routers than it supports."""
         most = self.local.limits.routers_beside_1_19
         if self.beside_1_19 and len(self.by_id) + 1 > most:
@@ -104,7 +115,7 @@ class RouterNodes(Struct):
         self.by_index[index] = node
         self.outbox.log("ROUTER_LS", DEBUG, f"Node {router_id} created: maskbit={index}")
         self.outbox.change(RouterAdded(index, router_id))
-        self.warn()
+        self._warn()
         return node
 
     def remove(self, node: RouterNode) -> None:

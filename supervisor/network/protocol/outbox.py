@@ -13,24 +13,24 @@ class EngineOutbox:
     """Outputs until the owner takes them. Owner: the engine; its modules write to it."""
 
     def __init__(self) -> None:
-        self.sends: list[EngineSend] = []
-        self.changes: list[Change] = []
-        self.lines: list[EngineLogLine] = []
+        self._sends: list[EngineSend] = []
+        self._changes: list[Change] = []
+        self._lines: list[EngineLogLine] = []
         self._logged: set[str] = set()
 
     def send(self, link: int, octets: bytes) -> None:
-        self.sends.append(EngineSend(link, octets))
+        self._sends.append(EngineSend(link, octets))
 
     def change(self, change: Change) -> None:
-        self.changes.append(change)
+        self._changes.append(change)
 
     def log(self, module: str, level: int, text: str, kind: str | None = None) -> None:
         """Add a log line. kind: of a failure that may repeat, see `Log.repeated`."""
-        if len(self.lines) < _MOST_LINES:
-            self.lines.append(EngineLogLine(module, level, text, kind))
-        elif len(self.lines) == _MOST_LINES:
+        if len(self._lines) < _MOST_LINES:
+            self._lines.append(EngineLogLine(module, level, text, kind))
+        elif len(self._lines) == _MOST_LINES:
             text = "Further log lines of the routing protocol were dropped, because there were too many"
-            self.lines.append(EngineLogLine("ROUTER", WARNING, text))
+            self._lines.append(EngineLogLine("ROUTER", WARNING, text))
 
     def log_once(self, module: str, level: int, text: str) -> None:
         """Log a text once. Of texts that peers can vary, only the first thousand are logged."""
@@ -38,6 +38,18 @@ class EngineOutbox:
         if text not in self._logged and len(self._logged) < _MOST_LINES:
             self._logged.add(text)
             self.log(module, level, text)
+
+    def take_sends(self) -> list[EngineSend]:
+        found, self._sends = self._sends, []
+        return found
+
+    def take_changes(self) -> list[Change]:
+        found, self._changes = self._changes, []
+        return found
+
+    def take_lines(self) -> list[EngineLogLine]:
+        found, self._lines = self._lines, []
+        return found
 
 
 __all__ = ["CRITICAL", "DEBUG", "ERROR", "INFO", "NOTICE", "WARNING", "EngineOutbox"]

@@ -14,28 +14,45 @@ from supervisor.network.protocol.link_state import LinkStates
 from supervisor.network.protocol.local_router import LocalRouter
 from supervisor.network.protocol.messages import Summary
 from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbours import ControlLink, Neighbour
-from supervisor.network.protocol.nodes import RouterNodes
+from supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
+from supervisor.network.protocol.nodes import RouterNode, RouterNodes
+from supervisor.network.protocol.requests import RequestQueue
+from supervisor.network.protocol.timers import NEVER
 
 
 class Sync:
-    """Exchange of state with Sluice neighbours. Owner: the engine."""
+    """Exchange of state with neighbours, and requests for missing data. Owner: the engine."""
 
     def __init__(
         self,
         local: LocalRouter,
         nodes: RouterNodes,
-        link_state: LinkStates,
-        mobile: Mobile,
+        table: NeighbourTable,
         flooding: Flooding,
+        requests: RequestQueue,
+        mobile: Mobile,
+        link_state: LinkStates,
     ) -> None:
         self._local = local
         self._nodes = nodes
-        self._link_state = link_state
-        self._mobile = mobile
+        self._table = table
         self._flooding = flooding
+        self._requests = requests
+        self._mobile = mobile
+        self._link_state = link_state
 
-    def greet(self, neighbour: Neighbour) -> None:
+    def neighbour_changed(self, neighbour: Neighbour, worse: bool, now: float) -> None:
+        """Handle a neighbour that appeared, was lost, or changed its links or cost. worse: see NeighbourListener."""
+        self._link_state.own_changed(worse, now)
+        if neighbour.links:
+            # Also when the link to the neighbour changes, because messages in flight on the old link may be lost.
+            node = self._nodes.by_id[neighbour.id]
+            if neighbour.ours:
+                self._greet(neighbour)
+            if node.need_ls:
+                self._requests.add(node, neighbour.ours, now)
+
+    def _greet(self, neighbour: Neighbour) -> None:
         """Send a summary of the known state to a new neighbour."""
         known = {
             node.id: (node.instance, node.ls_seq, node.mobile_seq)
@@ -43,7 +60,7 @@ class Sync:
             if node.instance is not None and (node.ls_seq or node.mobile_seq)
         }
         local = self._local
-        known[local.id] = (local.instance, self._local.ls_seq, self._local.mobile_seq)
+        known[local.id] = (local.instance, local.ls_seq, local.mobile_seq)
         self._flooding.to_link(neighbour.links[0], messages.encode_summary(local.id, local.instance, known))
 
     def answer(self, message: Summary, link: ControlLink, now: float) -> None:
@@ -68,3 +85,38 @@ class Sync:
             if node.mobile_seq > mobile_seq:
                 for tail in self._mobile.encode(node, node.instance):
                     self._flooding.to_link(link.number, tail)
+
+    def send_requests(self, now: float) -> None:
+        """Request missing data: first from a Sluice neighbour, for all routers at once, then from its origin."""
+        grace = now + self._local.timers.pull_grace
+        asked: dict[str, Neighbour] = {}
+        for node in self._requests.take_due(now):
+            link = self._flooding.link_to(node)
+            if not node.need_ls and node.wanted_ls <= node.ls_seq and node.wanted_mobile <= node.mobile_seq:
+                node.looked_for = False
+                node.tries = 0
+            elif link is None:
+                self._requests.add_at(node, NEVER)
+            elif not node.need_ls and node.wanted_ls <= node.ls_seq and self._mobile.is_arriving(node, now):
+                self._requests.add_at(node, grace)
+            elif self._table.links[link].ours and not node.looked_for:
+                neighbour = self._table.announced[str(self._table.links[link].peer)]
+                asked[neighbour.id] = neighbour
+                node.looked_for = True
+                self._requests.add_at(node, grace)
+            else:
+                self._ask(node, now)
+        for neighbour in asked.values():
+            self._greet(neighbour)
+
+    def _ask(self, node: RouterNode, now: float) -> None:
+        """Request missing data of a router from the router itself."""
+        node.looked_for = False
+        if node.need_ls or node.wanted_ls > node.ls_seq:
+            self._flooding.to_router(
+                node, messages.encode_link_state_request(self._local.id, messages.to_router_ls(node.id))
+            )
+        self._mobile.ask(node, now)
+        if node.tries < self._local.timers.tries:
+            self._requests.add_at(node, now + 2**node.tries)
+            node.tries += 1

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 # Mask bits of a router of Dispatch 1.19, including its own (inter-router.md 1).
 ROUTERS_OF_1_19: Final = 128
+NEVER: Final = float("inf")  # time of an event that is not planned
 
 
 class Timers(Struct, frozen=True):
