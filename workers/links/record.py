@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
 from router.amqp.session import Session
-from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.anonymous_handler import AnonymousHandler
+from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.targeted_handler import TargetedHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink

@@ -114,8 +114,9 @@ class Mobile:
             self._outbox.log_once(
                 "ROUTER_MA",
                 ERROR,
-                f"The addresses of this router do not fit into one message of {self._local.limits.message_octets} octets, so"
-                " routers of Dispatch 1.19, and routers behind them, learn only some of them",
+                "The addresses of this router do not fit into one message of "
+                f"{self._local.limits.message_octets} octets, so routers of Dispatch 1.19, and routers behind them, "
+                "learn only some of them",
             )
             tail = messages.encode_mobile_state(self._local.id, self._local.mobile_seq, listed, to)
         self._flooding.to_router(node, tail)
@@ -235,7 +236,8 @@ class Mobile:
         return self._state(node.id, instance, node.mobile_seq, node.keys)
 
     def _too_many(self, router_id: str) -> None:
-        text = f"Addresses of router {router_id} are ignored: the network has more than {self._local.limits.keys} addresses"
+        most = self._local.limits.keys
+        text = f"Addresses of router {router_id} are ignored: the network has more than {most} addresses"
         self._outbox.log_once("ROUTER_MA", ERROR, text)
 
     def _short(self, update: MobileChange | MobileState) -> MobileChange | MobileState:

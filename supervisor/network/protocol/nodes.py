@@ -92,7 +92,9 @@ class RouterNodes(Struct):
 
     def too_long(self) -> None:
         """Log that the id of a router is too long."""
-        self.outbox.log_once("ROUTER", ERROR, f"A router is ignored: its id exceeds {self.limits.id_octets} octets")
+        self.outbox.log_once(
+            "ROUTER", ERROR, f"A router is ignored: its id exceeds {self.local.limits.id_octets} octets"
+        )
 
     def create(self, router_id: str, now: float) -> RouterNode | None:
         """Return the record of a router, created if needed; None for this router, or if the limit is reached."""
@@ -102,10 +104,9 @@ class RouterNodes(Struct):
         if len(router_id) > self.local.limits.id_octets:
             self.too_long()
             return None
-        if len(self.by_id) + 1 >= self.local.limits.routers:
-            self.outbox.log_once(
-                "ROUTER", ERROR, f"The network has more than {self.local.limits.routers} routers: further ones are ignored"
-            )
+        most = self.local.limits.routers
+        if len(self.by_id) + 1 >= most:
+            self.outbox.log_once("ROUTER", ERROR, f"The network has more than {most} routers: further ones are ignored")
             return None
         index = heapq.heappop(self._free) if self._free else self._next
         if index == self._next:
