@@ -49,7 +49,7 @@ class Core:
             self.events.handle(worker, message)
             return
         if raw is None:
-            raise WorkerFaultError("local: the octets of the message are missing")
+            raise WorkerFaultError("local: the message for the router itself came without its octets")
         self.events.handle_raw(worker, message, raw)
 
     def subscribed(self, worker: WorkerProcess) -> None:

@@ -82,14 +82,15 @@ def _decode(octets: bytes) -> str:
     return text
 
 
-def _base64(text: str) -> bytes:
+def _base64(text: str, what: str) -> bytes:
+    """Decode an attribute. what: its name for errors. Raises ScramError."""
     try:
         octets = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramError("an attribute is not base64") from None
+        raise ScramError(f"{what} is not base64") from None
     if base64.b64encode(octets).decode() != text:
         # Unused bits of the last digit must be 0 (RFC 4648, 3.5); otherwise one proof would have several texts.
-        raise ScramError("an attribute is base64 with extra bits")
+        raise ScramError(f"{what} is base64 with extra bits")
     return octets
 
 
@@ -191,9 +192,9 @@ class ScramServer:
             raise ScramError("the last message has an attribute that is not allowed there")
         # Comparing both completely detects a flag or a nonce that was changed in transit.
         expected = self._gs2.encode() + (self._binding if self._bound else b"")
-        binding = hmac.compare_digest(_base64(items[0][1]), expected)
+        binding = hmac.compare_digest(_base64(items[0][1], "the channel binding"), expected)
         nonce = hmac.compare_digest(items[1][1].encode(), self._nonce.encode())
-        proof = _base64(proof_item[2:])
+        proof = _base64(proof_item[2:], "the proof")
         if not binding:
             return wrong_credentials("the channel binding differs from that of the first message")
         if not nonce:
@@ -280,7 +281,7 @@ class ScramClient:
             if self._expected is None:
                 return self._final(text)
         except ScramError as error:
-            raise ExchangeError(f"{self.name}: {error}") from None
+            raise ExchangeError(f"{self.name}: the server's message is invalid: {error}") from None
         self._check(challenge)
         return b""
 
@@ -301,7 +302,7 @@ class ScramClient:
             raise ScramError("the server's nonce is malformed")
         if not (count.isascii() and count.isdecimal() and len(count) < 9 and 0 < int(count) <= MOST_ITERATIONS):
             raise ScramError("the number of iterations is malformed, or too high")
-        salt_octets = _base64(salt)
+        salt_octets = _base64(salt, "the salt")
         if not salt_octets:
             raise ScramError("the salt is empty")
         salted = salted_password(self._hash, self._password, salt_octets, int(count))
@@ -320,5 +321,7 @@ class ScramClient:
             raise ExchangeError(f"{self.name}: the server ends the exchange too early")
         wanted = b"v=" + base64.b64encode(self._expected)
         if not hmac.compare_digest(final.split(b",")[0], wanted):
-            raise ExchangeError(f"{self.name}: the server does not know the password")
+            raise ExchangeError(
+                f"{self.name}: the server's signature is wrong, so the server does not know the password"
+            )
         self._proven = True

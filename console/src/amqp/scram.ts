@@ -66,7 +66,7 @@ function scram(hash: string, length: number, { user, password }: Credentials): M
             const said = new TextDecoder().decode(challenge as Uint8Array);
             if (expected !== null) {
                 if (said === expected) done(undefined, Buffer.from(""));
-                else done("the router does not know the password");
+                else done("the router's signature is wrong, so the router does not know the password");
                 return;
             }
             prove(hash, length, password, first, said, nonce).then((made) => {

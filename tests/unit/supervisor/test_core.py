@@ -323,7 +323,7 @@ def test_snapshots_contain_in_process_addresses(router):
 
 
 def test_local_message_without_octets_is_refused(router):
-    with pytest.raises(WorkerFaultError, match="the octets of the message are missing"):
+    with pytest.raises(WorkerFaultError, match="came without its octets"):
         router.core.receive(router.replicas[0].worker, messages.Local("M0$management", 1))
 
 

@@ -161,7 +161,7 @@ def test_subsystem_handles_its_messages() -> None:
     core.receive(worker, Log("SERVER", "info", "hi"))
     core.receive(worker, Local("key", 1), b"octets")
     assert greeter.received == [(0, "hi"), (0, b"octets")]
-    with pytest.raises(WorkerFaultError, match="local: the octets"):
+    with pytest.raises(WorkerFaultError, match="local: the message for the router itself"):
         core.receive(worker, Local("key", 1))
 
 
