@@ -46,16 +46,16 @@ class HttpHead:
         return token in (item.lower() for item in self.tokens(name))
 
 
-def parse(octets: bytes) -> HttpHead:
-    """Parse a complete head, including its final empty line. Raises HeadError."""
+def parse(octets: bytes, what: str = "request") -> HttpHead:
+    """Parse a complete head, including its final empty line. what: request or response. Raises HeadError."""
     if not octets.endswith(END) or len(octets) > MAX_HEAD:
-        raise HeadError("the HTTP head has no end, or is too long")
+        raise HeadError(f"the head of the HTTP {what} has no end, or is too long")
     start, *lines = octets[: -len(END)].decode("latin-1").split("\r\n")
     headers: dict[str, list[str]] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise HeadError("a header is malformed")
+            raise HeadError(f"a header of the HTTP {what} is malformed")
         headers.setdefault(name.lower(), []).append(value.strip("\t "))
     return HttpHead(start, headers)
 
@@ -71,7 +71,7 @@ def parse_request(octets: bytes) -> tuple[str, str, int, HttpHead]:
 
 def parse_answer(octets: bytes) -> tuple[int, HttpHead]:
     """Return status and head of a response. Raises HeadError."""
-    head = parse(octets)
+    head = parse(octets, "response")
     found = _STATUS.fullmatch(head.start)
     if found is None:
         raise HeadError("the status line is malformed")

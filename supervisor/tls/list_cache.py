@@ -97,9 +97,9 @@ class ListCache:
         try:
             found = await self._fetch(url, source.trusted_file, self._threads)
             if source.found is not None and found.begins < source.found.begins:
-                raise ListError("it is older than the previous one")
+                raise ListError("the fetched list is older than the previous list")
             if found.ends <= time.time():
-                raise ListError("it has expired")
+                raise ListError("the fetched list has expired")
         except ListError as error:
             self._failed(key, source, str(error))
             return

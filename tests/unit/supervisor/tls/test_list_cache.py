@@ -91,8 +91,8 @@ def test_lists_of_profile_are_the_available_ones():
     ("answer", "reason"),
     [
         (ListError("HTTP status 500"), "HTTP status 500"),
-        (revocation_list("old", NOW - 61), "it is older than the previous one"),
-        (revocation_list("ended", NOW, NOW - 1), "it has expired"),
+        (revocation_list("old", NOW - 61), "the fetched list is older than the previous list"),
+        (revocation_list("ended", NOW, NOW - 1), "the fetched list has expired"),
         (KeyError("x"), "KeyError: 'x'"),
     ],
 )
