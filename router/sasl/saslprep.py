@@ -37,9 +37,9 @@ def prepare(text: str, *, query: bool = True) -> str:
     prepared = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
     for each in prepared:
         if any(table(each) for table in _PROHIBITED):
-            raise PrepareError("a character is prohibited")
+            raise PrepareError("it has a character that SASLprep (RFC 4013) prohibits")
         if not query and stringprep.in_table_a1(each):
-            raise PrepareError("a character is not assigned")
+            raise PrepareError("it has a character that is not assigned in Unicode 3.2")
     _check_direction(prepared)
     return prepared
 

@@ -43,5 +43,5 @@ def _read(path: str) -> list[Key]:
     with open(path, "rb") as file:
         octets = file.read(MAX_JWKS + 1)
     if len(octets) > MAX_JWKS:
-        raise KeysError(f"it has more than {MAX_JWKS} octets")
+        raise KeysError(f"the document has more than {MAX_JWKS} octets")
     return parse_keys(octets)

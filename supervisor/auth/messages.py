@@ -278,7 +278,7 @@ def decode_request(octets: bytes) -> Request:
     try:
         return _requests.decode(octets)
     except msgspec.DecodeError as error:
-        raise MessageError(f"request: {error}") from None
+        raise MessageError(f"a request from the supervisor is malformed: {error}") from None
 
 
 def decode_report(octets: bytes) -> Report:
@@ -286,4 +286,4 @@ def decode_report(octets: bytes) -> Report:
     try:
         return _reports.decode(octets)
     except msgspec.DecodeError as error:
-        raise MessageError(f"report: {error}") from None
+        raise MessageError(f"a report from the authentication process is malformed: {error}") from None

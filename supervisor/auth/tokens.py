@@ -36,6 +36,7 @@ FETCH_SECONDS: Final = 5.0  # time limit for each read of the connection, and fo
 MIN_REFRESH_SECONDS: Final = 10.0  # minimum seconds between two refreshes for unknown keys
 LEAST_RSA_BITS: Final = 2048
 KEPT: Final = "; the keys read before stay in force"
+NOT_READ: Final = "the document has not been read yet"  # problem of a new key source
 
 
 class KeysError(ValueError):
@@ -58,15 +59,15 @@ def parse_keys(text: str | bytes) -> list[Key]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise KeysError(f"it is not JSON: {error}") from None
+        raise KeysError(f"the document is not JSON: {error}") from None
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise KeysError("it is not a JWKS, because it has no list `keys`")
+        raise KeysError("the document is not a JWKS, because it has no list `keys`")
     if len(entries) > MAX_KEYS:
-        raise KeysError(f"it has more than {MAX_KEYS} keys")
+        raise KeysError(f"the document has more than {MAX_KEYS} keys")
     keys = [key for entry in entries if (key := _key(entry)) is not None]
     if not keys:
-        raise KeysError("it has no usable signature key")
+        raise KeysError("the document has no usable signature key")
     return keys
 
 
@@ -126,7 +127,7 @@ class UrlKeys:
         self._log: Final = log
         self._fetch: Final = fetch or fetch_https
         self._keys: list[Key] | None = None
-        self.problem: str | None = "it has not been read yet"
+        self.problem: str | None = NOT_READ
         self._changed: Final = threading.Condition()
         self._wanted = False  # True: `refresh` waits for another read
         self._ended = False
@@ -157,7 +158,7 @@ class UrlKeys:
         with self._changed:
             self._changed.wait_for(lambda: self._rounds or self._ended, FETCH_SECONDS)
             if self._keys is None:
-                raise KeysError(self.problem or "it has not been read yet")
+                raise KeysError(self.problem or NOT_READ)
             return self._keys
 
     def refresh(self) -> bool:
@@ -212,7 +213,7 @@ def fetch_https(url: str, ca_file: str | None) -> bytes:
     finally:
         connection.close()
     if len(body) > MAX_JWKS:
-        raise KeysError(f"it has more than {MAX_JWKS} octets")
+        raise KeysError(f"the document has more than {MAX_JWKS} octets")
     return body
 
 
@@ -256,7 +257,7 @@ class Issuer:
             if not keys and self.source.refresh():
                 keys = _usable_keys(self.source.keys(), algorithm, header.get("kid"))
         except KeysError as error:
-            return Failure(f"SASL(-24): the keys of the token issuer are not available: {error}")
+            return Failure(f"SASL(-24): the keys of tokenIssuer {self.config.name} are not available: {error}")
         if not keys:
             return wrong_credentials("the issuer has no key for the signature of the token")
         failure = wrong_credentials("the token is malformed")

@@ -85,7 +85,7 @@ def test_token_keys_are_read_from_trusted_url_only(
             peer.expect("sasl-challenge")
             peer.frame("sasl-response", response=b"\x01")
             assert peer.expect("sasl-outcome").code == 1
-        router.wait_log(r"the keys of the token issuer are not available: HTTP status 302 .*mech=OAUTHBEARER")
+        router.wait_log(r"the keys of tokenIssuer moved are not available: HTTP status 302 .*mech=OAUTHBEARER")
 
         expected = (
             "[+] tokenIssuer good: keys read\n",

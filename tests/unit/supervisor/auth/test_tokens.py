@@ -284,7 +284,7 @@ def test_missing_keys_refuse_tokens(url_keys):
     with pytest.raises(KeysError, match="gone"):
         keys.keys()
     made = Issuer(issuer().config, keys)
-    assert "the keys of the token issuer are not available: gone" in refused(token(), made)
+    assert "the keys of tokenIssuer id are not available: gone" in refused(token(), made)
     assert len(lines) == 1
 
 
