@@ -9,6 +9,12 @@ PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 PR_SET_DUMPABLE: Final = 4
 PR_SET_NAME: Final = 15
 PR_SET_NO_NEW_PRIVS: Final = 38
+_OPTIONS: Final = {
+    PR_SET_PDEATHSIG: "PR_SET_PDEATHSIG",
+    PR_SET_DUMPABLE: "PR_SET_DUMPABLE",
+    PR_SET_NAME: "PR_SET_NAME",
+    PR_SET_NO_NEW_PRIVS: "PR_SET_NO_NEW_PRIVS",
+}
 
 BACKGROUND_NICE: Final = 5  # increment of the nice value of background processes
 
@@ -50,7 +56,7 @@ class _Sets(ctypes.Structure):
 def prctl(option: int, argument: Any) -> None:
     """Call prctl(2). Raises OSError."""
     zero = ctypes.c_ulong(0)
-    _check(_libc().prctl(option, argument, zero, zero, zero), f"prctl option {option}")
+    _check(_libc().prctl(option, argument, zero, zero, zero), f"prctl({_OPTIONS.get(option, option)})")
 
 
 def forbid_memory_access() -> None:

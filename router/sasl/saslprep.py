@@ -54,4 +54,4 @@ def _check_direction(text: str) -> None:
     if any(stringprep.in_table_d2(each) for each in text):
         raise PrepareError("it has characters of both writing directions")
     if not (stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])):
-        raise PrepareError("text from right to left must begin and end with such a character")
+        raise PrepareError("a text written from right to left must begin and end with a right-to-left character")
