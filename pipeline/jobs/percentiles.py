@@ -21,7 +21,7 @@ def percentile(histogram: Mapping[int, int], percent: float) -> float | None:
             low, high = (0.0, 1.0) if bucket == 0 else (2.0 ** (bucket - 1), 2.0**bucket)
             return low + (high - low) * max(0.0, wanted - seen) / count
         seen += count
-    raise AssertionError("the counts are fewer than their sum")
+    raise AssertionError(f"no bucket of the histogram reaches {percent} %")
 
 
 def merge_histograms(parts: Iterable[tuple[int, int]]) -> dict[int, int]:

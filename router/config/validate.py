@@ -122,7 +122,8 @@ def _type(section: Section, problems: Problems) -> EntityType | None:
         problems.error(section.line, f"entity '{section.name}': Can only create via management CREATE")
         return None
     if entity_type.section is None:
-        problems.error(section.line, f"entity '{section.name}' cannot be configured: it only describes or reports")
+        text = f"entity '{section.name}' cannot be configured: configuration files have no section of this type"
+        problems.error(section.line, text)
         return None
     if not entity_type.supported:
         problems.error(section.line, f"entity '{section.name}' is not supported yet")
@@ -167,7 +168,10 @@ def _renamed(section: Section, entity_type: EntityType, problems: Problems) -> I
             if other is None:
                 yield attribute.name, item
             elif _differ(attribute, item, other):
-                text = f"'{name}' and '{attribute.name}' are the same attribute and differ: give one of them"
+                text = (
+                    f"'{name}' and '{attribute.name}' are two names of one attribute but have different values: "
+                    "give only one of them"
+                )
                 problems.error(item.line, f"{entity_type.long_name}: {text}")
         else:
             yield name, item

@@ -67,7 +67,9 @@ def test_router_id_of_maximum_length_is_accepted():
 def test_workers_can_be_set_under_both_names():
     assert load_text("x.conf", section("router", "workerThreads: 2")).router.workers == 2
     assert load_text("x.conf", section("router", "workerThreads: 2", "workers: 2")).router.workers == 2
-    message = "'workers' and 'workerThreads' are the same attribute and differ: give one of them"
+    message = (
+        "'workers' and 'workerThreads' are two names of one attribute but have different values: give only one of them"
+    )
     assert errors(section("router", "workerThreads: 2", "workers: 3")) == [(3, f"{LONG}router: {message}")]
 
 
@@ -116,7 +118,7 @@ def test_errors_of_several_entities_are_reported():
 def test_operational_entities_cannot_be_configured(name):
     ((line, text),) = errors("\n" + section(name))
     assert line == 2
-    assert text.endswith("' cannot be configured: it only describes or reports")
+    assert text.endswith("' cannot be configured: configuration files have no section of this type")
 
 
 def test_policy_attributes_are_read():
