@@ -152,14 +152,14 @@ class Events:
             try:
                 subsystem.messages(self._messages)
             except ValueError as error:
-                raise CompositionError(f"{subsystem!r}: message {error}") from error
+                raise CompositionError(f"{subsystem!r}: message type {error}") from error
             for kind, handler in subsystem.raw_messages().items():
                 if kind in self._raw_messages:
-                    raise CompositionError(f"{subsystem!r}: message {kind.__name__} has a handler already")
+                    raise CompositionError(f"{subsystem!r}: message type {kind.__name__} already has a handler")
                 self._raw_messages[kind] = handler
             for name, shown in subsystem.live_attributes().items():
                 if name in self._live_attributes:
-                    raise CompositionError(f"{subsystem!r}: entity type {name!r} has a handler already")
+                    raise CompositionError(f"{subsystem!r}: entity type {name!r} already has live attributes")
                 self._live_attributes[name] = shown
             self._subsystems.append(subsystem)
             for name, concerned in (
@@ -185,7 +185,7 @@ class Events:
             raise CompositionError(str(error)) from error
         for kind in RAW:
             if kind not in self._raw_messages:
-                raise CompositionError(f"no handler for {kind.__name__}")
+                raise CompositionError(f"no handler for message type {kind.__name__}")
 
     def handle(self, worker: WorkerProcess, message: ControlMessage) -> None:
         """Pass a worker's message to its handler. Raises WorkerFaultError."""

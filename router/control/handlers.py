@@ -29,7 +29,7 @@ class HandlerTable(Generic[S]):
         """Raise ValueError if a message type has no handler."""
         missing = self._kinds - self._by_type.keys()
         if missing:
-            raise ValueError(f"no handler for {', '.join(sorted(kind.__name__ for kind in missing))}")
+            raise ValueError(f"no handler for message types {', '.join(sorted(kind.__name__ for kind in missing))}")
 
     def handle(self, sender: S, message: ControlMessage) -> None:
         """Call the handler for the type of the message."""

@@ -104,13 +104,13 @@ class InProcessAddresses(Subsystem):
     def handle(self, service: str, handler: Handler) -> None:
         """Pass messages on links for a service of the router that has no address to `handler`."""
         if service in self._handlers:
-            raise CompositionError(f"messages for {service!r} have a handler already")
+            raise CompositionError(f"messages for service {service!r} already have a handler")
         self._handlers[service] = (handler, always_ready)
 
     def divert_messages(self, record_key: str, receive: DivertedHandler) -> None:
         """Pass messages whose key is not that of an address to `receive` on arrival, without queueing them."""
         if record_key in self._diverted:
-            raise CompositionError(f"messages for {record_key!r} have a handler already")
+            raise CompositionError(f"messages with key {record_key!r} already have a receiver")
         self._diverted[record_key] = receive
 
     def go_on(self) -> None:

@@ -220,7 +220,7 @@ def test_message_type_has_one_handler() -> None:
         handled.append((sender, message))
 
     handlers = HandlerTable[str](messages.Ack | messages.Ready | messages.Local, but=(messages.Local,))
-    with pytest.raises(ValueError, match="no handler for Ack, Ready"):
+    with pytest.raises(ValueError, match="no handler for message types Ack, Ready"):
         handlers.check_complete()
     handlers.on(messages.Ack, take)
     with pytest.raises(ValueError, match="Ack already has a handler"):
