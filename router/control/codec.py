@@ -102,7 +102,8 @@ def decode_handover(data: bytes) -> Handover:
 def _check_octets(message: Handover | MovedConnection) -> None:
     if len(message.octets) > MOST_READ_BEFORE:
         raise ControlError(
-            f"hand-over: {len(message.octets)} octets were read before, at most {MOST_READ_BEFORE} are allowed"
+            f"hand-over: {len(message.octets)} octets were already read from the connection, "
+            f"and at most {MOST_READ_BEFORE} are allowed"
         )
 
 

@@ -123,7 +123,8 @@ class ChildProcess:
             self._send_unsent(self._socket)
             _, late = await asyncio.wait((self._finished,), timeout=seconds)
             if late:
-                self._log.warning(self._program.log_module, f"{self._subject} does not exit within {seconds:g} s")
+                text = f"{self._subject} does not exit within {seconds:g} s and is killed"
+                self._log.warning(self._program.log_module, text)
         self.stop()
 
     def fail(self, why: str, details: str = "") -> None:

@@ -156,7 +156,7 @@ def test_handover_with_too_many_octets_is_refused(handover_pair):
     assert isinstance(message, Closed)
     assert message.error == (
         "amqp:internal-error",
-        "hand-over: 32769 octets were read before, at most 32768 are allowed",
+        "hand-over: 32769 octets were already read from the connection, and at most 32768 are allowed",
     )
 
 

@@ -203,7 +203,7 @@ def test_finish_starts_a_child_whose_restart_is_scheduled() -> None:
 def test_finish_of_hanging_child_ends_in_time() -> None:
     async def scenario(owner: OwnedChild) -> None:
         await owner.child.finish(0.1)
-        assert owner.lines() == ["The test process does not exit within 0.1 s"]
+        assert owner.lines() == ["The test process does not exit within 0.1 s and is killed"]
 
     run(python(HANG), scenario)
 
