@@ -37,7 +37,8 @@ class PeerTerminus:
         if raw not in (b"", NULL):
             self.code, self.items = described_list(raw)
             if self.code not in (SOURCE, TARGET, COORDINATOR):
-                raise RemoteError("link", INVALID_FIELD, f"attach: 0x{self.code:02x} is not a source or target")
+                text = f"attach: descriptor 0x{self.code:02x} of a terminus is neither that of a source nor of a target"
+                raise RemoteError("link", INVALID_FIELD, text)
         coordinator = self.code == COORDINATOR
         self.address = self._text(ADDRESS, "address") if not coordinator else None
         self.expiry = self._text(EXPIRY, "expiry-policy") if not coordinator else None
