@@ -108,7 +108,7 @@ class Change(Record, frozen=True):
     def _entity(self) -> EntityConfig:
         entity = self.old or self.new
         if entity is None:
-            raise ValueError("a change of nothing")
+            raise ValueError("a change needs an old or a new entity")
         return entity
 
     def _shown(self, name: str, value: JsonValue) -> JsonValue:
@@ -348,7 +348,7 @@ def _change(kind: Kind, old: EntityConfig | None, new: EntityConfig | None) -> C
     """Return the change from `old` to `new`. An update may have no changed attributes."""
     entity = old or new
     if entity is None:
-        raise ValueError("a change of nothing")
+        raise ValueError("a change needs an old or a new entity")
     before = {} if old is None else old.given
     after = {} if new is None else new.given
     attributes: dict[str, tuple[JsonValue, JsonValue, ChangeClass]] = {}
