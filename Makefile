@@ -1,6 +1,7 @@
 # make run     build, then start a router with conf/standalone.conf (another: make run CONF=file)
 # make hello   send a first message through it (another router: make hello URL=amqp://host:port)
 # make test    lint, types, all short tests      make test-quick    unit tests that start no process
+# make check F=router/links/settlement.pyx   build, test and lint one file, in seconds
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make bench-instructions   instructions of a delivery, counted by callgrind
@@ -180,6 +181,11 @@ test-console: $(STAMPS)/console
 	@if [ -d console/node_modules ]; then npm --prefix console run --silent check && npm --prefix console run --silent test; \
 	    else echo "The console is not tested: npm is missing"; fi
 .PHONY: test-console
+
+# Stamps of other targets stay as they are: `make build` still builds what is left.
+check: .venv/test-dependencies
+	@$(BIN)/python -m scripts.check_file '$(F)' $(ARGS)
+.PHONY: check
 
 test-unit: build .venv/test-dependencies
 	@$(call pytest,,tests/unit,$(ON_CORES))
