@@ -388,6 +388,7 @@ class Supervisor:
         self._end(-EXIT_FAILED)
 
     def _listener_failed(self, error: ListenError) -> None:
+        # brokers-and-edge.md L-4.
         self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
         self._log.critical("SERVER", f"Shutting down, required listener failed {error.address}")
         self._end(-EXIT_FAILED)
@@ -455,6 +456,7 @@ class Supervisor:
         return any(self._shared.region.worker_heard(index) >= since for index in self._core.workers)
 
     def _log_listening(self, listener: Listener) -> None:
+        # brokers-and-edge.md L-3.
         name = f" ({listener.config.name})" if listener.config.named else ""
         console = listener.config.console_url(listener.port)
         page = "" if console is None else f", console at {console}"

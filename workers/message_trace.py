@@ -32,7 +32,10 @@ class MessageSink(Protocol):
 
 
 class LogSink:
-    """Writes the parts of messages that messageLoggingComponents names to module MESSAGE (management.md 4.7)."""
+    """Writes the parts of messages that messageLoggingComponents names to module MESSAGE (management.md 4.7).
+
+    brokers-and-edge.md W-16.
+    """
 
     def __init__(self, log: ProcessLog) -> None:
         self._log = log

@@ -17,7 +17,7 @@ STEP_MS: Final = 1
 
 
 class StuckScan:
-    """Periodic check of one worker's links. Owner: the worker."""
+    """Periodic check of one worker's links. Owner: the worker. routing-semantics.md O-2, O-3."""
 
     __slots__ = ("_age", "_armed", "_interval", "_worker")
 

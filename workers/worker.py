@@ -585,7 +585,7 @@ class WorkerRuntime:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def on_drain(self, message: control.Drain) -> None:
-        """Stop reading, send queued output, then end; at the deadline in any case."""
+        """Stop reading, send queued output, then end; at the deadline in any case (routing-semantics.md O-4)."""
         self.loop.pause_clients()
         self._drain_until(self.loop.scheduler.now + message.deadline_ms)
 

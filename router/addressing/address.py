@@ -54,6 +54,8 @@ def normalise(text: str) -> str:
 
     First remove one leading `/`, or everything up to and including the first `:/`. Then remove an authority (`/name/`
     directly after that slash; without the closing `/` there is no authority). At last remove one trailing `.` or `/`.
+
+    routing-semantics.md 3.1.
     """
     if text[:1] == "/":
         text = _without_authority(text, 1)
@@ -76,7 +78,7 @@ def classify(text: str, router_id: str, mode: str) -> Address:
     """Return class and name of a normalised address, as seen by the router `router_id` in `mode`.
 
     `mode` is the configured one (`standalone`, `interior`, `edge`). In an edge router, addresses of other routers are
-    classified as the uplink's local address `_edge`.
+    classified as the uplink's local address `_edge`. routing-semantics.md 3.2.
     """
     if text.startswith("_"):
         if text.startswith("_local/"):
@@ -121,6 +123,8 @@ def generate_temporary(router_id: str, mode: str, dynamic_target: bool) -> str:
     """Generate a random address for a dynamic terminus, as shown to the client.
 
     The address may exist already: the caller checks this and calls again if necessary.
+
+    brokers-and-edge.md ED-15, ED-16.
     """
     name = os.urandom(TEMPORARY_LENGTH).translate(_TO_ALPHABET).decode("ascii")
     if dynamic_target:

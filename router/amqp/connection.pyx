@@ -129,7 +129,10 @@ cdef class Connection(ConnectionChannels):
         self.last_received = self.last_sent = scheduler.now
 
     def start(self):
-        """Request the SASL layer, as initiator."""
+        """Request the SASL layer, as initiator (brokers-and-edge.md C-14; inter-router.md 2.1).
+
+        inter-router-protocol.md 2.1.
+        """
         self.sasl = self.handler.authenticator()
         self.write(SASL_HEADER)
 
@@ -427,7 +430,7 @@ cdef class Connection(ConnectionChannels):
         self.local_channel_max = min(channel_max, CHANNEL_MAX_LIMIT)
 
     def send_open(self, container, *, hostname=None, properties=None, offered=(), desired=()):
-        """Send the router's open. properties: encoded keys and values alternately."""
+        """Send the router's open. properties: encoded keys and values alternately. brokers-and-edge.md W-1."""
         if self.open_sent or self.finished:
             return
         self.open_sent = True
@@ -629,12 +632,15 @@ cdef class Connection(ConnectionChannels):
             self.last_received = went_on
 
     def limit_handshake(self, uint32_t ms):
-        """Limit the time until the peer's open; 0: no limit."""
+        """Limit the time until the peer's open; 0: no limit. routing-semantics.md C-6; brokers-and-edge.md L-7."""
         self.handshake_ms = ms
         self.handshake_deadline = self.scheduler.now + ms if ms else 0
 
     def tick(self, uint64_t now):
-        """Send heartbeats and check time-outs that are due. Return the time in ms of the next call; 0: none."""
+        """Send heartbeats and check time-outs that are due. Return the time in ms of the next call; 0: none.
+
+        routing-semantics.md C-13 to C-15; brokers-and-edge.md W-5.
+        """
         cdef uint64_t due = 0
         cdef uint64_t at
         if self.finished:

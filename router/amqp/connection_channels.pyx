@@ -59,4 +59,5 @@ cdef class ConnectionChannels(ConnectionOutput):
 
 
 cdef object above_channel_max(number, limit):
+    # routing-semantics.md 1.5; brokers-and-edge.md W-7.
     return RemoteError("connection", FRAMING_ERROR, f"remote channel {number} is above negotiated channel_max {limit}.")

@@ -293,7 +293,7 @@ cdef size_t write_routed_transfer(uint8_t* w, uint16_t channel, uint32_t handle,
 
 cdef size_t write_disposition(uint8_t* w, uint16_t channel, bint role, uint32_t first, uint32_t last, bint settled,
                               const uint8_t* state, size_t state_size) noexcept nogil:
-    """Write a disposition. A state of more than 200 octets needs the wide list."""
+    """Write a disposition. A state of more than 200 octets needs the wide list. routing-semantics.md 1.6."""
     cdef uint8_t* frame = w
     cdef uint8_t items = 2
     cdef bint wide = state_size > 200

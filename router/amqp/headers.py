@@ -23,7 +23,10 @@ def protocol_name(text: bytes) -> str:
 
 
 def bad_header(text: bytes) -> RemoteError:
-    """Return the error for a header that begins no supported protocol."""
+    """Return the error for a header that begins no supported protocol (routing-semantics.md 1.1).
+
+    brokers-and-edge.md W-6; security.md T-5.
+    """
     shown = shown_octets(text)
     if text[:4] == b"AMQP" and text[4] in (0, 1, 2, 3):
         return RemoteError("transport", FRAMING_ERROR, f"Incompatible AMQP connection detected: '{shown}'")

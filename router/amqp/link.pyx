@@ -67,7 +67,10 @@ cdef class Link(Endpoint):
         return 0 if more else self.oversized_rest(t)
 
     cdef int oversized_rest(self, const Transfer* t) except -1:
-        """Drop a frame of a message that is too large. After the last one, end link and connection."""
+        """Drop a frame of a message that is too large. After the last one, end link and connection.
+
+        routing-semantics.md 11.8.
+        """
         cdef Session session = self.session
         cdef bytes state
         cdef Slice s

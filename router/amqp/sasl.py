@@ -114,7 +114,7 @@ class SaslServer:
         return None if self.mechanisms is None else self.offer(self.mechanisms)
 
     def offer(self, mechanisms: dict[str, Callable[[], Mechanism]]) -> bytes:
-        """Return the sasl-mechanisms frame. The offer is always an array, as in Dispatch."""
+        """Return the sasl-mechanisms frame. The offer is always an array, as in Dispatch. routing-semantics.md C-1."""
         self.mechanisms = mechanisms
         return frame(codec.encode_described(MECHANISMS, [codec.encode_symbols(list(mechanisms))]))
 
@@ -143,7 +143,7 @@ class SaslServer:
 
     def answer(self, challenge: bytes | None, user: str | None, additional: bytes | None = None) -> bytes:
         """Return the frame for a mechanism's answer: the next challenge, or None and the user (None if it failed).
-        additional: data for the client on success."""
+        additional: data for the client on success. routing-semantics.md C-3."""
         if challenge is not None:
             return frame(codec.encode_described(CHALLENGE, [codec.encode_binary(challenge)]))
         if user is None:
@@ -157,7 +157,7 @@ class SaslServer:
 
     def refuse(self, reason: str, mechanism: str | None) -> bytes:
         """Return the frames that refuse a client, with Dispatch's text for the log (security.md S-6, A-5). mechanism:
-        chosen by the client; None: none yet."""
+        chosen by the client; None: none yet. routing-semantics.md C-2."""
         self.done = True
         failed = f"Failed to authenticate client [mech={mechanism or 'none'}]"
         self.error = (UNAUTHORIZED, f"{reason} ({failed})" if reason else failed)
@@ -240,7 +240,7 @@ class SaslClient:
         return frame(codec.encode_described(RESPONSE, [codec.encode_binary(response)]))
 
     def _fail(self, picked: ClientExchange, reason: str) -> bytes:
-        """End the exchange without an answer. reason: of the failure; "": the outcome."""
+        """End the exchange without an answer. reason: of the failure; "": the outcome. security.md S-11."""
         self.done = True
         failed = f"Authentication failed [mech={picked.name}]"
         self.error = (UNAUTHORIZED, f"{reason} ({failed})" if reason else failed)

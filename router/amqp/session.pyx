@@ -272,7 +272,10 @@ cdef class Session(SessionReports):
                 self.connection.shut.discard(self)
 
     cdef uint32_t window_now(self) noexcept:
-        """Return the frames of the window that the peer may have now; 0: it stays shut (credit.md, "Windows")."""
+        """Return the frames of the window that the peer may have now; 0: it stays shut (credit.md, "Windows").
+
+        inter-router-protocol.md 3.3.
+        """
         cdef size_t held = self.streams.held if self.streams is not NULL else 0
         cdef size_t whole = self.whole.held if self.whole is not NULL else 0
         cdef Quota quota = self.connection.quota

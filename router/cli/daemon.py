@@ -24,7 +24,10 @@ class Daemon:
 
     @classmethod
     def detach(cls) -> "Daemon":
-        """Fork, and return in both processes. The daemon is no session leader, so it cannot acquire a terminal."""
+        """Fork, and return in both processes. The daemon is no session leader, so it cannot acquire a terminal.
+
+        management.md 3.4.
+        """
         reading, writing = os.pipe()
         child = os.fork()
         if child:

@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_target_options(parser: argparse.ArgumentParser, *, all_routers: bool = False) -> None:
-    """Add the mutually exclusive options that select a router."""
+    """Add the mutually exclusive options that select a router (brokers-and-edge.md ED-23)."""
     group = parser.add_mutually_exclusive_group(required=False)
     if all_routers:
         group.add_argument("--all-routers", action="store_true", help="Show entities for all routers in the network")

@@ -1,4 +1,4 @@
-"""`qdrouterd`: run the router by the name and with the options of Dispatch."""
+"""`qdrouterd`: run the router by the name and with the options of Dispatch. management.md 3.1."""
 
 import sys
 from collections.abc import Sequence

@@ -194,7 +194,10 @@ def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
 
 
 def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
-    """Build a listener. Its role is checked by `check_role`; its host is resolved when the listener opens."""
+    """Build a listener. Its role is checked by `check_role`; its host is resolved when the listener opens.
+
+    brokers-and-edge.md L-1.
+    """
     _check_host(entity, problems)
     if "trustedCertsFile" in entity.values:
         text = "Configuration listener attribute 'trustedCertsFile' is not used. Specify sslProfile caCertFile instead."
@@ -224,7 +227,10 @@ def build_listener(entity: Entity, problems: Problems) -> ListenerConfig:
 
 
 def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
-    """Build a connector. Its role is checked by `check_role`; its host is resolved when the connector connects."""
+    """Build a connector. Its role is checked by `check_role`; its host is resolved when the connector connects.
+
+    brokers-and-edge.md C-1.
+    """
     _check_length(entity, "saslUsername", MAX_USER, problems)
     return ConnectorConfig(
         **_endpoint(entity, problems),
@@ -293,7 +299,7 @@ def _proxy(entity: Entity, problems: Problems) -> ProxyConfig | None:
 
 
 def _endpoint(entity: Entity, problems: Problems) -> dict[str, Any]:
-    """Return the fields that listeners and connectors have in common."""
+    """Return the fields that listeners and connectors have in common (brokers-and-edge.md W-14)."""
     host, port = entity.text("host").strip(), entity.text("port").strip()
     name = entity.optional_text("name")
     identity = f"{entity.type.name}/{host}:{port}" + (f":{name}" if name else "")
@@ -356,6 +362,8 @@ def check_role(listener: Entity, mode: str | None, problems: Problems, kind: str
     """Record an error if a listener or connector has a role for other routers that `mode` does not allow.
 
     `mode` is None if it is unknown or unsupported. `kind` is the kind of the error.
+
+    brokers-and-edge.md W-10, W-11, ED-1.
     """
     role = listener.text("role")
     connects = listener.type.name == ConnectorConfig.type
@@ -399,7 +407,7 @@ def _mechanisms(entity: Entity) -> tuple[str, ...] | None:
 
 
 def _message_components(entity: Entity, problems: Problems) -> str:
-    """Return the parts of messages to log, as written. Unknown parts cause a warning."""
+    """Return the parts of messages to log, as written. Unknown parts cause a warning. brokers-and-edge.md W-15."""
     text = entity.text("messageLoggingComponents")
     unknown = [each for each in text.split(",") if each not in MESSAGE_COMPONENTS]
     if unknown:
@@ -426,6 +434,7 @@ def _failover_servers(entity: Entity, problems: Problems) -> tuple[FailoverServe
 
 
 def _check_open_properties(entity: Entity, problems: Problems) -> None:
+    # brokers-and-edge.md C-30, C-31.
     role = entity.text("role")
     if entity.map("openProperties") and role not in CLIENT_ROLES:
         problems.error(entity.line_of("openProperties"), f"openProperties not allowed for role {role}", INVALID)
@@ -464,7 +473,7 @@ def build_log(entity: Entity, problems: Problems) -> LogConfig:
 
 
 def build_policy(entity: Entity) -> PolicyConfig:
-    """Build the policy section."""
+    """Build the policy section (security.md P-1)."""
     return PolicyConfig(
         name=entity.optional_text("name") or "policy/None",
         identity="policy/None",
@@ -481,7 +490,7 @@ def build_policy(entity: Entity) -> PolicyConfig:
 
 
 def build_console(entity: Entity, number: int, problems: Problems) -> ConsoleConfig:
-    """Build a console section, which only causes Dispatch's warning."""
+    """Build a console section, which only causes Dispatch's warning (management.md 2.8)."""
     problems.warn("AGENT", entity.line, "Console entity is deprecated: Use http:yes on listener entity instead")
     identity = f"console/{number}"
     return ConsoleConfig(

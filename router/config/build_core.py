@@ -31,6 +31,8 @@ def build_address(entity: Entity, number: int, others: Collection[tuple[str, ...
     """Build an address. Raises Refused.
 
     `others` has the `tokens` of the existing addresses. `number` is for its generated name.
+
+    brokers-and-edge.md WP-1, WP-3.
     """
     _check_address(entity)
     ingress, egress = entity.optional_number("ingressPhase"), entity.optional_number("egressPhase")
@@ -90,7 +92,7 @@ def _check_address(entity: Entity) -> None:
 
 
 def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
-    """Build a link route. `number` is for its generated name. Raises Refused."""
+    """Build a link route. `number` is for its generated name. Raises Refused. brokers-and-edge.md LR-1, LR-2."""
     prefix, pattern = entity.optional_text("prefix"), entity.optional_text("pattern")
     container_id = entity.optional_text("containerId") or None
     connection = entity.optional_text("connection") or None
@@ -132,7 +134,7 @@ def build_link_route(entity: Entity, number: int) -> LinkRouteConfig:
 
 
 def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
-    """Build an auto link. `number` is for its generated name. Raises Refused."""
+    """Build an auto link. `number` is for its generated name. Raises Refused. brokers-and-edge.md AL-1 to AL-3."""
     identity = f"autoLink/{number}"
     direction, fallback = entity.text("direction"), entity.flag("fallback")
     phase = entity.optional_number("phase")

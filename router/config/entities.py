@@ -227,7 +227,10 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Addresses or names to listen on. An empty host means all interfaces of both families."""
+        """Addresses or names to listen on. An empty host means all interfaces of both families.
+
+        brokers-and-edge.md L-2.
+        """
         if self.host:
             return (self.host,)
         every = {"IPv4": ("0.0.0.0",), "IPv6": ("::",)}

@@ -211,7 +211,7 @@ class _LineParser:
         return None
 
     def _map(self, name: str) -> None:
-        """Parse a nested map whose header is the present line."""
+        """Parse a nested map whose header is the present line (management.md 2.3)."""
         number = self._next
         if self._open is None:
             if not self._lost:

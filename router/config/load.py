@@ -62,7 +62,7 @@ def load(path: str) -> Configuration:
     """Load the configuration file at `path` (JSON syntax if it ends in `.json`).
 
     Host names in vhosts are resolved by name servers. Raises ConfigFileError if the file cannot be read, ConfigError if
-    it is invalid.
+    it is invalid. management.md 2.1.
     """
     return load_text(path, read(path), resolve_host)
 
@@ -266,7 +266,7 @@ def duplicates(entities: Iterable[EntityConfig]) -> Iterator[tuple[EntityConfig,
     """Yield each entity with the name or identity of another one, and the error text.
 
     Names and identities are unique over all types. The error is reported for the later entity in the file, and for a
-    configured entity rather than a generated one.
+    configured entity rather than a generated one. brokers-and-edge.md C-4.
     """
     taken: dict[tuple[str, str], EntityConfig] = {}
     for entity in sorted(entities, key=lambda each: (each.file or "", each.line or 0)):

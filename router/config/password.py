@@ -76,7 +76,7 @@ def fault(written: str) -> str | None:
 def find(written: str, forms: Container[str] = ("pass",)) -> Password:
     """Return the password that `written` refers to; if it cannot be read, `written` itself with an error to log.
 
-    `forms` are the prefixes that precede the password itself, such as `pass` in `pass:TEXT`.
+    `forms` are the prefixes that precede the password itself, such as `pass` in `pass:TEXT`. security.md S-13.
     """
     form, colon, rest = written.partition(":")
     if colon and form == "env":

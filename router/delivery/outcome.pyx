@@ -1,7 +1,7 @@
 """Outcomes of deliveries: from the copies back to the producer, and from the producer to the copies
 (AMQP 1.0 part 2, 2.6.12; part 3, 3.4).
 
-routing-semantics.md 9; multicast outcomes: routing-semantics.md 9.4.
+routing-semantics.md 9.1, 9.2, 9.6; multicast outcomes: routing-semantics.md 9.4.
 """
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy

@@ -1,7 +1,7 @@
 """Routing of the deliveries of an incoming link, by its target or by the address in each message.
 
-routing-semantics.md 7 (finding the address), 8.5 to 8.8 and 11.4 (no consumer, fallback), 10 (the router itself) and
-15 (exchanges).
+Finding the address: routing-semantics.md 7. No consumer, fallback: routing-semantics.md 8.5 to 8.8, 11.4. The router
+itself and exchanges: routing-semantics.md 10, 15.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
@@ -56,7 +56,7 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
 
 
 cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
-    """Count a client's delivery. address: borrowed; None: not counted at an address."""
+    """Count a client's delivery. address: borrowed; None: not counted at an address. management.md 7.1."""
     if handler.counted_before:
         return
     totals.ingress += 1
@@ -84,6 +84,7 @@ cdef class ProducerHandler(DeliveryHandler):
         memset(&s, 0, sizeof(Sections))
         return scan(c.data, c.size, False, True, &s) == SCAN_OK and s.stream
 
+    # routing-semantics.md 11.2.
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1:
         """Refuse a message that names another user; return True if it did (security.md P-51)."""
         if self.rules.allows_user(&c.sections.user_id):
@@ -172,7 +173,7 @@ cdef class ProducerHandler(DeliveryHandler):
             d.flags |= IN_TRACKED
 
     cdef int no_destination(self, ProducerLink link, InDelivery* d, ForwardingAddress address, bint targeted) except -1:
-        """Handle a message that nothing takes: release it, or withhold the producer's credit."""
+        """Handle a message that nothing takes: release it, or withhold the producer's credit. inter-router.md 11.6."""
         if targeted and not link.keeps_credit and not address.reachable(not self.from_fallback):
             link.unreachable(d)
             address.wait(link)

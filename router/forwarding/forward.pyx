@@ -59,6 +59,7 @@ cdef void use_spread(Py_ssize_t least) noexcept:
     spread_least = least if least > 0 else SPREAD_LEAST
 
 
+# routing-semantics.md 8.10.
 cdef inline uint32_t score(Consumer c) noexcept:
     """Return the deliveries queued for a consumer, sent to it and unsettled, or on their way to it through a ring."""
     cdef uint32_t outstanding
@@ -98,6 +99,7 @@ cdef int offer_to_next_hop(ForwardingAddress address, Consumer consumer, InDeliv
     return 0
 
 
+# routing-semantics.md F-5, 11.5.
 cdef inline int priority_of(ForwardingAddress address, const Content* c) noexcept:
     """Return the priority of a message, by which it takes one of a next hop's links."""
     if address.priority >= 0:
@@ -128,6 +130,7 @@ cdef int forward_limited(ForwardingAddress address, InDelivery* d, Content* c) e
         address.start = start
 
 
+# routing-semantics.md F-7.
 cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) except -1:
     """Forward a delivery by the treatment of the address, whatever the length of the message."""
     cdef int copies
@@ -159,7 +162,7 @@ cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) excep
 
 
 cdef int forward_network(ForwardingAddress address, InDelivery* d, Content* c, int n) except -1:
-    """Forward a delivery of an address that other routers have consumers of, too."""
+    """Forward a delivery of an address that other routers have consumers of, too (inter-router-protocol.md 6.4)."""
     cdef int copies = 0
     cdef int remote = 0
     if address.version != address.network.version:

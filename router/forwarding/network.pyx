@@ -94,6 +94,8 @@ cdef class Path:
 
         A new connection moves no producer, because a producer chooses only among connections that are older than
         itself. A lost one moves only its own producers. A producer older than all of them takes the oldest connection.
+
+        inter-router-protocol.md 4.2.
         """
         cdef void* hops = <void*>self.hops
         cdef void* hop
@@ -193,7 +195,7 @@ cdef class Network:
     # -- ops ----------------------------------------------------------------------------------------------------------
 
     def apply_next_hop(self, Region region not None, int worker, list ports not None, dict links not None, op):
-        """Apply a NextHopOp of router.control.ops."""
+        """Apply a NextHopOp of router.control.ops (inter-router-protocol.md 6.2)."""
         cdef NextHop hop = self.hops.get(op.conn) or self.before.pop(op.conn, None)
         cdef Consumer lower = None
         if hop is None:

@@ -201,7 +201,7 @@ cdef class Table:
     cdef tuple whole_address(self, bytes text, str tenant):
         """Return the address of a tenant's message as other routers know it: (encoded string, phase).
 
-        None: the address is not mobile, so it has no tenant prefix.
+        None: the address is not mobile, so it has no tenant prefix. brokers-and-edge.md L-13.
         """
         key = (text, tenant)
         found = self.lookups.get(key)

@@ -34,7 +34,10 @@ cdef class ConsumerEnd(RoutedLink):
     """Routed link on which the peer receives. Owner: its session."""
 
     cdef int deliver(self, InDelivery* d, const Transfer* t, bint first, Meter* m) except -1:
-        """Write a frame of the other end now, if possible, else queue it. The upstream finishes d."""
+        """Write a frame of the other end now, if possible, else queue it. The upstream finishes d.
+
+        brokers-and-edge.md LR-25.
+        """
         cdef Connection connection = self.session.connection
         cdef OutDelivery* o = d.copies
         if is_detached(self) or connection.close_sent:
@@ -122,7 +125,7 @@ cdef class ConsumerEnd(RoutedLink):
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
     cdef int delivery_outcome(self, void* entry, uint8_t kind, const Slice* state, bint settled) except -1:
-        """Pass the receiver's disposition to the other end."""
+        """Pass the receiver's disposition to the other end (brokers-and-edge.md LR-24)."""
         cdef OutDelivery* o = <OutDelivery*>entry
         cdef InDelivery* d = o.source
         if kind:

@@ -158,7 +158,7 @@ cdef class ProducerEnd(RoutedLink):
 
     cdef int refuse(self, InDelivery* d, bytes why) except -1:
         """Reject a delivery that the receiver must not see: its tag is too long, or it has no octets
-        (brokers-and-edge.md LR-22, LR-18a)."""
+        (brokers-and-edge.md LR-22, LR-18a, LR-23)."""
         cdef Slice state
         if not d.flags & IN_PRESETTLED:
             state.data = why
@@ -290,7 +290,7 @@ cdef class ProducerEnd(RoutedLink):
         """Take a flow of the receiver.
 
         A drain that the receiver ended before it could be written is written all the same, before the latest flow. So
-        the sender gives back the credit that was to be drained.
+        the sender gives back the credit that was to be drained. brokers-and-edge.md LR-20, LR-21.
         """
         cdef Flow* pending = &self.pending_flow.flow
         if f.drain:

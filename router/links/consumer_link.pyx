@@ -84,6 +84,7 @@ cdef uint8_t* scratch_room(size_t size) except NULL:
     return scratch
 
 
+# routing-semantics.md F-3.
 def set_tag_space(worker):
     """Make delivery tags unique in the router: the worker's number is their last octet, a counter the others."""
     tags.next = <uint64_t>worker << 56
@@ -124,7 +125,7 @@ cdef class ConsumerLink(DeliveryLink):
             self.place[0] = NULL
 
     def settle_all(self):
-        """Send settled deliveries only: the peer's answer to our attach asks for that."""
+        """Send settled deliveries only: the peer's answer to our attach asks for that. routing-semantics.md F-4."""
         self.settles = True
 
     def decided(self):
@@ -135,6 +136,7 @@ cdef class ConsumerLink(DeliveryLink):
 
     # -- copies from producers ----------------------------------------------------------------------------------------
 
+    # routing-semantics.md F-2, 8.9.
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Take a copy of d: write it into the connection's buffer if it may leave now, else queue it."""
         cdef AnnotationsEdit edit
@@ -591,7 +593,7 @@ cdef class ConsumerLink(DeliveryLink):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int lost(self, uint8_t event) except -1:
-        """End the link: sent copies are settled as modified, queued ones released (routing-semantics.md 9.3)."""
+        """End the link: sent copies are settled as modified, queued ones released (routing-semantics.md 9.3, A-19)."""
         if is_detached(self):
             return 0
         self.live(event)

@@ -51,7 +51,7 @@ cdef class RouterOut(ConsumerLink):
 
     def enable_tracking(self):
         """Send tracked deliveries to this peer, which reports when they have left their last queue
-        (Content.checkpoint)."""
+        (Content.checkpoint; inter-router-protocol.md 6.3)."""
         self.checks = True
 
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:

@@ -422,6 +422,8 @@ cdef class ProducerLink(GrantingLink):
         """Return True if routing an incomplete message may now succeed where it did not before.
 
         Each try costs as much as the message has octets, and a frame may bring only one octet.
+
+        routing-semantics.md F-1.
         """
         if m.size < self.route_at:
             return False
@@ -667,7 +669,7 @@ cdef class ProducerLink(GrantingLink):
     # -- end ----------------------------------------------------------------------------------------------------------
 
     cdef int lost(self, uint8_t event) except -1:
-        """End the link: complete deliveries continue, incomplete ones are aborted."""
+        """End the link: complete deliveries continue, incomplete ones are aborted. routing-semantics.md A-18."""
         cdef InDelivery* d
         if is_detached(self):
             return 0

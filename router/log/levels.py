@@ -1,4 +1,4 @@
-"""Levels and modules of log lines (management.md 4)."""
+"""Levels and modules of log lines (management.md 4.1)."""
 
 from typing import Final
 

@@ -5,7 +5,7 @@ Specification: management.md 4.
 A line is `[TIMESTAMP ]MODULE (level) TEXT[ (FILE:LINE)]`, written with one write(2) to a file opened for append, so
 several processes may share the file. TEXT may come from peers: characters that could forge a line are escaped.
 Owner of a Log: the process (with one thread) that created it. Processes exchange settings as plain dictionaries
-(`LogSettings.to_dict`).
+(`LogSettings.to_dict`). management.md 4.2.
 """
 
 import sys
@@ -354,7 +354,7 @@ class ProcessLog:
             self.on_line()
 
     def recent(self, limit: int | None = None) -> list[LogEntry]:
-        """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES."""
+        """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES. management.md 4.5."""
         skipped = 0 if limit is None else max(0, len(self._kept) - max(0, limit))
         return list(islice(self._kept, skipped, None))
 

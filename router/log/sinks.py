@@ -1,4 +1,4 @@
-"""Sinks of log lines: files, the standard streams, syslog."""
+"""Sinks of log lines: files, the standard streams, syslog. management.md 4.3."""
 
 import errno
 import os

@@ -1,6 +1,6 @@
 """Composition of outgoing message-annotations: users' annotations are kept, router annotations are written anew.
 
-routing-semantics.md 11.4; inter-router.md 10.
+routing-semantics.md 11.1, 11.4; inter-router.md 10, 10.1, 10.2; inter-router-protocol.md 6.1.
 """
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc

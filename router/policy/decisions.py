@@ -132,7 +132,7 @@ class LinkDenied(Struct, frozen=True):
 def decide_link(rules: LinkRules, link: LinkFacts, who: LinkOwner, links: int = 0) -> LinkDenied | None:
     """Decide about an attach (security.md P-31, P-32, P-45). Return None if it is allowed.
 
-    `links` is the number of existing links of the same direction.
+    `links` is the number of existing links of the same direction. management.md 5.13; security.md P-48.
     """
     kind, limit = ("receiver", rules.max_receivers) if link.consumer else ("sender", rules.max_senders)
     if limit and links >= limit:

@@ -1,4 +1,7 @@
-"""Counters of outcomes, ages and drops. Totals of the router are the sums over the slots of all workers."""
+"""Counters of outcomes, ages and drops. Totals of the router are the sums over the slots of all workers.
+
+routing-semantics.md 16.3; management.md 7.2, 7.3.
+"""
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
@@ -43,6 +46,7 @@ cdef void count_other_total(uint8_t kind, uint64_t n, bint client) noexcept nogi
 
 
 cdef void count_delay(LinkSlot* slot, uint64_t age, uint64_t n, bint total) noexcept nogil:
+    # routing-semantics.md O-1; management.md 7.3.
     cdef uint64_t all_ends = n if total else 0
     if age > LONG_DELAYED_NS:
         slot.delayed_10s += n

@@ -111,7 +111,7 @@ cdef class TlsContext:
     """OpenSSL context of credentials (`router.control.ops.Credentials`). Owner: its creator, and its connections.
 
     `verify_peer` of a server: clients have to present a certificate. A client always verifies the server. Raises
-    TlsError.
+    TlsError. security.md T-11.
     """
 
     def __cinit__(self, credentials, *, server, verify_peer=False):

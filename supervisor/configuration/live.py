@@ -106,7 +106,7 @@ class LiveConfiguration:
         return (yield from self._carry_out(made))
 
     def update(self, entity: EntityConfig, attributes: Mapping[str, Any]) -> ChangeSteps[EntityConfig]:
-        """Change attributes of an entity; the value None removes an attribute. Raises ChangeError."""
+        """Change attributes of an entity; the value None removes an attribute. Raises ChangeError. security.md P-82."""
 
         def made() -> tuple[list[Change], EntityConfig, _Warnings]:
             present = self._present(entity)

@@ -162,6 +162,7 @@ def log_accepted(log: ProcessLog, connection: RegisteredConnection) -> None:
 
 
 def log_opened(log: ProcessLog, connection: RegisteredConnection) -> None:
+    # brokers-and-edge.md C-32.
     if log.enabled("ROUTER_CORE", INFO):
         log.info(
             "ROUTER_CORE",
@@ -173,7 +174,7 @@ def log_opened(log: ProcessLog, connection: RegisteredConnection) -> None:
 
 
 def describe_opened(connection: RegisteredConnection) -> str:
-    """Describe an open connection for the log and for the message of its connector."""
+    """Describe an open connection for the log and for the message of its connector (brokers-and-edge.md W-9)."""
     direction = "in" if connection.initiator is None else "out"
     encrypted = "no" if connection.tls is None else connection.tls.protocol
     return (
@@ -184,7 +185,7 @@ def describe_opened(connection: RegisteredConnection) -> str:
 
 
 def describe_failed(connection: RegisteredConnection, error: ErrorText) -> str:
-    """Describe the error of a connection for the log and for the message of its connector."""
+    """Describe the error of a connection for the log and for the message of its connector (brokers-and-edge.md W-8)."""
     way = f"from {connection.peer} (to {connection.local})" if connection.initiator is None else f"to {connection.peer}"
     return f"[C{connection.number}] Connection {way} failed: {error[0]} {error[1] or ''}".rstrip()
 

@@ -16,7 +16,7 @@ _GENERATED_PREFIXES: Final = ("listener/", "connector/")
 
 
 class Containers(Subsystem):
-    """Index of all containers. Owner: the core."""
+    """Index of all containers. Owner: the core. routing-semantics.md A-7; brokers-and-edge.md W-12."""
 
     __slots__ = ("_by_id", "_by_name")
 

@@ -1,4 +1,7 @@
-"""Address space of a client on a listener with `multiTenant: yes` (docs/spec/brokers-and-edge.md L-10, L-11)."""
+"""Address space of a client on a listener with `multiTenant: yes` (docs/spec/brokers-and-edge.md L-10, L-11).
+
+Addresses of tenants: routing-semantics.md 12.
+"""
 
 from typing import Final
 

@@ -184,6 +184,7 @@ class _Connector:
             self._inquiry = None
 
     def _configured(self) -> None:
+        # brokers-and-edge.md C-2.
         if not self._first:
             return
         config, log = self.config, self._owner.log
@@ -273,7 +274,7 @@ class _Connector:
         return await dial_through(proxy, secret, entry, self._owner.resolvers)
 
     async def _login(self) -> InitiateData:
-        """Return the data that the worker needs to log in. Raises _LoginError."""
+        """Return the data that the worker needs to log in. Raises _LoginError. security.md S-12."""
         config = self.config
         initiate = InitiateData("", config.sasl_username)
         if config.role in (EDGE, INTER_EDGE):

@@ -65,7 +65,7 @@ class FailoverList:
     def replace_announced(self, properties: Mapping[str, Any] | None) -> None:
         """Replace the peer's addresses by those listed in its connection properties.
 
-        The configured entry and the current entry stay.
+        The configured entry and the current entry stay. inter-router.md 2.4.
         """
         listed = None if properties is None else properties.get(FAILOVER_PROPERTY)
         if not isinstance(listed, list):

@@ -140,7 +140,7 @@ class ConnectorState:
         self.status = Status.CLOSING
 
     def _wait(self) -> float:
-        """End the handshake and return the delay of the next attempt."""
+        """End the handshake and return the delay of the next attempt (inter-router.md 2.5)."""
         self._handshake = ""
         if not self.closing:
             self.status = Status.CONNECTING

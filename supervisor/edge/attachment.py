@@ -170,7 +170,7 @@ def _nothing(own: RouterLinkState) -> None:
 
 
 class Attachment:
-    """Interior router at which this edge router has its links. Owner: the uplink."""
+    """Interior router at which this edge router has its links. Owner: the uplink. brokers-and-edge.md 9.2."""
 
     def __init__(self, parts: AttachmentParts, connection: RegisteredConnection) -> None:
         self.parts: Final = parts

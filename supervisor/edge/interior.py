@@ -62,7 +62,7 @@ class _TrackedEdge:
 
 
 class Edges(Subsystem):
-    """All edge connections of an interior router. Owner: the core."""
+    """All edge connections of an interior router. Owner: the core. brokers-and-edge.md ED-9."""
 
     def __init__(
         self,

@@ -81,7 +81,7 @@ class PendingLookup(Struct):
 
 
 class Lookups:
-    """All look-ups. Owner: the uplink."""
+    """All look-ups. Owner: the uplink. brokers-and-edge.md 9.5."""
 
     def __init__(self, link_routes: LocalLinkRoutes, waker: Waker, scope: Callable[[str], str]) -> None:
         """scope(name): returns the configured scope of a mobile address."""

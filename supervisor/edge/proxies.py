@@ -53,7 +53,7 @@ class UplinkUse(Enum):
 
 
 class Proxies:
-    """All proxy links at one interior router. Owner: the attachment."""
+    """All proxy links at one interior router. Owner: the attachment. brokers-and-edge.md 9.3."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ UPLINK_KEY: Final = key(LOCAL, UPLINK)
 
 
 class Uplink(Subsystem):
-    """All connections of an edge router to interior routers. Owner: the core."""
+    """All connections of an edge router to interior routers. Owner: the core. brokers-and-edge.md 9.1, 9.7."""
 
     def __init__(
         self,

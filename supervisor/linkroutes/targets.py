@@ -64,7 +64,7 @@ class LinkTarget(NamedTuple):
 
 
 class LinkTargets:
-    """Choice of the target for a routed link. Owner: the core."""
+    """Choice of the target for a routed link. Owner: the core. inter-router-protocol.md 7."""
 
     def __init__(
         self,

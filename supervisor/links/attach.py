@@ -218,7 +218,7 @@ class AttachDecider(Subsystem):
             return None
         if not self._resumable and (message.timeout > 0 or message.expiry == NEVER):
             return NO_EXPIRATION
-        target = self._targets.choose(match, message, from_router)
+        target = self._targets.choose(match, message, from_router)  # brokers-and-edge.md L-12, LR-10, LR-10a
         if target is None:
             return NO_ROUTE
         if message.coordinator:
@@ -377,6 +377,7 @@ class AttachDecider(Subsystem):
     def _bind_mobile(
         self, text: str, name: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool
     ) -> AttachAccepted | AttachRefused:
+        # brokers-and-edge.md WP-2, WP-5, WP-7.
         if tenant is not None:
             name = text = tenant + name
         setting = self._settings.lookup(name)
@@ -402,7 +403,10 @@ class AttachDecider(Subsystem):
 
 
 def _waypoint(capabilities: Sequence[str]) -> int | None:
-    """Return the number of the first waypoint capability: 1 without suffix, otherwise the digit after one separator."""
+    """Return the number of the first waypoint capability: 1 without suffix, otherwise the digit after one separator.
+
+    brokers-and-edge.md WP-4; inter-router.md 3.3.
+    """
     for capability in capabilities:
         if capability.startswith(WAYPOINT_CAPABILITY):
             suffix = capability[len(WAYPOINT_CAPABILITY) :]

@@ -189,7 +189,10 @@ class _AutoLink:
         return AttachAccepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
 
     def _open(self) -> AddressRecord | None:
-        """Return the record of the address, or None if the address is too long or the table is full."""
+        """Return the record of the address, or None if the address is too long or the table is full.
+
+        brokers-and-edge.md AL-10, AL-11.
+        """
         config, owner = self.config, self.owner
         if too_long(config.address):
             return None

@@ -229,7 +229,7 @@ class Acceptor(Subsystem):
         return None if before is None else before[1]
 
     def remove(self, listener: Listener) -> None:
-        """Close a listener after accepting the connections in its kernel queue."""
+        """Close a listener after accepting the connections in its kernel queue (brokers-and-edge.md L-5)."""
         self._listeners.remove(listener)
         for opened in listener.sockets:
             self._loop.remove_reader(opened)
@@ -351,6 +351,8 @@ class Acceptor(Subsystem):
         """Hand over a connection of an HTTP listener whose client requests WebSocket.
 
         octets: the request and all octets read after it. The worker processes them before it reads from the socket.
+
+        brokers-and-edge.md H-7.
         """
         assert listener.accepts_as is not None
         accepted.setblocking(False)
@@ -373,7 +375,10 @@ class Acceptor(Subsystem):
         return True
 
     def _denied(self, accepted: socket.socket, peer: str) -> bool:
-        """Close a connection and return True if the connection limit is reached."""
+        """Close a connection and return True if the connection limit is reached (routing-semantics.md C-7).
+
+        security.md P-10.
+        """
         if self._connections.count < self.limit or self._connections.make_room(peer):
             return False
         accepted.close()

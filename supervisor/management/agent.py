@@ -1,7 +1,7 @@
 """Agent: receives messages to the management addresses, and sends the answers.
 
 Does no input or output: `handle` is called with each message, `send` with each answer, and `later` schedules a call
-after other events. A long answer is made in slices.
+after other events. A long answer is made in slices. management.md 5.1.
 """
 
 import asyncio

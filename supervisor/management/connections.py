@@ -123,7 +123,7 @@ class ConnectionCoreType(CoreType):
 
     def update(self, request: Request) -> Response | None:
         """Close a connection or switch its frame trace. The answer follows when the worker has applied the trace
-        setting.
+        setting. brokers-and-edge.md ED-25.
         """
         request.refuse_unknown(self.entity_type)
         body = request.body()
@@ -153,7 +153,10 @@ class ConnectionCoreType(CoreType):
         return None
 
     def _close(self, connection: RegisteredConnection, request: Request) -> None:
-        """Close a connection after the answer has been sent, possibly over the same connection."""
+        """Close a connection after the answer has been sent, possibly over the same connection.
+
+        routing-semantics.md O-6.
+        """
         connection.closing = True
         by = "" if request.connection is None else f" from connection [C{request.connection}]"
         self.context.log.info("ROUTER_CORE", f"[C{connection.number}] Connection force-closed by request{by}")

@@ -80,7 +80,7 @@ def named(context: AgentContext, name: str | None, identity: str | None) -> Iter
 
 
 def management(context: AgentContext) -> StoreEntity:
-    """Return the management entity, the target of operations without target."""
+    """Return the management entity, the target of operations without target (management.md 6.10)."""
     return entity("management", SELF, SELF, {})
 
 

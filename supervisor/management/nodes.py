@@ -7,7 +7,10 @@ from supervisor.management.context import AgentContext
 
 
 def management_address(router_id: str, *, edge: bool = False) -> str:
-    """Return the address for management requests to a router of the network. edge: it is an edge router."""
+    """Return the address for management requests to a router of the network (inter-router.md 13).
+
+    edge: it is an edge router.
+    """
     return f"_edge/{router_id}/$management" if edge else f"_topo/0/{router_id}/$management"
 
 

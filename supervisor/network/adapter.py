@@ -176,7 +176,10 @@ class Routers(Subsystem):
             self.engine.announce(record.key, HINTS.get(record.treatment, HINTS[BALANCED]), _now(None))
 
     def link_address_changed(self, address: LinkAddress) -> None:
-        """Announce a link-route address that got its first container, or withdraw one that lost its last."""
+        """Announce a link-route address that got its first container, or withdraw one that lost its last.
+
+        brokers-and-edge.md LR-6.
+        """
         if address.connections:
             self.engine.announce(address.key, LINK_BALANCED, _now(None))
         else:

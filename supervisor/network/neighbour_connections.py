@@ -140,6 +140,7 @@ class NeighbourConnections(Subsystem):
         if connection.origin.role != INTER_ROUTER:
             return
         announced = message.announced or {}  # the peer's connection properties for routers
+        # inter-router.md 2.3.
         cost = max(connection.origin.cost, announced.get(COST_PROPERTY, 1))
         neighbour = NeighbourConnection(connection, cost, BUNDLE_PROPERTY in announced)
         self._by_number[connection.number] = neighbour

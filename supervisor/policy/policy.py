@@ -2,6 +2,8 @@
 
 A connection keeps the rules of its group from its open on, as a *grant*. Changed rules apply to connections opened
 later. A vhost with `onChange: close` re-evaluates its present connections. Decision record 0026.
+
+routing-semantics.md 13.
 """
 
 import asyncio
@@ -102,7 +104,7 @@ class ConnectionCloser(Protocol):
 
 
 class Policy(Subsystem):
-    """Policy for connections and links. `join` must be called first. Owner: the core."""
+    """Policy for connections and links. `join` must be called first. Owner: the core. security.md P-9."""
 
     def __init__(
         self, configuration: Configuration, workers: Mapping[int, WorkerProcess], trail: AuditTrail, log: ProcessLog
@@ -467,6 +469,7 @@ class Policy(Subsystem):
                         raise ChangeError(500, f"PolicyError: Policy '{vhost.hostname}' is invalid: {fault}") from error
 
     def commit(self, change: ConfigurationChange) -> None:
+        # security.md P-81, P-83 to P-85.
         if not change.concerns(VhostConfig) and change.old.policy == change.new.policy:
             return
         before = self._vhosts
@@ -494,7 +497,7 @@ class Policy(Subsystem):
     def _reevaluate_grants(self) -> None:
         """Apply changed rules to the present connections of vhosts with `onChange: close`.
 
-        Connections and links that the rules forbid are closed.
+        Connections and links that the rules forbid are closed. security.md P-80.
         """
         for grant in list(self._grants.values()):
             old = grant.vhost

@@ -78,7 +78,7 @@ class VhostStats:
         self._hosts.leave(host, number)
 
     def shown(self) -> Mapping[str, Any]:
-        """Return the counters for management."""
+        """Return the counters for management (management.md 6.9)."""
         return {
             "connectionsApproved": self.connections_approved,
             "connectionsDenied": self.connections_denied,

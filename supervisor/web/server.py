@@ -1,4 +1,7 @@
-"""HTTP listeners: sockets of the supervisor, served in its event loop by aiohttp within the limits of the gate."""
+"""HTTP listeners: sockets of the supervisor, served in its event loop by aiohttp within the limits of the gate.
+
+brokers-and-edge.md H-1.
+"""
 
 import asyncio
 import errno

@@ -185,7 +185,7 @@ class ConnectionHandler:
 
     def outgoing_link(self, capacity: int, *, settles: bool = False, limited: bool = False) -> Any:
         """Return a new link on which the peer receives messages. settles: all deliveries are sent settled. limited:
-        the peer may have a maximum message size."""
+        the peer may have a maximum message size. brokers-and-edge.md W-13."""
         if self.edge_streams is None:
             kind = SourceLink if self.worker.router.test_hooks and self.initiate is None else ConsumerLink
             if limited and not self.edge:
@@ -222,7 +222,7 @@ class ConnectionHandler:
 
     def refusal(self, connection: Connection, sasl: bool) -> tuple[str, str] | None:
         """Return the listener's requirement that a client fails to meet when it begins a layer (security.md S-5, T-8,
-        T-9)."""
+        T-9; routing-semantics.md C-5)."""
         if self.initiate is not None:
             return None
         if self.profile.require_encryption and self.transport.tls is None:
@@ -467,6 +467,7 @@ class ConnectionHandler:
             self.worker.send_log("warning", "SERVER", text[:MAX_LOGGED_CHARACTERS])
 
     def _session(self, channel: int | None, items: list[bytes] | None) -> Session:
+        # brokers-and-edge.md W-3.
         window = self.profile.max_session_frames
         if self.limits.window is not None and self.initiate is None:
             window = self.limits.window // self.connection.local_max_frame

@@ -23,7 +23,7 @@ _MAX_COUNT: Final = 0x7FFFFFFF
 
 
 class HeartbeatWatch:
-    """Watch over the heartbeats of one link. Owner: the link's handler and its timer."""
+    """Watch over the heartbeats of one link. Owner: the link's handler and its timer. brokers-and-edge.md ED-6."""
 
     __slots__ = ("_client", "_last", "_looked", "_record")
 

@@ -85,7 +85,7 @@ class Login:
 
 
 def user_without_sasl(profile: Profile, tls: control.TlsFacts | None) -> str | None:
-    """Return the user of a client that does not use SASL (security.md S-8)."""
+    """Return the user of a client that does not use SASL (security.md S-8; routing-semantics.md C-4)."""
     if tls is None:
         return ANONYMOUS_USER
     wanted = profile.sasl_mechanisms

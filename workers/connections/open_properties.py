@@ -20,7 +20,10 @@ DEFAULT_PORT: Final = "5672"
 
 
 def open_properties(handler: "ConnectionHandler") -> list[bytes]:
-    """Return keys and values alternately, encoded: those of 1.19, and those that only Sluice routers read."""
+    """Return keys and values alternately, encoded: those of 1.19, and those that only Sluice routers read.
+
+    brokers-and-edge.md W-2; inter-router-protocol.md 2.2.
+    """
     router = handler.worker.router
     items = [
         encode_symbol("product"),
@@ -55,7 +58,7 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
 
 
 def failover(server: ProfileFailoverServer) -> dict[Symbol, str]:
-    """Return one map of failover-server-list (routing-semantics.md C-8)."""
+    """Return one map of failover-server-list (routing-semantics.md C-8; brokers-and-edge.md L-9)."""
     entry = {Symbol("network-host"): server.host, Symbol("port"): server.port or DEFAULT_PORT}
     if server.scheme:
         entry[Symbol("scheme")] = server.scheme

@@ -100,7 +100,7 @@ class InterRouterLinks:
     # -- links attached by this router --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Attach all links, after the peer has answered the open. Raises RemoteError."""
+        """Attach all links, after the peer has answered the open. Raises RemoteError. inter-router-protocol.md 3.1."""
         control_session, *data = self._sessions()
         sessions = [(control_session, CONTROL), *((session, DATA) for session in data)]
         # A peer that allows fewer sessions gets the remaining links on the last one.
@@ -204,7 +204,7 @@ class InterRouterLinks:
 
     def _renew(self) -> None:
         """Close the connection after the peer has detached a control link, if the router opened it; the connector
-        opens another."""
+        opens another (inter-router-protocol.md 3.5)."""
         if not self.client.connection.ended and len(self.control) < 2:
             self.client.close(control.Close(self.client.number, NOT_ALLOWED, "the peer detached a control link"))
 
@@ -266,11 +266,14 @@ class InterRouterLink(LinkRecord):
         return router is not None and router.announced.get(BUNDLE, 0) >= BUNDLE_CHECKS
 
     def _window(self, capacity: int) -> int:
-        """Return the most deliveries in flight on a link on which the peer sends. capacity: for a Dispatch router."""
+        """Return the most deliveries in flight on a link on which the peer sends. capacity: for a Dispatch router.
+
+        inter-router-protocol.md 3.2.
+        """
         return int(self.client.profile.bundle_capacity) if self._is_ours() else capacity
 
     def _is_ours(self) -> bool:
-        """True if the peer is a Sluice router."""
+        """True if the peer is a Sluice router (inter-router-protocol.md 2.3)."""
         router = self.client.router
         return router is not None and BUNDLE in router.announced
 

@@ -103,6 +103,7 @@ class LinkRecord:
                 profile.link_capacity, settles=self._mode(SND_MODE) == SND_SETTLED, limited=message_limit(items) > 0
             )
         else:
+            # The first flow counts from the client's initial-delivery-count (routing-semantics.md A-5).
             count = decode_one(items[INITIAL_COUNT])
             if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 0xFFFFFFFF:
                 count = 0
@@ -265,6 +266,7 @@ class LinkRecord:
         self._send_reply(source, target)
 
     def _send_reply(self, source: bytes, target: bytes) -> None:
+        # routing-semantics.md A-1, A-4, A-6; brokers-and-edge.md W-4.
         self.link.session.send_attach(
             [
                 self.items[NAME],
@@ -288,6 +290,8 @@ class LinkRecord:
         """Handle the end of the link, and drop all references to it.
 
         True: the peer's detach is answered when the supervisor confirms that no worker has the consumer.
+
+        routing-semantics.md A-17.
         """
         self.gone = True
         try:

@@ -29,7 +29,7 @@ class StreamLinkOwner(Protocol):
 
 class StreamLinks:
     """Streaming links that the router attaches. Each has its own session, so that a stalled stream fills only its own
-    window (1.19 uses one session for all). Owner: the object that attaches them.
+    window (1.19 uses one session for all). Owner: the object that attaches them. inter-router-protocol.md 3.4.
     """
 
     __slots__ = ("_kept", "_links", "_sessions", "_there", "_trim_ms", "_trimming", "pool")

@@ -77,7 +77,7 @@ class PeerTerminus:
 
     def reply(self, generated: str | None = None) -> bytes:
         """Encode the terminus of the answer: the peer's fields without filters, since none is applied, and with the
-        generated address."""
+        generated address. routing-semantics.md A-2."""
         if not self.code or self.coordinator:
             return NULL
         items = list(self.items)
@@ -93,7 +93,7 @@ class PeerTerminus:
         return reply
 
     def empty(self, code: int) -> bytes:
-        """Encode a terminus without an address, for an anonymous link."""
+        """Encode a terminus without an address, for an anonymous link (routing-semantics.md A-3)."""
         return self.reply() if self.code else encode_described(code, [])
 
     def __str__(self) -> str:

@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _show_routers(context: StatContext, show: Show, nodes: list[str]) -> None:
-    """Show one display for several routers; `nodes` are their management addresses."""
+    """Show one display for several routers; `nodes` are their management addresses (brokers-and-edge.md ED-24)."""
     context.time()
     for node in nodes:
         address = node.removeprefix("amqp:/")

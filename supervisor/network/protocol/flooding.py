@@ -18,7 +18,7 @@ class Flooding:
     """Sends and relays control messages. Owner: the engine.
 
     1.19 relays every copy of a flooded message. This router relays only the first copy and, in mixed networks, a copy
-    that passed fewer routers. Each router still receives one.
+    that passed fewer routers. Each router still receives one. inter-router-protocol.md 5.9.
     """
 
     def __init__(

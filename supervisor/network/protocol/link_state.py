@@ -124,7 +124,7 @@ class LinkStates:
 
     def check_instance(self, node: RouterNode, instance: int, version: int, now: float) -> None:
         """Record the instance in a router's message, and reset the router's state if it has restarted (inter-router.md
-        7.5).
+        7.5). inter-router-protocol.md 4.3.
         """
         node.instance_seen = now
         if node.instance == instance:

@@ -1,7 +1,7 @@
 """Encoding and decoding of the six messages of the protocol, and of SUMMARY.
 
-inter-router.md 4, inter-router-protocol.md 5. Octets here are the *tail* of a message: properties, application
-properties and body. The head is handled by annotations.py.
+inter-router.md 4, 16.3 to 16.9; inter-router-protocol.md 5.1 to 5.8. Octets here are the *tail* of a message:
+properties, application properties and body. The head is handled by annotations.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -61,6 +61,7 @@ class Neighbours:
         self._nodes.set_beside_1_19(self._table.has_links_to_1_19())
 
     def link_down(self, number: int, now: float) -> None:
+        # inter-router.md 2.11.
         link = self._table.links.pop(number, None)
         if link is not None and link.peer is not None:
             self._update(link.peer, now)
@@ -96,7 +97,7 @@ class Neighbours:
             self._outbox.send(link.number, self._hello(link.ours, link.peer) if doubted else octets[link.ours])
 
     def hello(self, number: int, message: Hello, now: float) -> bool:
-        """Handle a HELLO. Returns True if both routers receive each other's HELLOs."""
+        """Handle a HELLO. Returns True if both routers receive each other's HELLOs. inter-router-protocol.md 4.1."""
         link = self._table.links[number]
         if link.only is not None and message.id != link.only:
             text = f"HELLO of router '{message.id}' dropped: allowedRouters admitted this peer as '{link.only}'"
@@ -183,7 +184,7 @@ class Neighbours:
         """Return (cost, links, ours) of a neighbour; links is empty if none is confirmed.
 
         All links of the lowest cost are used for Sluice. One link is used for 1.19, which has one connection to a
-        neighbour.
+        neighbour. inter-router-protocol.md 4.2, 10; inter-router.md 2.10.
         """
         usable = [
             link

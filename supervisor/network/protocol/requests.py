@@ -6,7 +6,7 @@ from supervisor.network.protocol.timers import NEVER
 
 
 class RequestQueue:
-    """Pending requests, one for each router. Owner: the engine. `Sync` sends them."""
+    """Pending requests, one for each router (inter-router-protocol.md 5.10). Owner: the engine. `Sync` sends them."""
 
     def __init__(self, local: LocalRouter) -> None:
         self._local = local
