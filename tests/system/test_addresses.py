@@ -1,4 +1,4 @@
-"""Address text and classes (routing-semantics.md 3)."""
+"""Address text and classes (routing-semantics.md 3.1, 3.2)."""
 
 import pytest
 

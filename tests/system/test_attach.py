@@ -28,6 +28,7 @@ NOT_FOUND = ("amqp:not-found", "Node not found")
 # --- 4.1 fields of the router's reply -------------------------------------------------------------------------------
 
 
+# brokers-and-edge.md W-4.
 @pytest.mark.parametrize("modes", [(0, 0), (1, 0), (2, 1), (2, 0)])
 def test_receiver_attach_reply_echoes_fields(connect: Connect, fresh: Fresh, modes: tuple[int, int]) -> None:
     address = fresh()
@@ -64,6 +65,7 @@ def test_sender_attach_reply_echoes_fields(connect: Connect, fresh: Fresh) -> No
     assert sender.source["address"] == "test-source"
 
 
+# routing-semantics.md A-2.
 def test_termini_are_copied_to_reply(connect: Connect, fresh: Fresh) -> None:
     given: dict[str, Any] = {"durable": 2, "expiry_policy": "never", "timeout": 30, "capabilities": ["queue"]}
     address = "amqp://elsewhere/" + fresh()
@@ -85,6 +87,7 @@ def test_filters_are_neither_confirmed_nor_applied(connect: Connect, fresh: Fres
     pass_one(connect().sender(address), receiver)
 
 
+# routing-semantics.md A-5.
 def test_initial_delivery_count_is_honoured(connect: Connect, fresh: Fresh) -> None:
     address = fresh()
     receiver = connect().receiver(address, 5)
@@ -95,6 +98,7 @@ def test_initial_delivery_count_is_honoured(connect: Connect, fresh: Fresh) -> N
         pass_one(sender, receiver, number)
 
 
+# routing-semantics.md A-6.
 def test_unsettled_map_is_ignored(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh())
     again = sender.peer.sender(receiver.address, unsettled=Map([(b"tag", frames.ACCEPTED)]))
@@ -204,6 +208,7 @@ def test_default_distribution_unavailable_refuses_unknown_addresses(
 # --- 4.2 anonymous links, 4.3 generated addresses -------------------------------------------------------------------
 
 
+# routing-semantics.md A-3.
 @pytest.mark.parametrize("terminus", [None, target(), target("")], ids=["null", "no address", "empty"])
 def test_anonymous_link_gets_credit(connect: Connect, terminus: Described | None) -> None:
     sender = connect().sender(target=terminus)
@@ -299,6 +304,7 @@ def test_explicit_phases_are_routed_separately(connect: Connect, fresh: Fresh) -
     final.next()
 
 
+# routing-semantics.md A-4.
 @pytest.mark.parametrize("capability", ["qd.waypoint_0", "qd.waypoint_10", "qd.way"])
 def test_unknown_capabilities_are_ignored(connect: Connect, fresh: Fresh, capability: str) -> None:
     address = fresh()
@@ -309,6 +315,7 @@ def test_unknown_capabilities_are_ignored(connect: Connect, fresh: Fresh, capabi
 # --- 4.6 detach -----------------------------------------------------------------------------------------------------
 
 
+# routing-semantics.md A-17.
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("role", ["receiver", "sender"])
 def test_detach_reply_repeats_closed_flag(connect: Connect, fresh: Fresh, role: str, closed: bool) -> None:
@@ -327,7 +334,10 @@ def test_detach_reply_repeats_closed_flag(connect: Connect, fresh: Fresh, role: 
 
 
 def test_detached_consumer_gets_no_transfers(connect: Connect, fresh: Fresh) -> None:
-    """Deliveries queued for a consumer without credit end with its detach, and are not sent to it."""
+    """Deliveries queued for a consumer without credit end with its detach, and are not sent to it.
+
+    routing-semantics.md A-19.
+    """
     sender, receiver = pair(connect, fresh(), credit=0)
     numbers = [sender.send(message.message(n)) for n in range(3)]
     sender.peer.barrier()
@@ -348,6 +358,7 @@ def test_detach_error_is_not_relayed_to_peers(connect: Connect, fresh: Fresh) ->
     assert sender.detached is None
 
 
+# routing-semantics.md A-18.
 def test_transfers_before_detach_are_delivered(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=100)
     for number in range(50):

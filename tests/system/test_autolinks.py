@@ -87,6 +87,7 @@ def links(container: Container, count: int = 2, answer: bool = True) -> dict[str
     return {"in" if isinstance(link, PeerSender) else "out": link for link in found}
 
 
+# brokers-and-edge.md AL-5.
 def test_auto_link_attaches_have_configured_termini(start_router: Callable[..., AutoLinkRouter]) -> None:
     host = start_router(auto_link("out"), auto_link("in", externalAddress="other"))
     found = links(host.container())
@@ -106,6 +107,7 @@ def test_auto_link_attaches_have_configured_termini(start_router: Callable[..., 
         host.router.wait_log(f"Auto Link Activated '{name}' on container broker")
 
 
+# brokers-and-edge.md AL-11.
 def test_message_passes_through_broker(start_router: Callable[..., AutoLinkRouter]) -> None:
     host = start_router(WAYPOINT, auto_link("out"), auto_link("in"))
     client = host.client()
@@ -147,6 +149,7 @@ def test_broker_message_size_limit_is_enforced(start_router: Callable[..., AutoL
     assert sender.outcome(number).name == "accepted"
 
 
+# brokers-and-edge.md AL-12.
 def test_broker_without_consumer_gets_no_credit(start_router: Callable[..., AutoLinkRouter]) -> None:
     host = start_router(WAYPOINT, auto_link("in"))
     sender = links(host.container(), 1)["in"]
@@ -226,6 +229,7 @@ def test_lost_connection_deactivates_auto_links(start_router: Callable[..., Auto
     assert sorted(links(again)) == ["in", "out"]
 
 
+# brokers-and-edge.md AL-9.
 def test_auto_link_created_by_management_can_be_deleted(start_router: Callable[..., AutoLinkRouter]) -> None:
     host = start_router()
     container = host.container()
@@ -265,7 +269,7 @@ def test_invalid_auto_link_is_refused(start: Start, attributes: dict[str, Any], 
 
 
 def test_phases_route_through_two_brokers(start_router: Callable[..., AutoLinkRouter]) -> None:
-    """A message passes through a chain of two brokers."""
+    """A message passes through a chain of two brokers (brokers-and-edge.md AL-10)."""
     host = start_router(
         ("address", {"prefix": "chain", "ingressPhase": 0, "egressPhase": 2}),
         auto_link("out", "chain", name="out0", phase=0, containerId="one"),

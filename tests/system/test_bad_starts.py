@@ -37,6 +37,7 @@ def expect_failed_start(directory: Path, text: str) -> str:
     return router.log
 
 
+# brokers-and-edge.md L-4.
 def test_taken_port_of_first_listener_fails_start(tmp_path: Path, taken: int) -> None:
     log = expect_failed_start(
         tmp_path, render([("router", {"id": "X"}), ("listener", {"host": "127.0.0.1", "port": taken})])

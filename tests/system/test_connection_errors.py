@@ -24,6 +24,7 @@ def expect_error(peer: AmqpPeer, condition: str, description: str | None = None)
         assert error[1] == description
 
 
+# brokers-and-edge.md W-7.
 def test_channel_above_channel_max_is_framing_error(connect: Connect) -> None:
     peer = connect("few")
     peer.frame("begin", channel=9, next_outgoing_id=0, incoming_window=10, outgoing_window=10)
@@ -107,6 +108,7 @@ def test_handle_in_use_ends_session_or_connection(connect: Connect, fresh: Fresh
     assert frames.error_of(ended[0].error) is not None
 
 
+# brokers-and-edge.md W-8.
 def test_close_is_answered_with_empty_close(connect: Connect) -> None:
     assert connect().close().error is None
 

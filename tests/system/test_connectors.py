@@ -92,6 +92,7 @@ def connector(broker: ScriptedBroker, name: str = "broker", **attributes: Any) -
     return CONNECTOR, {"name": name, "host": "127.0.0.1", "port": broker.port, **attributes}
 
 
+# brokers-and-edge.md W-1, C-1.
 def test_open_of_connector_has_configured_fields(
     start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
 ) -> None:
@@ -118,6 +119,8 @@ def test_open_of_connector_has_configured_fields(
     assert container.init.hostname == "127.0.0.1"
 
 
+# brokers-and-edge.md W-9, C-2, C-6.
+# security.md S-12.
 def test_open_connection_is_shown_in_rows_and_log(
     start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
 ) -> None:
@@ -218,6 +221,7 @@ def test_broker_without_password_proof_is_refused(
     expect_failure(own, f"amqp:unauthorized-access SCRAM-SHA-256: {text} (Authentication failed [mech=SCRAM-SHA-256])")
 
 
+# brokers-and-edge.md C-14.
 def test_anonymous_login_is_used_without_plain_offer(
     start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
 ) -> None:
@@ -235,6 +239,8 @@ def expect_failure(own: ConnectorRouter, tail: str) -> None:
     own.router.wait_log(re.escape(row["connectionMsg"]))
 
 
+# brokers-and-edge.md C-7.
+# security.md S-11.
 def test_authentication_failure_is_shown(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     own = start_router(saslUsername="user", saslPassword="wrong", saslMechanisms="PLAIN")
     container = broker.serve(mechanisms=("PLAIN",), code=1)
@@ -293,6 +299,7 @@ def test_close_instead_of_open_is_shown(start_router: Callable[..., ConnectorRou
     expect_failure(own, "amqp:not-allowed not today")
 
 
+# brokers-and-edge.md C-7, C-9.
 def test_refused_connection_is_retried(start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker) -> None:
     broker.refuse()
     own = start_router()
@@ -302,6 +309,7 @@ def test_refused_connection_is_retried(start_router: Callable[..., ConnectorRout
     own.wait(lambda row: "Connection Opened" in row["connectionMsg"], "the connection opens")
 
 
+# brokers-and-edge.md C-3, C-7.
 def test_unresolvable_host_is_shown(start: Start, broker: ScriptedBroker) -> None:
     section = (CONNECTOR, {"name": "broker", "host": "nosuch.invalid", "port": "amqp"})
     own = ConnectorRouter(start([section, listener()], 1))
@@ -372,6 +380,7 @@ def test_failover_address_is_used_after_errors(
     assert [row["host"] for row in own.connections()] == [place], "that of the configuration"
 
 
+# brokers-and-edge.md C-9, C-33.
 def test_deleted_connector_closes_and_stops_retrying(
     start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker
 ) -> None:

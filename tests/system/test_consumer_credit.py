@@ -106,6 +106,7 @@ def test_repeated_drain_cycles_work(connect: Connect, fresh: Fresh) -> None:
         assert message.body(receiver.next().payload) == cycle
 
 
+# routing-semantics.md 1.6.
 def test_flow_has_no_available_count(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh(), credit=0)
     queue(sender, 3)

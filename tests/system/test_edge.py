@@ -91,6 +91,7 @@ def test_messages_to_remote_consumer_arrive_once(network: EdgeNetwork, into: str
     assert {sender.outcome(number).name for number in numbers} == {"accepted"}
 
 
+# brokers-and-edge.md ED-12.
 @pytest.mark.parametrize(("into", "out"), PLACES, ids=[f"{into}-to-{out}" for into, out in PLACES])
 def test_anonymous_sender_reaches_remote_consumer(network: EdgeNetwork, into: str, out: str) -> None:
     address = network.fresh("balanced/")
@@ -103,6 +104,7 @@ def test_anonymous_sender_reaches_remote_consumer(network: EdgeNetwork, into: st
     assert sender.outcome(number).name == "accepted"
 
 
+# brokers-and-edge.md ED-13.
 @pytest.mark.parametrize("anonymous", [False, True], ids=["targeted", "anonymous"])
 def test_multicast_message_reaches_each_consumer_once(network: EdgeNetwork, anonymous: bool) -> None:
     address = network.fresh("multicast/")
@@ -126,6 +128,7 @@ def test_multicast_message_reaches_each_consumer_once(network: EdgeNetwork, anon
         assert len(receiver.deliveries) == 4
 
 
+# brokers-and-edge.md ED-10.
 def test_credit_comes_with_consumer_and_its_loss_releases_messages(network: EdgeNetwork) -> None:
     address = network.fresh("balanced/")
     sender = network.connect("E").sender(address, credit=False)
@@ -186,6 +189,7 @@ def test_requests_from_each_router_are_answered(network: EdgeNetwork) -> None:
         assert message.body(replies.next().payload) == "answer"
 
 
+# brokers-and-edge.md ED-23.
 def test_management_works_to_and_from_edge_routers(network: EdgeNetwork) -> None:
     for name in "EABF":
         for other, address in (
@@ -249,6 +253,7 @@ def test_management_shows_edge_connections_and_addresses(network: EdgeNetwork) -
     assert network.view("E").query("router.node") == []
 
 
+# brokers-and-edge.md ED-11.
 def test_fallback_consumer_at_interior_serves_edge(network: EdgeNetwork) -> None:
     address = network.fresh("fb/")
     fallback = network.connect("A").receiver(None, 10, source=source(address, capabilities=Symbol("qd.fallback")))
@@ -261,7 +266,7 @@ def test_fallback_consumer_at_interior_serves_edge(network: EdgeNetwork) -> None
 
 @pytest.mark.parametrize("at", ["E", "A"])
 def test_waypoint_at_either_side_passes_messages(network: EdgeNetwork, at: str) -> None:
-    """A consumer and a producer at edge routers, and a waypoint at E or A."""
+    """A consumer and a producer at edge routers, and a waypoint at E or A (brokers-and-edge.md ED-11)."""
     address = network.fresh("wp/")
     out = network.connect("F").receiver(address, 10)
     peer = network.connect(at)
@@ -290,6 +295,7 @@ def test_large_message_crosses_the_uplink(network: EdgeNetwork) -> None:
     assert sender.outcome(number).name == "accepted"
 
 
+# brokers-and-edge.md ED-22.
 def test_interior_link_route_serves_edge_clients(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     client = network.connect("E", container_id="client")
     refused = client.sender("lr.q", wait=False)
@@ -311,6 +317,7 @@ def test_interior_link_route_serves_edge_clients(network: EdgeNetwork, peers: li
     assert sender.wait_detached() == ("qd:routed-link-lost", "Connectivity to the peer container was lost")
 
 
+# brokers-and-edge.md ED-19 to ED-22; inter-router.md 14.7.
 def test_container_at_edge_serves_clients_everywhere(network: EdgeNetwork, peers: list[AmqpPeer]) -> None:
     broker = RouteContainer.connected(network.routers["F"].ports[BROKERS])
     peers.append(broker)

@@ -81,6 +81,7 @@ def scripted(interior: RouterProcess, peers: list[AmqpPeer]) -> EdgePeer:
     return edge
 
 
+# inter-router.md 14.3.
 def test_interior_router_grants_credit_and_reports_version(interior: RouterProcess, scripted: EdgePeer) -> None:
     assert scripted.anonymous.wait_credit() == 250
     assert scripted.lookup.wait_credit() == 32
@@ -107,6 +108,7 @@ def test_edge_routers_sharing_an_id_are_logged(
     assert len(re.findall(warning, interior.log)) == int(warned)
 
 
+# brokers-and-edge.md ED-9; inter-router.md 14.4.
 def test_tracking_messages_follow_remote_consumers(
     interior: RouterProcess, scripted: EdgePeer, peers: list[AmqpPeer]
 ) -> None:
@@ -130,6 +132,7 @@ def test_tracking_messages_follow_remote_consumers(
     assert not own.deliveries
 
 
+# brokers-and-edge.md ED-17; inter-router.md 14.5.
 def test_lookups_are_answered_by_interior(interior: RouterProcess, scripted: EdgePeer) -> None:
     def ask(body: Any, **about: Any) -> tuple[dict[str, Any], Any]:
         scripted.lookup.send(
@@ -154,6 +157,7 @@ def test_lookups_are_answered_by_interior(interior: RouterProcess, scripted: Edg
     assert ask(["bal.2", False])[0]["status"] == 3
 
 
+# brokers-and-edge.md ED-5.
 def test_messages_to_and_from_edge_router_arrive(
     interior: RouterProcess, scripted: EdgePeer, peers: list[AmqpPeer]
 ) -> None:
@@ -168,6 +172,7 @@ def test_messages_to_and_from_edge_router_arrive(
     assert message.body(replies.next().payload) == "answer"
 
 
+# brokers-and-edge.md ED-6; inter-router.md 14.6.
 def test_missing_heartbeats_end_connection(interior: RouterProcess, scripted: EdgePeer) -> None:
     for _ in range(2):
         scripted.heartbeat.send(message.value(0), settled=True)
@@ -371,6 +376,7 @@ def edge(make_edge: Callable[..., tuple[RouterProcess, ScriptedInterior]]) -> tu
     return make_edge()
 
 
+# brokers-and-edge.md ED-4; inter-router.md 14.1.
 def test_edge_router_attaches_eight_links(edge: tuple[RouterProcess, ScriptedInterior]) -> None:
     _, interior = edge
     attaches: list[Any] = [each.remote for each in interior.links]
@@ -398,6 +404,7 @@ def test_edge_router_attaches_eight_links(edge: tuple[RouterProcess, ScriptedInt
     assert interior.heartbeat.next(timeout=CONVERGENCE).payload.hex().endswith("5401")  # type: ignore[union-attr]
 
 
+# brokers-and-edge.md ED-7, ED-8; inter-router.md 14.2.
 def test_proxy_link_follows_tracking_messages(
     edge: tuple[RouterProcess, ScriptedInterior], peers: list[AmqpPeer]
 ) -> None:
@@ -479,6 +486,7 @@ def test_early_proxy_waits_for_lookup_reply(
     assert EdgeView(router).address("M0a.c") is None
 
 
+# brokers-and-edge.md ED-18.
 @pytest.mark.parametrize("answer", ["none", "link route", "without container", "another version", "malformed"])
 def test_lookup_reply_decides_attach(
     edge: tuple[RouterProcess, ScriptedInterior], peers: list[AmqpPeer], answer: str

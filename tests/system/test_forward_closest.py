@@ -139,6 +139,7 @@ def test_delivery_tags_are_distinct(connect: Connect, fresh: Fresh) -> None:
         assert all(0 < len(tag) <= 32 for tag in tags)
 
 
+# routing-semantics.md 8.9.
 def test_order_between_two_links_is_kept(connect: Connect, fresh: Fresh) -> None:
     sender, receiver = pair(connect, fresh("closest"), credit=2000)
     for number in range(1000):

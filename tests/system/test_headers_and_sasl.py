@@ -9,6 +9,8 @@ from tests.peer.types import Array, Symbol
 from tests.system.fixtures import Connect
 from tests.system.router import Section, listener
 
+TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01"  # of a client that does not ask for the AMQP TLS layer
+
 pytestmark = pytest.mark.adversarial
 
 SECTIONS: list[Section] = [
@@ -57,10 +59,19 @@ def test_tls_header_without_tls_is_closed_silently(dial: Connect) -> None:
     assert peer.read_rest() == b""
 
 
+# brokers-and-edge.md W-6; security.md T-5.
 @pytest.mark.parametrize(
     "octets",
-    [b"AMQP\x01\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x01\x00\x01", b"HTTP/1.1", b"GET / HT", bytes(8)],
-    ids=["old-1", "0-9-1", "1.0.1", "http", "get", "zeros"],
+    [
+        b"AMQP\x01\x01\x00\x00",
+        b"AMQP\x00\x00\x09\x01",
+        b"AMQP\x00\x01\x00\x01",
+        b"HTTP/1.1",
+        b"GET / HT",
+        TLS_HELLO,
+        bytes(8),
+    ],
+    ids=["old-1", "0-9-1", "1.0.1", "http", "get", "tls", "zeros"],
 )
 def test_foreign_octets_get_framing_error(dial: Connect, octets: bytes) -> None:
     peer = dial()
@@ -71,7 +82,10 @@ def test_foreign_octets_get_framing_error(dial: Connect, octets: bytes) -> None:
 
 
 def test_silent_connection_receives_no_octets(dial: Connect) -> None:
-    """The router sends only after the peer: of two connections, only the active connection receives octets."""
+    """The router sends only after the peer: of two connections, only the active connection receives octets.
+
+    brokers-and-edge.md L-6.
+    """
     silent, speaking = dial(), dial()
     assert speaking.header(SASL_HEADER) == SASL_HEADER
     silent.socket.setblocking(False)
@@ -79,6 +93,7 @@ def test_silent_connection_receives_no_octets(dial: Connect) -> None:
         silent.socket.recv(1)
 
 
+# brokers-and-edge.md L-7.
 @pytest.mark.parametrize("sent", [b"", AMQP_HEADER, SASL_HEADER], ids=["nothing", "amqp", "sasl"])
 def test_handshake_timeout_ends_connection_without_frames(dial: Connect, sent: bytes) -> None:
     peer = dial("hasty")

@@ -14,6 +14,7 @@ SECTIONS: list[Section] = [listener("short", idleTimeoutSeconds=2)]
 IDLE = 2.0
 
 
+# brokers-and-edge.md W-5.
 def test_silent_peer_is_closed(connect: Connect) -> None:
     peer = connect("short")
     assert peer.remote_open is not None

@@ -1,4 +1,7 @@
-"""Messages to and from the router itself (routing-semantics.md 10), through the endpoints for tests (option -T)."""
+"""Messages to and from the router itself (routing-semantics.md 10), through the endpoints for tests (option -T).
+
+management.md 3.2.
+"""
 
 from __future__ import annotations
 

@@ -262,6 +262,7 @@ def test_connector_reconnects_after_loss(start: Start, workers: int, broker: Scr
         router.wait_log("Node P is not reachable", LOSS_NOTICED, after=lines)
 
 
+# inter-router-protocol.md 3.5.
 @pytest.mark.parametrize("way", [detach_control_link, end_session])
 def test_connector_without_control_link_reconnects(
     start: Start, workers: int, broker: ScriptedBroker, way: Callable[[ScriptedNeighbour, RouterProcess], None]
@@ -276,6 +277,7 @@ def test_connector_without_control_link_reconnects(
     poll(lambda: neighbours(router) == ["P"], "the neighbour is back")
 
 
+# inter-router.md 2.4.
 def test_connector_uses_failover_list_of_peer(start: Start, workers: int) -> None:
     first, second = ScriptedBroker(), ScriptedBroker()
     try:
@@ -298,6 +300,7 @@ def test_connector_uses_failover_list_of_peer(start: Start, workers: int) -> Non
 # --- several connections ------------------------------------------------------------------------------------------
 
 
+# inter-router.md 2.10.
 def test_second_connection_keeps_neighbour(router: RouterProcess) -> None:
     one, two = connect_neighbour(router), connect_neighbour(router)
     one.exchange_hellos()

@@ -1,4 +1,5 @@
-"""Frames of inter-router connections: open, sessions, links of both sides (inter-router.md 2.2, 2.6, 16.1, 16.2)."""
+"""Frames of inter-router connections: open, sessions, links of both sides (inter-router.md 2.1, 2.2, 2.6, 16.1, 16.2;
+inter-router-protocol.md 2.1, 2.3)."""
 
 from __future__ import annotations
 

@@ -151,6 +151,7 @@ def test_messages_to_and_from_broker_pass(start_router: Callable[..., LinkRouteR
         assert back.outcome(number).name == "accepted"
 
 
+# brokers-and-edge.md LR-14.
 @pytest.mark.parametrize("auto_link_first", [True, False])
 def test_broker_with_one_session_shares_it_between_link_kinds(
     start_router: Callable[..., LinkRouteRouter], auto_link_first: bool
@@ -178,6 +179,7 @@ def test_broker_with_one_session_shares_it_between_link_kinds(
     assert len(broker.sessions) == 1
 
 
+# brokers-and-edge.md LR-13, LR-15, LR-16.
 def test_attaches_pass_unchanged_and_management_shows_both_ends(start_router: Callable[..., LinkRouteRouter]) -> None:
     host = start_router(*BOTH)
     broker = host.active_broker()
@@ -315,6 +317,7 @@ def test_lost_broker_or_client_detaches_links(start_router: Callable[..., LinkRo
         assert refused.wait_detached() == NO_ROUTE
 
 
+# brokers-and-edge.md LR-4, LR-5.
 def test_link_routes_are_shown_in_rows_and_log(start_router: Callable[..., LinkRouteRouter]) -> None:
     host = start_router(
         link_route("in"), link_route("out", "p", pattern="a.*.b"), link_route("in", "n", connection="brokers")
@@ -331,6 +334,7 @@ def test_link_routes_are_shown_in_rows_and_log(start_router: Callable[..., LinkR
     host.router.wait_log("Link Route Deactivated 'q-in' on container broker")
 
 
+# brokers-and-edge.md LR-1, LR-2, LR-7.
 def test_link_route_created_by_management_can_be_deleted(start_router: Callable[..., LinkRouteRouter]) -> None:
     host = start_router()
     broker = host.broker()

@@ -23,6 +23,7 @@ EXCHANGE = PREFIX + "router.config.exchange"
 BINDING = PREFIX + "router.config.binding"
 
 
+# brokers-and-edge.md L-5.
 def test_listener_created_and_deleted_keeps_its_connections(
     management: Management, connect: Connect, fresh: Fresh
 ) -> None:

@@ -24,6 +24,7 @@ def connect_tenant(connect: Connect, hostname: str | None = "acme.com", listener
     return connect(listener_name, hostname=hostname)
 
 
+# brokers-and-edge.md L-10.
 def test_tenants_are_separate_and_others_use_the_prefix(connect: Connect, fresh: Fresh) -> None:
     address = fresh("plain")
     mine = connect_tenant(connect).receiver(address, 10)
@@ -101,6 +102,7 @@ def test_address_settings_match_the_prefixed_address(connect: Connect, fresh: Fr
     assert len(first.deliveries) == len(second.deliveries) == 1
 
 
+# brokers-and-edge.md L-13.
 def test_annotation_shows_the_prefixed_address(connect: Connect, fresh: Fresh) -> None:
     address = fresh("plain")
     receiver = connect_tenant(connect, listener_name="tenants_open").receiver(address, 5)

@@ -112,6 +112,7 @@ def test_messages_cross_three_routers_in_both_directions(shared: BrokerNetwork) 
             assert back.outcome(sent).name == "accepted"
 
 
+# brokers-and-edge.md LR-15.
 def test_attach_fields_cross_routers_unchanged(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     filters = {Symbol("selector"): Described(ULong(0x468C00000004), "colour = 'green'")}
@@ -164,6 +165,7 @@ def test_flow_drain_detach_and_refusal_cross_routers(shared: BrokerNetwork) -> N
         assert refused.wait_detached() == ("amqp:resource-limit-exceeded", "full")
 
 
+# brokers-and-edge.md LR-19.
 def test_transaction_frames_cross_routers(network: BrokerNetwork) -> None:
     broker = chain_with_broker(network, link_route("in", "$coordinator"))
     network.wait_announced("A", "C$coordinator", "C")
@@ -207,6 +209,7 @@ def test_message_without_octets_is_rejected_by_first_router(shared: BrokerNetwor
         assert message.body(receiver.next().payload) == "y"
 
 
+# brokers-and-edge.md LR-18.
 def test_dynamic_node_request_reaches_the_container(shared: BrokerNetwork) -> None:
     broker = with_broker(shared)
     wanted = Map([(Symbol("x-opt-qd.address"), "q.new")])
@@ -257,6 +260,7 @@ def test_external_prefix_is_removed_at_the_last_router(network: BrokerNetwork) -
     assert sender.target["address"] == "q.a"
 
 
+# brokers-and-edge.md LR-6.
 def test_link_route_is_announced_while_a_container_is_connected(network: BrokerNetwork) -> None:
     network.start_chain("ABC", {"A": [link_route("in", "p", pattern="p.*.x")], "C": BOTH})
     wait_link_routes(network, "A")

@@ -74,6 +74,7 @@ def inter_router_rows(router: RouterProcess) -> list[dict[str, Any]]:
     return [row for row in RouterView(router).query("connection") if row["role"] == "inter-router" and row["opened"]]
 
 
+# security.md S-9.
 def test_routers_authenticate_by_certificate(start: Start, workers: int, authority: Pki) -> None:
     a_port, b_port = ports(2)
     a = start(secured_interior("A", certificate(authority, "A"), authority.trusted, a_port), workers)

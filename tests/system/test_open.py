@@ -41,6 +41,7 @@ def test_open_has_default_limits_and_capabilities(connect: Connect) -> None:
         assert capabilities == [Symbol("ANONYMOUS-RELAY"), Symbol("qd.streaming-links")]
 
 
+# brokers-and-edge.md W-2.
 def test_open_has_product_version_and_connection_id(connect: Connect) -> None:
     answer = connect().remote_open
     assert answer is not None
@@ -73,6 +74,7 @@ def test_open_has_configured_frame_size_and_half_idle_timeout(connect: Connect) 
     assert (answer.max_frame_size, answer.idle_time_out) == (4096, 3500)
 
 
+# brokers-and-edge.md L-9.
 def test_open_has_failover_list_and_configured_properties(connect: Connect) -> None:
     answer = connect("rich").remote_open
     assert answer is not None

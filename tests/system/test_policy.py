@@ -1,4 +1,7 @@
-"""Vhost policy of a running router: opens, attaches, messages, and changes at runtime (security.md 6)."""
+"""Vhost policy of a running router: opens, attaches, messages, and changes at runtime (security.md 6).
+
+routing-semantics.md 13.
+"""
 
 from __future__ import annotations
 
@@ -182,7 +185,7 @@ def test_receiver_beyond_limit_is_refused(router: RouterProcess, connect: Connec
 def test_message_beyond_limit_closes_the_connection(
     router: RouterProcess, connect: Connect, management: Management
 ) -> None:
-    """The denial is counted (security.md P-52)."""
+    """The denial is counted (security.md P-52; routing-semantics.md 11.8)."""
     before = management.one("policy")
     peer = connect(hostname="small")
     sender = peer.sender("x", credit=False)
@@ -237,7 +240,7 @@ def test_changed_rules_apply_to_messages(connect: Connect, management: Managemen
 
 @pytest.mark.parametrize("target", ["in", None])
 def test_message_with_foreign_user_id_is_rejected(router: RouterProcess, connect: Connect, target: str | None) -> None:
-    """Cover security.md P-51 with and without an address of the sender."""
+    """Cover security.md P-51 with and without an address of the sender (routing-semantics.md 11.2)."""
     receiver = connect().receiver("in", 10)
     sender = connect(hostname="relay").sender(target)
     to = {} if target else {"to": "in"}

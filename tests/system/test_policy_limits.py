@@ -132,7 +132,7 @@ def test_links_waiting_for_answers_follow_changed_rules(router_with_policy: Rout
 
 @pytest.mark.parametrize("end", ["close", "drop", "detach"])
 def test_end_of_a_connection_is_logged_with_its_use(start: Start, workers: int, end: str) -> None:
-    """The text is that of Dispatch 1.19, at level debug."""
+    """The text is that of Dispatch 1.19, at level debug (security.md P-72)."""
     debug: Section = "log", {"module": "POLICY", "enable": "debug+"}
     router = start([listener(), debug, *POLICY], workers)
     with AmqpPeer.opened(router.port, hostname="small") as other:  # stays open

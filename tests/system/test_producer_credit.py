@@ -18,6 +18,7 @@ SECTIONS: list[Section] = [
 ]
 
 
+# brokers-and-edge.md W-14.
 def test_anonymous_link_has_credit_at_once(connect: Connect) -> None:
     assert connect().sender().credit == CAPACITY
     assert connect("ten").sender().credit == 10

@@ -403,6 +403,7 @@ def test_file_without_id_changes_nothing(start: Start, peers: list[AmqpPeer]) ->
     assert reloading.reload()["text"] == "Nothing changes."
 
 
+# security.md P-85.
 def test_connection_limit_changes_by_reload(reloading: ReloadingRouter) -> None:
     reloading.reload([listener(), ("policy", {"maxConnections": 2})])
     port = reloading.router.ports[""]

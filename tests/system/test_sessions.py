@@ -12,6 +12,7 @@ pytestmark = pytest.mark.adversarial
 SECTIONS: list[Section] = [listener("bounded", maxFrameSize=2048, maxSessionFrames=5)]
 
 
+# brokers-and-edge.md W-3.
 def test_begin_is_answered_with_wide_windows(connect: Connect) -> None:
     session = connect().begin(channel=3)
     assert session.remote is not None

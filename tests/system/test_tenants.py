@@ -162,7 +162,7 @@ def test_tenant_connection_is_closed_when_its_vhost_changes(start: Start, worker
 
 def test_link_routes_and_auto_links_of_vhost_serve_its_alias_only(start: Start, workers: int) -> None:
     """Link routes and auto links are configured with the vhost's name: an alias reaches them, a stranger naming them
-    does not."""
+    does not. brokers-and-edge.md L-12."""
     brokers = listener("brokers", role="route-container", policyVhost=DEFAULT)
     waypoint: Section = "address", {"prefix": "red.example/queue", "waypoint": True}
     routed: list[Section] = [

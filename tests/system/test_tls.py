@@ -93,6 +93,7 @@ def certificate_of(peer: AmqpPeer) -> bytes:
     return ssl.DER_cert_to_PEM_cert(peer.socket.getpeercert(binary_form=True) or b"").strip().encode()
 
 
+# security.md T-4, T-8, T-10, T-26.
 def test_clients_are_admitted_by_encryption_and_certificate(
     start: Start, tls: Tls, authority: Pki, peers: list[AmqpPeer], tmp_path_factory: Any
 ) -> None:
@@ -143,6 +144,28 @@ def test_clients_are_admitted_by_encryption_and_certificate(
     assert "password" not in {name for name, value in row.items() if value is not None}
     assert "unused" not in router.log
     assert by_certificate.remote_open is not None
+
+
+# security.md T-9.
+def test_client_certificate_does_not_replace_required_login(
+    start: Start, authority: Pki, peers: list[AmqpPeer]
+) -> None:
+    router = start([profile(authority), secure(saslMechanisms="EXTERNAL", authenticatePeer=True)])
+    wrapped = authority.context(authority.client).wrap_socket(dial(_port(router, "")), server_hostname="localhost")
+    peer = AmqpPeer(wrapped)
+    peers.append(peer)
+    with pytest.raises((PeerError, OSError)):
+        peer.open(sasl=False)
+    router.wait_log("Client skipped authentication - forbidden")
+
+
+# security.md T-13.
+def test_connector_with_unreadable_authorities_logs_the_fault(start: Start, authority: Pki) -> None:
+    server = start([profile(authority), secure()])
+    connector = ("connector", {"host": "localhost", "port": server.port, "sslProfile": "p"})
+    client = start([profile(authority, caCertFile="/nonexistent.pem"), connector, listener()])
+    client.wait_log(r"SERVER \(error\) SSL CA configuration failed for connection \[C\d+\] to localhost:\d+")
+    assert "Connection Opened: dir=out" not in client.log
 
 
 def test_client_certificate_without_sasl_sets_the_user(start: Start, authority: Pki, peers: list[AmqpPeer]) -> None:

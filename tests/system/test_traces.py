@@ -220,6 +220,7 @@ def test_trace_command_prints_frames(
     assert any(" 0 <- @attach(18) [" in line for line in lines[:2])
 
 
+# brokers-and-edge.md W-16.
 def test_message_logging_shows_configured_components(start: Start, workers: int, peers: list[AmqpPeer]) -> None:
     log = ("log", {"module": "MESSAGE", "enable": "trace+"})
     router = start([listener(messageLoggingComponents="to,subject"), log], workers=workers)

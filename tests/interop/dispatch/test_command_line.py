@@ -1,4 +1,4 @@
-"""qdrouterd's options, exit codes, detaching and signals (management.md 3)."""
+"""qdrouterd's options, exit codes, detaching and signals (management.md 3.1, 3.3, 3.4)."""
 
 from __future__ import annotations
 
@@ -245,6 +245,7 @@ def test_later_listener_on_taken_port_is_logged(start: Start) -> None:
     router.stop()
 
 
+# brokers-and-edge.md L-3.
 def test_named_listeners_appear_in_log(start: Start) -> None:
     router = start([listener("l0"), listener("l1")])
     assert set(router.ports) == {"l0", "l1"}

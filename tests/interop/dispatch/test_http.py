@@ -1,4 +1,4 @@
-"""Pages /healthz and /metrics of a listener with `http: yes`, as Dispatch's users scrape them."""
+"""Pages /healthz and /metrics of a listener with `http: yes`, as Dispatch's users scrape them. management.md 10.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program qdmanage: operations, values, standard input, output and exit codes."""
+"""Program qdmanage: operations, values, standard input, output and exit codes. management.md 8.3, 8.4."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 for octet.
 
 Routers A, B and C in this process hold the documented conversation. A connects to B, B connects to C.
+
+inter-router-protocol.md 0, 2.2, 3.1, 3.2, 3.4, 5.2 to 5.8, 6.2, 6.3, 7.
 """
 
 import re

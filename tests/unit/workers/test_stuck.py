@@ -1,4 +1,4 @@
-"""Stuck deliveries, links without credit, ends of links, and times in their slots (management.md 7.3-7.6)."""
+"""Stuck deliveries, links without credit, ends of links, and times in their slots (management.md 7.3 to 7.6)."""
 
 import time
 
@@ -46,6 +46,7 @@ def identities(router):
     return [line.split(" ")[0] for line in lines(router, "Link attached")]
 
 
+# routing-semantics.md O-2.
 def test_unsettled_delivery_is_stuck_on_both_links_until_settled(routers):
     router = routers(log=LOG_ALL)
     consuming, sending = connect_pair(router)
@@ -68,6 +69,20 @@ def test_unsettled_delivery_is_stuck_on_both_links_until_settled(routers):
     consuming.feed(settle(1, 1, RELEASED))
     router.settle()
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
+
+
+# routing-semantics.md O-1; management.md 7.3.
+@pytest.mark.parametrize(("age_ms", "over_1_s", "over_10_s"), [(900, 0, 0), (1_100, 1, 0), (10_100, 0, 1)])
+def test_delayed_settlement_is_counted_by_age(routers, age_ms, over_1_s, over_10_s):
+    router = routers()
+    consuming, sending = connect_pair(router)
+    sending.feed(transfer(0, 0, message(b"one")))
+    router.settle()
+    router.pass_time(age_ms)
+    consuming.feed(settle(0, 0, ACCEPTED))
+    router.settle()
+    for counters in (slot(router, 0), slot(router, 1), router.region.router_totals()):
+        assert (counters["delayed_1s"], counters["delayed_10s"]) == (over_1_s, over_10_s)
 
 
 def test_young_delivery_behind_old_one_is_not_stuck(routers):
@@ -127,6 +142,7 @@ def test_delivery_between_workers_is_stuck_on_both_workers(routers):
     assert (slot(router, 0, 0)["stuck"], slot(router, 0, 1)["stuck"]) == (0, 0)
 
 
+# routing-semantics.md O-3.
 def test_link_without_credit_is_blocked_until_credit(routers):
     router = routers(log=LOG_ALL)
     consuming, sending = connect_pair(router, credit=0)

@@ -1,4 +1,5 @@
-"""Address text: reduction, classes, keys and generated addresses (routing-semantics.md 3, 4.3)."""
+"""Address text: reduction, classes, keys and generated addresses (routing-semantics.md 3.1, 3.2, 4.3;
+inter-router.md 3.2)."""
 
 import re
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from router.addressing.address import classify, generate_temporary, key, normalise
 
 
+# inter-router.md 3.1.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -86,6 +88,7 @@ def test_phase_appears_in_mobile_keys_only():
     assert key("L", "a", 3) == "La"
 
 
+# brokers-and-edge.md ED-15, ED-16.
 @pytest.mark.parametrize(
     ("mode", "target", "pattern"),
     [

@@ -40,6 +40,7 @@ def test_documented_address_matches_documented_pattern(address, expected):
     assert settings.match(address) == expected
 
 
+# brokers-and-edge.md LR-3.
 @pytest.mark.parametrize(
     ("address", "matches"), [("P", True), ("P/x", True), ("P.x", True), ("P/x/y", True), ("Px", False), ("x/P", False)]
 )
@@ -55,6 +56,7 @@ def test_longer_pattern_beats_shorter():
     assert settings.match("deep.x") == "deep/#"
 
 
+# brokers-and-edge.md LR-3.
 def test_separators_are_equivalent():
     assert tree("p/*/x").match("p.a/x")
     assert tree("/lead/trail/").match("lead.trail")

@@ -151,7 +151,7 @@ def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
 
 
 def test_window_follows_frame_length(routers):
-    """Default window: short messages are limited only by credit, long ones by octets."""
+    """Default window: short messages are limited only by credit, long ones by octets. inter-router-protocol.md 3.3."""
     router = routers(text=configuration(listener="linkCapacity: 1000"))
     producer, consumer = AmqpActor(router, "p"), AmqpActor(router, "c")
     session = producer.session()

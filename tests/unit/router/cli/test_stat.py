@@ -388,6 +388,7 @@ def test_query_is_paged_up_to_limit(stat: Stat, nodes: list[ScriptedManagementNo
     assert len(stat({"router.address": rows}, "-a", "--limit", "0").splitlines()) == 3 + 1200
 
 
+# brokers-and-edge.md ED-24.
 def test_option_all_routers_shows_each_router(stat: Stat, nodes: list[ScriptedManagementNode]) -> None:
     addresses = ["amqp:/_topo/0/QDR.A/$management", "amqp:/_topo/0/QDR.B/$management"]
     out = stat({"connection": []}, "--all-routers", "-c", calls={"GET-MGMT-NODES": addresses})

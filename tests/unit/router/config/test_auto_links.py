@@ -14,6 +14,7 @@ def auto_link(*lines):
     return load_text("x.conf", text(*lines)).auto_links[0]
 
 
+# brokers-and-edge.md AL-3.
 @pytest.mark.parametrize(
     ("lines", "phase"),
     [
@@ -29,6 +30,7 @@ def test_phase_depends_on_direction(lines, phase):
     assert auto_link(*lines).phase == phase
 
 
+# brokers-and-edge.md AL-1.
 def test_auto_link_attributes_are_read():
     found = auto_link("dir: in", "name: a", "containerId: broker", "externalAddr: e")
     assert (found.name, found.identity, found.direction) == ("a", "autoLink/0", "in")
@@ -36,6 +38,7 @@ def test_auto_link_attributes_are_read():
     assert auto_link("direction: out").name == "autoLink/0"
 
 
+# brokers-and-edge.md AL-2.
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [

@@ -21,6 +21,7 @@ def errors(source):
     return [(error.line, error.message) for error in caught.value.errors]
 
 
+# brokers-and-edge.md C-1.
 def test_connector_has_documented_defaults():
     found = connector()
     assert (found.name, found.identity, found.named) == ("connector/127.0.0.1:amqp",) * 2 + (False,)
@@ -78,6 +79,7 @@ def test_reserved_open_properties_are_refused():
     assert errors(text("openProperties: {", '"qd.x": 1', "}")) == expected
 
 
+# brokers-and-edge.md C-4.
 def test_entity_names_are_unique_over_all_types():
     both = text("name: x") + "listener {\nname: x\n}\n"
     assert [line for line, _ in errors(both)] == [4]

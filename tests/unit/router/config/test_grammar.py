@@ -1,4 +1,7 @@
-"""Both syntaxes of configuration files: all rules of the grammar, and the line in each error."""
+"""Both syntaxes of configuration files: all rules of the grammar, and the line in each error.
+
+management.md 2.1 to 2.5.
+"""
 
 import json
 import string

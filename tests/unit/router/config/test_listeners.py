@@ -7,6 +7,7 @@ from router.config.load import load_text
 from tests.unit.router.config.sections import errors, listener, section, warnings
 
 
+# brokers-and-edge.md L-1.
 def test_listener_has_documented_defaults():
     found = listener()
     assert (found.host, found.hosts, found.port, found.port_text) == ("", ("0.0.0.0", "::"), 5672, "amqp")
@@ -26,11 +27,13 @@ def test_listener_name_and_identity():
     assert (found.hosts, found.port) == (("127.0.0.1",), 0)
 
 
+# brokers-and-edge.md L-2.
 @pytest.mark.parametrize(
     ("family", "hosts"), [("IPv4", ("0.0.0.0",)), ("IPv6", ("::",)), ("0", ("0.0.0.0",)), ("1", ("::",))]
 )
 def test_listener_family_selects_hosts(family, hosts):
     assert listener(f"protocolFamily: {family}").hosts == hosts
+    assert listener("host: ::1", f"protocolFamily: {family}").hosts == ("::1",)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +111,13 @@ def test_invalid_listener_is_refused(line, words):
     ],
 )
 def test_role_of_other_router_mode_is_refused(mode, kind, role, allowed):
-    """See brokers-and-edge.md W-11."""
+    """See brokers-and-edge.md W-10, W-11."""
     found = errors(section(kind, f"role: {role}", "port: 1", "host: h") + section("router", f"mode: {mode}"))
     assert [line for line, _ in found] == [2]
     assert found[0][1].startswith(f"role='{role}' only allowed with router mode='{allowed}' for ")
 
 
+# brokers-and-edge.md ED-1.
 def test_edge_connections_are_allowed_in_both_modes():
     interior = load_text("x.conf", section("router", "mode: interior") + section("listener", "role: edge", "port: 0"))
     assert [listener.role for listener in interior.listeners] == ["edge"]
@@ -147,6 +151,7 @@ def test_interior_routers_may_connect_to_others():
     assert (listener.role, listener.cost, connector.role) == ("inter-router", 3, "inter-router")
 
 
+# brokers-and-edge.md W-15.
 def test_message_components_are_validated():
     assert listener().message_components == "none"
     assert listener("logMessage: to,app-properties").message_components == "to,app-properties"
@@ -171,6 +176,7 @@ def test_open_properties_are_read():
     assert listener("openProperties: {", "a: 1", "}").open_properties == {"a": "1"}
 
 
+# brokers-and-edge.md C-30, C-31.
 @pytest.mark.parametrize(
     "key", ["product", "version", "failover-server-list", "network-host", "port", "qd.x", "x-opt-qd.y"]
 )

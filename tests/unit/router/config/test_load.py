@@ -1,4 +1,7 @@
-"""Loaded configurations: defaults, typed values, rules between entities, and the line of each error."""
+"""Loaded configurations: defaults, typed values, rules between entities, and the line of each error.
+
+management.md 2.6.
+"""
 
 import os
 import re
@@ -27,6 +30,7 @@ def test_empty_configuration_has_defaults():
     assert (configuration.listeners, configuration.addresses, configuration.warnings) == ((), (), [])
 
 
+# inter-router.md 1.
 def test_generated_router_ids_differ():
     assert load_text("x.conf", "").router.id != load_text("x.conf", "").router.id
 
@@ -92,6 +96,12 @@ def test_deprecated_names_are_accepted_with_warning():
     assert errors(text) == [(3, expected)]
 
 
+# security.md T-27.
+def test_trusted_certificates_of_listener_give_warning():
+    text = "Configuration listener attribute 'trustedCertsFile' is not used. Specify sslProfile caCertFile instead."
+    assert warnings(section("listener", "trustedCertsFile: /x.pem")) == [("CONN_MGR", f"{text} (x.conf:2)")]
+
+
 def test_attributes_without_effect_give_warning():
     expected = [("AGENT", "Attribute 'debugDumpFile' of entity 'router' has no effect in this version (x.conf:2)")]
     assert warnings(section("router", "debugDumpFile: /tmp/x")) == expected
@@ -132,6 +142,7 @@ def test_policy_attributes_are_read():
     assert "Value -1 must be" in errors(section("policy", "maxConnections: -1"))[0][1]
 
 
+# management.md 2.8.
 def test_console_and_dummy_are_accepted():
     text = section("console", "proxy: p", "home: /h") + section("dummy", "num1: 5") + section("dummy", "name: d")
     configuration = load_text("x.conf", text)
@@ -152,6 +163,7 @@ def test_unknown_entity_is_refused_with_suggestion(name):
     assert errors(section(name)) == [(1, f"No such entity type '{LONG}{folded}'{guess}")]
 
 
+# management.md 2.7.
 def test_log_sections_are_read():
     text = section("log", "module: DEFAULT", "enable: debug+") + section("log", "module: SERVER", "includeSource: yes")
     configuration = load_text("x.conf", text)

@@ -1,4 +1,4 @@
-"""Passwords: the places where they are looked up, and the remarks about them."""
+"""Passwords: the places where they are looked up, and the remarks about them. management.md 2.9."""
 
 import os
 
@@ -17,6 +17,7 @@ def test_password_in_file_is_unsafe(written, text):
     assert find(written) == (text, UNSAFE)
 
 
+# security.md S-13.
 def test_password_forms_with_prefix_are_parsed():
     assert find("literal:a:b", ("pass", "literal")) == ("a:b", UNSAFE)
 

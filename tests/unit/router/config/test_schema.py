@@ -80,6 +80,7 @@ def test_defaults_have_the_type_of_their_attribute():
             assert each.about.endswith(".")
 
 
+# inter-router.md 5.
 def test_defaults_equal_those_of_dispatch():
     assert attribute("router", "mode").default == "standalone"
     assert attribute("router", "helloMaxAgeSeconds").default == 3

@@ -281,6 +281,7 @@ def with_directory(path: Path, *lines: str) -> str:
     return "\n".join(["policy {", f"    policyDir: {path}", "}", *lines, ""])
 
 
+# management.md 2.7.
 def test_files_of_policy_directory_are_loaded(tmp_path):
     (tmp_path / "b.json").write_text('# two\n[["vhost", {"hostname": "b",\n "groups": {"g":\n {"users": "u"}}}]]')
     (tmp_path / "a.json").write_text('[["vhost", {"hostname": "a"}], ["listener", {"port": 1}]]')

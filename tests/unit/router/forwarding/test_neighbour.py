@@ -126,6 +126,7 @@ def test_message_without_address_is_rejected(router):
     ]
 
 
+# inter-router.md 11.6.
 def test_message_without_destination_is_released(router):
     peer = neighbour(router)
     (report,) = sent(peer, router, 0, routed(b"x", to="nobody.knows", ingress="0/B", trace=["0/B"]))
@@ -133,7 +134,10 @@ def test_message_without_destination_is_released(router):
 
 
 def test_looping_message_is_released(router, receiving):
-    """The trace has more entries than radius + 1. This router knows no other, so its radius is 0."""
+    """The trace has more entries than radius + 1. This router knows no other, so its radius is 0.
+
+    inter-router-protocol.md 6.4.
+    """
     peer = neighbour(router)
     assert not sent(peer, router, 0, routed(b"x", to="balanced.a", ingress="0/B", trace=["0/B"]))
     (report,) = sent(peer, router, 1, routed(b"y", to="balanced.a", ingress="0/C", trace=["0/C", "0/B"]))

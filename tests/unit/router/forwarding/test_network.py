@@ -78,7 +78,10 @@ def test_settlement_in_three_steps_crosses_routers(router_pair):
 
 
 def test_annotations_equal_those_of_dispatch(networks):
-    """First of the vectors in inter-router.md 16.10, octet by octet."""
+    """First of the vectors in inter-router.md 16.10, octet by octet (brokers-and-edge.md W-13).
+
+    inter-router-protocol.md 6.1; inter-router.md 10.1.
+    """
     network = networks("BA")
     network.join("B", "A")
     network.converge()
@@ -137,7 +140,10 @@ def test_anonymous_producer_is_routed_by_message_address(router_pair):
 
 @pytest.mark.parametrize(("address", "channel"), [("balanced.a", 5), ("urgent.a", 9)])
 def test_delivery_uses_link_of_its_priority(networks, address, channel):
-    """The priority is 4 by default, or configured for the address. Each priority has its own session."""
+    """The priority is 4 by default, or configured for the address. Each priority has its own session.
+
+    routing-semantics.md F-5, 11.5.
+    """
     network = networks("AB")
     network.join("A", "B")
     network.converge()
@@ -192,6 +198,7 @@ def test_multicast_reaches_remote_consumers_once(networks, name):
         assert (report.settled, report.state) == (True, ACCEPTED)
 
 
+# inter-router.md 11.4.
 def test_closest_prefers_near_consumers(networks):
     network = networks("ABCD")
     for first, second, connector in ("A", "B", "to"), ("A", "C", "to"), ("A", "D", "dear"):
@@ -229,7 +236,7 @@ def spread(network, receiving, sender, count):
 
 @pytest.mark.parametrize(("at", "expected"), [("ABC", [55, 33, 12]), ("AC", [65, 35])])
 def test_balanced_weighs_distance_against_unsettled_deliveries(networks, at, expected):
-    """No delivery is settled: A - B - C with costs 10 and 20 (routing-semantics.md F-12)."""
+    """No delivery is settled: A - B - C with costs 10 and 20 (routing-semantics.md F-12; inter-router.md 11.5)."""
     network = networks("ABC", 2)
     network.join("A", "B", connector="dear", workers=(1, 0))
     network.join("B", "C", connector="dearer", workers=(1, 0))

@@ -123,6 +123,7 @@ EXTRAS: dict[str, Any] = {
 }
 
 
+# brokers-and-edge.md LR-13.
 @pytest.mark.parametrize("ours", [True, False])
 def test_link_from_router_reaches_container_with_its_name(routed_network, ours):
     container = routed_network.container()

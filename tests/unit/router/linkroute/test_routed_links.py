@@ -6,6 +6,7 @@ import pytest
 
 import router.testing.engine as engine
 from router.config.entities import LinkRouteConfig
+from router.log import LogSettings, ModuleSettings
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, source, target
 from tests.peer.types import Described, Raw, Symbol, UByte, ULong
 from tests.unit.engine.host import InProcessWorker
@@ -81,9 +82,12 @@ class ScriptedRouteContainer:
 
 @pytest.fixture(params=["near", "far"])
 def routed_ends(request, routers):
+    return connect_ends(routers, request.param == "far")
+
+
+def connect_ends(routers, far, **options):
     """Return (router, container, client), on one worker or on two."""
-    far = request.param == "far"
-    router = routers(workers=2 if far else 1)
+    router = routers(workers=2 if far else 1, **options)
     router.core.link_routes.replace((link_route("in"), link_route("out")))
     container = ScriptedRouteContainer(router, 1 if far else 0)
     client = router.connect(0)
@@ -91,6 +95,11 @@ def routed_ends(request, routers):
     router.settle()
     frames(client)
     return router, container, client
+
+
+def logged(router, text):
+    """Return the lines of the router's log that contain this text."""
+    return [entry.text for entry in router.log.recent() if text in entry.text]
 
 
 def sending(routed_ends, credit=10, **fields):
@@ -132,6 +141,7 @@ def test_transfer_for_slot_of_replaced_link_is_released(routers, settled):
     assert [frame.state for frame in of(frames(sender), "disposition")] == ([] if settled else [RELEASED])
 
 
+# brokers-and-edge.md LR-13, LR-15, LR-16.
 def test_attach_is_relayed_and_answered_by_container(routed_ends):
     router, container, client = routed_ends
     client.feed(producer(0, "queue.a", snd_settle_mode=UByte(1), properties={Symbol("p"): "x"}))
@@ -145,6 +155,7 @@ def test_attach_is_relayed_and_answered_by_container(routed_ends):
     assert (answer.fields["name"], answer.handle, answer.max_message_size) == ("p0", 0, 77)
 
 
+# brokers-and-edge.md LR-20, LR-22.
 def test_credit_deliveries_and_outcomes_are_relayed(routed_ends):
     router, container, client = routed_ends
     sending(routed_ends)
@@ -169,6 +180,7 @@ def test_credit_deliveries_and_outcomes_are_relayed(routed_ends):
     assert (settled.role, settled.first, settled.settled) == (False, frame.delivery_id, True)
 
 
+# brokers-and-edge.md LR-26.
 def test_detach_is_answered_after_container(routed_ends):
     router, container, client = routed_ends
     sending(routed_ends)
@@ -183,6 +195,7 @@ def test_detach_is_answered_after_container(routed_ends):
     assert (answer.name, answer.closed) == ("detach", True)
 
 
+# brokers-and-edge.md LR-27.
 @pytest.mark.parametrize("how", ["lose", "end", "close"])
 def test_loss_of_container_detaches_clients_link(routed_ends, how):
     router, container, client = routed_ends
@@ -199,6 +212,7 @@ def test_loss_of_container_detaches_clients_link(routed_ends, how):
     assert (detach.name, detach.closed, detach.error.value[1]) == ("detach", True, LOST)
 
 
+# brokers-and-edge.md LR-27.
 def test_loss_of_client_detaches_containers_link(routed_ends):
     router, container, client = routed_ends
     sending(routed_ends)
@@ -208,6 +222,34 @@ def test_loss_of_client_detaches_containers_link(routed_ends):
     assert (detach.closed, detach.error.value[1]) == (True, LOST)
 
 
+# brokers-and-edge.md LR-30.
+@pytest.mark.parametrize("far", [False, True])
+def test_end_of_routed_links_is_logged_with_counters(routers, far):
+    log = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
+    ends = router, container, client = connect_ends(routers, far, log=log)
+    sending(ends)
+    assert len(logged(router, "Link attached: dir=")) == 2
+    client.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    container.say("detach", handle=40, closed=True)
+    router.settle()
+    counters = "del=0 presett=0 psdrop=0 acc=0 rej=0 rel=0 mod=0 delay1=0 delay10=0 blocked=no"
+    assert [line.partition("] Link ")[2] for line in logged(router, "del=")] == [f"closed: {counters}"] * 2
+
+
+# brokers-and-edge.md LR-29.
+def test_end_of_clients_session_detaches_containers_link(routed_ends):
+    router, container, client = routed_ends
+    sending(routed_ends)
+    frames(client)
+    client.feed(say("end"))
+    router.settle()
+    (detach,) = of(frames(container.peer), "detach")
+    assert (detach.closed, detach.error.value[1]) == (True, LOST)
+    assert [(frame.name, frame.error) for frame in frames(client)] == [("end", None)]
+
+
+# brokers-and-edge.md LR-11.
 def test_attach_without_container_is_refused(routed_ends):
     router, container, client = routed_ends
     container.peer.lose()
@@ -219,6 +261,7 @@ def test_attach_without_container_is_refused(routed_ends):
     assert detach.error.value[0] == "qd:no-route-to-dest"
 
 
+# brokers-and-edge.md LR-21.
 def test_drain_is_relayed_both_ways(routed_ends):
     router, container, client = routed_ends
     client.feed(consumer(0, "queue.a", 0))
@@ -240,6 +283,7 @@ def transfer_out(number, **fields):
                delivery_tag=b"%d" % number, message_format=0, **fields)  # fmt: skip
 
 
+# brokers-and-edge.md LR-25.
 def test_large_messages_are_relayed_by_frame_and_wait_for_window(routed_ends):
     router, container, client = routed_ends
     sending(routed_ends)
@@ -290,6 +334,7 @@ def test_detach_does_not_overtake_deliveries(routed_ends):
     assert heard[-1].name == "detach"
 
 
+# brokers-and-edge.md LR-24.
 def test_outcomes_with_text_and_ranges_are_relayed(routed_ends):
     router, container, client = routed_ends
     sending(routed_ends)
@@ -326,6 +371,7 @@ def test_aborted_delivery_is_aborted_at_container(routed_ends):
     assert last.aborted
 
 
+# brokers-and-edge.md LR-25.
 def test_client_lost_within_message_aborts_it(routed_ends):
     router, container, client = routed_ends
     sending(routed_ends)
@@ -343,6 +389,7 @@ def empty(number, **fields):
     return say("transfer", handle=0, delivery_id=number, delivery_tag=b"e%d" % number, message_format=number, **fields)
 
 
+# brokers-and-edge.md LR-18a, LR-23.
 @pytest.mark.parametrize("frames_of_it", [1, 2, 3])
 @pytest.mark.parametrize("settled", [None, True])
 def test_delivery_without_octets_is_rejected_and_credit_returned(routed_ends, frames_of_it, settled):
@@ -515,6 +562,7 @@ def test_attaches_rotate_over_containers(routed_ends):
         assert len(of(frames(each.peer), "attach")) == 1
 
 
+# brokers-and-edge.md LR-17.
 def test_link_route_rewrites_address_prefixes(routed_ends):
     router, container, client = routed_ends
     route = link_route("in", "ext", delete_prefix="ext.", add_prefix="jms.")

@@ -1,4 +1,7 @@
-"""Log: line format, levels, sinks, live changes, counters, kept lines, and several processes sharing a file."""
+"""Log: line format, levels, sinks, live changes, counters, kept lines, and several processes sharing a file.
+
+management.md 4.1 to 4.3, 4.5, 4.6.
+"""
 
 import contextlib
 import os

@@ -66,6 +66,7 @@ def test_scan_finds_fields_of_leading_sections(parts):
     assert found["trace"] == (encode(trace) if trace is not None else None)
 
 
+# inter-router.md 10.3.
 @given(messages)
 def test_rewriting_for_client_strips_router_annotations(parts):
     head, delivery, annotations, properties, body = parts

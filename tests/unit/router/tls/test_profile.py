@@ -1,4 +1,4 @@
-"""Files of an sslProfile: their contents and faults (security.md T-1, T-2, T-11, T-12, T-25)."""
+"""Files of an sslProfile: their contents and faults (security.md T-1 to T-3, T-11, T-12, T-25)."""
 
 import json
 import re

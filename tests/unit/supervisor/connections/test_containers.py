@@ -51,6 +51,7 @@ def connections():
     return ContainerConnections()
 
 
+# brokers-and-edge.md LR-5.
 def test_container_is_found_by_its_id(connections):
     for number in (1, 2):
         connections.open(number, NAMED, "broker")
@@ -77,6 +78,8 @@ def test_container_matching_twice_is_found_once_in_order(connections):
     assert connections.matching("broker", "brokers") == [1, 2, 3]
 
 
+# routing-semantics.md A-7.
+# brokers-and-edge.md W-12.
 def test_connection_of_other_role_is_no_container(connections):
     connection = connections.open(1, NORMAL, "broker")
     connections.containers.connection_closed(connection)

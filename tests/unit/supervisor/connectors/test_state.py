@@ -39,6 +39,7 @@ def test_new_connector_is_initializing(state):
     assert (state.status, state.message, state.ring.urls) == (Status.INITIALIZING, "", "amqp://one:amqp")
 
 
+# brokers-and-edge.md C-5, C-6.
 def test_attempt_shows_success_at_start_and_message_at_end(state):
     assert state.begin().place == "one:amqp"
     assert (state.status, state.message) == (Status.SUCCESS, "")
@@ -113,6 +114,7 @@ def test_deleted_connector_stays_closing(state):
     assert state.status is Status.CLOSING
 
 
+# brokers-and-edge.md C-13.
 def test_failover_list_follows_configured_address(state):
     connect(state, servers("two:2", "one:amqp", "three:3", "two:2"))
     assert state.ring.urls == "amqp://one:amqp, amqp://two:2, amqp://three:3"
@@ -120,6 +122,7 @@ def test_failover_list_follows_configured_address(state):
     assert state.ended() == WITH_FAILOVER
 
 
+# brokers-and-edge.md C-12.
 def test_address_is_left_after_two_consecutive_errors(state):
     connect(state, servers("two:2"))
     places = []
@@ -140,6 +143,7 @@ def test_open_connection_resets_error_count(state):
         assert connect(state) == "one:amqp"
 
 
+# brokers-and-edge.md C-10.
 def test_new_list_keeps_only_listed_current_and_configured(state):
     connect(state, servers("two:2", "three:3", "four:4"))
     state.failed("")
@@ -158,6 +162,7 @@ def test_missing_list_keeps_and_empty_list_drops_addresses(state):
     assert state.ring.urls == "amqp://one:amqp"
 
 
+# brokers-and-edge.md C-11.
 def test_incomplete_and_invalid_list_entries_are_handled(state):
     items = [
         {"network-host": "two"},

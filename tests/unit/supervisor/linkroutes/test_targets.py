@@ -14,6 +14,7 @@ from supervisor.linkroutes.targets import LinkNextHop, LinkTargets
 from supervisor.links.attach import (
     ANONYMOUS,
     NO_COORDINATOR,
+    NO_EXPIRATION,
     NO_ROUTE,
     WRONG_ROLE,
     AttachDecider,
@@ -62,10 +63,16 @@ class RoutedLinkRouter:
     def __init__(self) -> None:
         self.network = FakeTargetNetwork()
         self.local = LocalLinkRoutes(Containers(), ProcessLog())
-        targets: Any = LinkTargets("A", self.local, self.network, self.network.end)
-        self.attaching = AttachDecider(
-            "A", "interior", AddressSettings([], "balanced"), JournaledTable().table, targets
-        )
+        self._targets: Any = LinkTargets("A", self.local, self.network, self.network.end)
+        self.attaching = self._decider()
+
+    def _decider(self, **options: Any) -> AttachDecider:
+        settings = AddressSettings([], "balanced")
+        return AttachDecider("A", "interior", settings, JournaledTable().table, self._targets, **options)
+
+    def without_resumable_links(self) -> AttachDecider:
+        """Return the decider of a router with `allowResumableLinkRoute: no`."""
+        return self._decider(resumable=False)
 
     def announce(self, key: str, *routers: int) -> None:
         for index in routers:
@@ -115,6 +122,7 @@ def test_routers_take_turns_by_index(router):
     assert router.decide("lr") is NO_ROUTE
 
 
+# brokers-and-edge.md LR-8, LR-28.
 def test_link_route_of_other_direction_is_ignored(router):
     router.announce("Dlr", 1)
     assert router.decide("lr.a").record.key == "M0lr.a"
@@ -142,6 +150,7 @@ def test_links_of_connection_use_one_bundle_member(router):
         assert each in ({30}, {31})
 
 
+# brokers-and-edge.md LR-10.
 def test_local_containers_come_first(router):
     broker = FakeTargetConnection(5, "broker")
     router.announce("Clr", 1)
@@ -160,6 +169,23 @@ def test_best_pattern_wins_across_routers(router, key, address, here):
     assert (router.decide(address).hop is None) == here
 
 
+# brokers-and-edge.md LR-10a.
+def test_attach_of_container_may_reach_the_container_itself(router):
+    broker = FakeTargetConnection(5, "broker")
+    router.serve("lr", broker)
+    assert router.decide("lr.a", conn=5).connection is broker
+
+
+# brokers-and-edge.md LR-12.
+@pytest.mark.parametrize(("terminus", "refused"), [({"timeout": 1}, True), ({"expiry": "never"}, True), ({}, False)])
+def test_link_that_outlives_its_connection_is_refused_if_not_allowed(router, terminus, refused):
+    router.serve("lr", FakeTargetConnection(5, "broker"))
+    assert isinstance(router.decide("lr.a", **terminus), AttachRouted)
+    router.attaching = router.without_resumable_links()
+    assert (router.decide("lr.a", **terminus) is NO_EXPIRATION) == refused
+    assert router.decide("other", **terminus).record.key == "M0other", "message-routed links are not affected"
+
+
 def test_better_pattern_without_container_is_no_route(router):
     router.serve("lr.special")
     router.announce("Clr", 1)
@@ -167,6 +193,7 @@ def test_better_pattern_without_container_is_no_route(router):
     assert router.next_hop("lr.a") == (20, ["B", "A"])
 
 
+# brokers-and-edge.md LR-9.
 def test_prefixes_come_from_router_with_container(router):
     router.announce("Clr", 1)
     decision = router.decide("amqp:/lr.a")

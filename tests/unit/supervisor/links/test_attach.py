@@ -176,6 +176,7 @@ def test_addresses_of_other_routers_accept_producers(text, default):
     assert router.decide("in", text).record.treatment == "closest"
 
 
+# brokers-and-edge.md ED-14.
 def test_address_beyond_uplink_has_edge_record():
     router = TableWithDecisions("edge")
     assert router.key("in", "_topo/0/OTHER/x") == "L_edge"
@@ -209,6 +210,7 @@ def test_address_settings_choose_treatment(router):
     assert router.decide("in", "back/a").record.priority == 7
 
 
+# inter-router.md 3.3.
 @pytest.mark.parametrize(
     ("capabilities", "producer", "consumer"),
     [

@@ -142,6 +142,7 @@ def test_auto_link_without_container_is_inactive_and_holds_address(router):
     assert router.keys() == []
 
 
+# brokers-and-edge.md AL-6.
 def test_auto_link_becomes_active_and_bound(router):
     router.open()
     requested = take_links(router)
@@ -171,6 +172,7 @@ def test_answer_without_address_leaves_link_attaching(router):
     assert (router.shown("out").state, router.shown("in").state) == ("attaching", "attaching")
 
 
+# brokers-and-edge.md AL-8.
 def test_retries_wait_two_seconds_then_five(router):
     router.open()
     requested = take_links(router)["out"]
@@ -233,6 +235,7 @@ def test_deleted_auto_link_cancels_retry(router):
     assert router.clock.waiting == 0
 
 
+# brokers-and-edge.md AL-4.
 def test_matching_containers_get_one_link_each(router):
     first, second = router.open(), router.open("other")
     requested = [message for message in router.take_orders() if isinstance(message, messages.Link)]
@@ -248,6 +251,7 @@ def test_matching_containers_get_one_link_each(router):
     assert router.shown("in") == AutoLinkStatus(requested[2].ref, "attaching", None)
 
 
+# brokers-and-edge.md AL-4.
 def test_new_auto_link_with_open_container_attaches_at_once():
     router = AutoLinkCore(OUT)
     router.open()
@@ -257,6 +261,7 @@ def test_new_auto_link_with_open_container_attaches_at_once():
     assert set(take_links(router)) == {"in"}, "the other link stays"
 
 
+# brokers-and-edge.md AL-10.
 def test_fallback_auto_links_use_fallback_instance():
     router = AutoLinkCore("address {\n prefix: q\n enableFallback: yes\n}\n" + OUT.replace("}", " fallback: yes\n}")
               + IN.replace("}", " fallback: yes\n}"))  # fmt: skip

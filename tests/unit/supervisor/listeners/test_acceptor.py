@@ -387,6 +387,8 @@ def test_connection_without_worker_is_closed_at_shutdown():
     run(scenario, workers=1)
 
 
+# brokers-and-edge.md L-8.
+# security.md P-10.
 def test_connection_beyond_limit_is_closed():
     async def scenario(setup):
         setup.acceptor.limit = 2

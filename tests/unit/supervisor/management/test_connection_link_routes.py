@@ -33,6 +33,7 @@ def rows(router: ManagedRouter, connection: Any) -> list[dict[str, Any]]:
     return [dict(zip(answer.body["attributeNames"], row, strict=True)) for row in answer.body["results"]]
 
 
+# brokers-and-edge.md CLR-1.
 def test_link_route_of_connection_is_created_and_read(router):
     connection = router.connection(container="me")
     answer = create(router, connection, "mine", pattern="con.#", direction="in", containerId="another")

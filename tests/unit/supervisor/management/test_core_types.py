@@ -1,6 +1,7 @@
 """Entity types with columns: their rows, AMQP types and operations (management.md 5.5 to 5.10, 6)."""
 
 import pytest
+from msgspec.structs import replace
 
 from router.config.schema import SCHEMA
 from router.control import messages
@@ -81,6 +82,7 @@ def test_non_numeric_page_is_refused(router, key, kind):
     assert answer.outcome == (400, f"'{key}' is not a number: 'many'")
 
 
+# management.md 6.1.
 def test_router_row_shows_counters(router):
     set_worker(router.region, 0, accepted=3, ingress=5)
     set_worker(router.region, 1, accepted=4, presettled=2)
@@ -94,6 +96,7 @@ def test_router_row_shows_counters(router):
     assert router.query("router", "blockedLinkCount", "linksBlocked") == [{"blockedLinkCount": 0, "linksBlocked": 0}]
 
 
+# management.md 6.2.
 def test_link_row_shows_counters(router):
     connection = router.connection(worker=1)
     first = router.link(
@@ -135,6 +138,7 @@ def test_zero_credit_seconds_are_shown(router):
     assert router.query("router.link", "zeroCreditSeconds")[0]["zeroCreditSeconds"] > 0
 
 
+# management.md 6.3.
 def test_address_row_shows_counters(router):
     connection = router.connection()
     router.link(connection, "out", "closest/x")
@@ -154,6 +158,7 @@ def test_address_row_shows_counters(router):
     assert router.ask("READ", type=PREFIX + "router.address").outcome == (404, "Not Found")
 
 
+# management.md 6.5.
 def test_connection_row_shows_properties(router):
     tls = messages.TlsFacts(protocol="TLSv1.3", cipher="AES", ssf=256)
     router.connection(properties={"product": "x", "n": 5, "big": 2**40, "list": [1, None], "ü": 1.5}, tls=tls)
@@ -258,6 +263,16 @@ def test_invalid_connection_updates_are_refused(router, identity, body):
     assert (answer.outcome, answer.body) == ((400, "Bad Request"), {})
 
 
+# brokers-and-edge.md ED-25.
+@pytest.mark.parametrize("role", ["edge", "inter-router"])
+def test_connection_of_router_is_not_closed_by_request(router, role):
+    connection = router.connection()
+    connection.origin = replace(connection.origin, role=role)
+    answer = router.ask("UPDATE", {"adminStatus": "deleted"}, type=CONNECTION, identity="1")
+    assert answer.outcome == (403, "You are not allowed to perform this operation.")
+    assert not connection.closing
+
+
 def test_update_by_lost_requester_is_refused(router):
     router.connection()
     answer = router.ask("UPDATE", {"adminStatus": "deleted"}, 99, type=CONNECTION, identity="1")
@@ -329,6 +344,7 @@ def test_pattern_tokens_are_bounded(router, kind, body):
     assert router.ask("CREATE", {**body, key: ".".join("a" * 100)}, type=PREFIX + kind).status == 201
 
 
+# management.md 6.7.
 def test_configured_addresses_are_shown(router):
     one, two, three = router.query("router.config.address")
     assert (one["identity"], one["name"], one["prefix"], one["pattern"]) == ("1", "address/0", "closest", None)

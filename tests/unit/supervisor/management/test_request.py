@@ -80,6 +80,7 @@ def test_answer_without_correlation_id_has_none():
     assert fields == [None, None, "amqp:/_topo/0/QDR/temp.x", None, None, None]
 
 
+# management.md 5.12.
 def test_answer_layout_matches_dispatch():
     (answer,) = ManagedRouter().raw(request({"operation": "GET-ANNOTATIONS"}))
     (header, first), (properties, second), (application, third), (body, fourth) = message.sections(answer.payload)

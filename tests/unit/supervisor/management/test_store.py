@@ -78,6 +78,7 @@ def test_read_finds_entity_by_name_or_identity(router, operation, target):
     assert None not in answer.body.values(), "attributes without a value are left out"
 
 
+# management.md 6.10.
 @pytest.mark.parametrize(
     "target", [{"name": "self"}, {}, {"name": "self", "type": "management"}, {"type": "management"}]
 )
@@ -94,6 +95,7 @@ def test_router_entity_is_read_from_store(router):
         assert body["helloIntervalSeconds"] == 1
 
 
+# management.md 6.6.
 def test_query_of_type_returns_its_attributes(router):
     answer = router.ask("QUERY", entityType="listener")
     assert answer.body["attributeNames"] == list(SCHEMA.types["listener"].attributes)
@@ -151,11 +153,13 @@ def test_pages_cover_all_entities(router):
     assert len(router.query("entity", "identity", offset=3, count=0)) == len(every) - 3
 
 
+# management.md 1.
 def test_lower_case_query_of_core_type_has_no_rows(router):
     router.connection()
     assert router.ask("query", entityType=PREFIX + "connection").body["results"] == []
 
 
+# management.md 6.9.
 def test_policy_entity_shows_counters():
     router = ManagedRouter()
     router.connection()
@@ -166,6 +170,7 @@ def test_policy_entity_shows_counters():
     assert (row["totalDenials"], row["linksDenied"], row["maxMessageSizeDenied"]) == (2, 0, 0)
 
 
+# management.md 6.8.
 def test_log_statistics_count_lines(router):
     before = {row["name"]: row["noticeCount"] for row in router.query("logStats")}
     router.log.notice("HTTP", "x")
@@ -174,6 +179,7 @@ def test_log_statistics_count_lines(router):
     assert set(after) == {*MODULES, "MAIN", "DISPLAYNAME"}
 
 
+# management.md 6.8.
 def test_allocator_rows_have_attributes_for_tools(router):
     rows = router.query(
         "allocator", "identity", "typeSize", "transferBatchSize", "localFreeListMax", "totalAllocFromHeap",

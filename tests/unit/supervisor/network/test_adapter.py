@@ -115,12 +115,14 @@ def names(ops):
     return [op[0] for op in ops]
 
 
+# inter-router.md 3.4.
 def test_protocol_addresses_always_exist(network):
     keys = {"Lqdhello", "Lqdrouter", "Lqdrouter.ma", "Tqdrouter", "Tqdrouter.ma"}
     assert set(network.table.records) == keys
     assert not any(record.local for record in network.table.records.values())
 
 
+# inter-router.md 7.1.
 def test_added_router_becomes_address_and_op(network):
     ops = network.apply_changes(RouterAdded(1, "B"), PathChanged(1, (4, 9), 1, 3, 0b100))
     assert ops[0] == ["router", 1, "B", [4, 9], 3, "4"]

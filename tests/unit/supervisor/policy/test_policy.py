@@ -119,6 +119,7 @@ REFUSED = (RESOURCE_LIMIT, CONNECTION_TEXT)
 # -- Connections
 
 
+# security.md P-9.
 def test_disabled_vhost_policy_refuses_nothing():
     policy_router = PolicyRouter(vhost(), policy={"enableVhostPolicy": False})
     connection = policy_router.open()
@@ -126,6 +127,7 @@ def test_disabled_vhost_policy_refuses_nothing():
     assert isinstance(policy_router.attach(connection, "in", "a"), messages.Attached)
 
 
+# security.md P-70.
 def test_allowed_connection_is_counted():
     policy_router = PolicyRouter(vhost({"g": OPEN}))
     connection = policy_router.open(user="u")
@@ -387,7 +389,7 @@ def test_connector_without_group_is_refused():
 
 
 def test_management_requests_need_permission():
-    """Permissions follow security.md P-46 and P-47."""
+    """Permissions follow security.md P-46, P-47, P-48 and management.md 5.13."""
     allowed = {**OPEN, "users": "a"}
     denied = {**OPEN, "users": "b", "allowDynamicLinkRoutes": False, "allowAdminStatusUpdate": False}
     policy_router = PolicyRouter(vhost({"g": allowed, "h": denied}))

@@ -105,6 +105,7 @@ def test_profile_is_loaded_at_start(authority):
     run(scenario)
 
 
+# security.md T-24.
 def test_missing_name_mapping_stops_start(authority):
     async def scenario():
         setup = TlsProfilesOnTable(text(authority, uidFormat="n", uidNameMappingFile="/none"))

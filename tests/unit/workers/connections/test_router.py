@@ -120,6 +120,7 @@ def test_network_is_notified_of_neighbour_with_cost(host):
     assert host.network.calls[1:] == [("down", peer.client.number)]
 
 
+# inter-router.md 2.3.
 @pytest.mark.parametrize(
     ("properties", "cost", "ours"),
     [

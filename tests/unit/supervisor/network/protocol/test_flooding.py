@@ -1,4 +1,5 @@
-"""Flooding: which messages are relayed, to whom, and how often (inter-router.md 11.1, 11.2)."""
+"""Flooding: which messages are relayed, to whom, and how often (inter-router.md 11.1, 11.2;
+inter-router-protocol.md 5.9)."""
 
 import pytest
 

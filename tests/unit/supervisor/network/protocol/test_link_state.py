@@ -25,6 +25,7 @@ def line() -> DrivenEngine:
     return a
 
 
+# inter-router.md 7.2.
 def test_link_state_request_is_answered_at_once() -> None:
     a = DrivenEngine()
     a.neighbour(1, cost=3)
@@ -113,6 +114,7 @@ def test_inner_sequence_of_link_state_counts() -> None:
     assert "X" in [row.id for row in a.engine.routers()]
 
 
+# inter-router.md 7.4.
 def test_advertisements_come_every_4_then_every_30_seconds() -> None:
     a = DrivenEngine()
     a.up(1)
@@ -126,6 +128,7 @@ def test_advertisements_come_every_4_then_every_30_seconds() -> None:
     assert times[:4] == [0, 4, 8, 38]
 
 
+# inter-router.md 7.3.
 def test_unconfirmed_link_state_expires_before_its_router() -> None:
     a = line()
     a.engine.announce("M0mine", 3, a.now)
@@ -154,6 +157,8 @@ def test_unconfirmed_link_state_expires_before_its_router() -> None:
     assert a.engine.routers()[2].index == 2  # lowest free number
 
 
+# inter-router-protocol.md 4.3.
+# inter-router.md 7.5.
 def test_restarted_router_loses_its_state() -> None:
     a = line()
     a.receive(1, messages.encode_mobile_change("C", 1, {"M0x": 3}, []), ["C", "B"])
@@ -279,6 +284,7 @@ def test_earlier_instance_of_reachable_router_is_accepted() -> None:
     assert a.engine.routers()[2].instance == 50
 
 
+# inter-router-protocol.md 8.
 def test_link_state_with_too_many_neighbours_is_ignored() -> None:
     a = DrivenEngine(limits=ProtocolLimits(neighbours=3))
     a.neighbour(1)
@@ -344,6 +350,7 @@ def test_changes_are_relayed_to_sluice_neighbours_only() -> None:
     ]
 
 
+# inter-router-protocol.md 5.10.
 def test_sluice_neighbour_is_asked_only_for_missing_state() -> None:
     a = DrivenEngine()
     a.neighbour(1, "B", ours=True)

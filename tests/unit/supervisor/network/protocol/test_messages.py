@@ -1,4 +1,7 @@
-"""Control messages as octets: captured ones, other accepted encodings, and malformed input."""
+"""Control messages as octets: captured ones, other accepted encodings, and malformed input.
+
+inter-router.md 4.2 to 4.7, 16.3 to 16.9; inter-router-protocol.md 5.1.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Mobile addresses (inter-router.md 9)."""
+"""Mobile addresses (inter-router.md 9.1 to 9.4)."""
 
 from router.log import ERROR, WARNING
 from supervisor.network.protocol import messages
@@ -164,6 +164,7 @@ def test_unknown_routers_have_no_addresses() -> None:
     assert a.changes == []
 
 
+# inter-router-protocol.md 8.
 def test_keys_are_limited_over_all_routers() -> None:
     a = DrivenEngine(limits=ProtocolLimits(keys=3))
     a.neighbour(1)

@@ -17,6 +17,7 @@ from supervisor.network.protocol.timers import ProtocolLimits, Timers
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 
+# inter-router-protocol.md 4.1.
 def test_hello_is_sent_at_once_on_new_link_then_each_second() -> None:
     a = DrivenEngine()
     a.up(1)
@@ -78,6 +79,7 @@ def test_mutual_hello_makes_neighbour() -> None:
     assert (b.id, b.next_hop, b.links, b.cost, b.instance) == ("B", None, (4,), 3, 50)
 
 
+# inter-router-protocol.md 4.4.
 def test_lost_connection_is_announced_at_once() -> None:
     a = DrivenEngine()
     a.neighbour(1)
@@ -236,6 +238,7 @@ def test_new_instance_on_whole_bundle_is_one_router() -> None:
     assert a.engine.routers()[1].instance == 70
 
 
+# inter-router-protocol.md 4.2.
 def test_cheapest_connections_to_sluice_router_form_bundle() -> None:
     a = DrivenEngine()
     for link, cost in ((1, 5), (2, 3), (3, 3)):
@@ -253,6 +256,7 @@ def test_cheapest_connections_to_sluice_router_form_bundle() -> None:
     assert all(not isinstance(change, Unreachable) for change in a.changes)
 
 
+# inter-router-protocol.md 10.
 def test_dispatch_router_keeps_one_connection() -> None:
     a = DrivenEngine()
     a.neighbour(1, cost=2)
@@ -298,6 +302,7 @@ def flap(a: DrivenEngine, times: int) -> list[float]:
     return waits
 
 
+# inter-router-protocol.md 4.4.
 def test_flapping_neighbour_is_announced_later_each_time() -> None:
     a = DrivenEngine()
     a.neighbour(1, "C")
@@ -347,6 +352,7 @@ def test_held_neighbour_stays_known() -> None:
     assert a.links() == {"B": (20,)}
 
 
+# inter-router-protocol.md 9.
 def test_changed_timers_are_used() -> None:
     a = DrivenEngine()
     a.up(1)
