@@ -14,6 +14,7 @@
 # make console the web console (npm); make build builds it as well if its sources changed
 # make console-shots   screenshots of the console's pages, in build/console-shots
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
+# make spec-report   rules of the specification that no code or no test cites
 # make clean   remove everything that make built
 #
 # Each target first installs what it needs. If make itself is missing: apt-get install make.
@@ -300,6 +301,12 @@ lint: .venv/test-dependencies
 docs: .venv/build-dependencies
 	@$(BIN)/python scripts/make_reference.py --check
 	@$(BIN)/python scripts/check_docs.py
+	@$(BIN)/python -m scripts.spec_report
+
+# ARGS='"management.md 5.7"': the places that cite this rule.
+spec-report: .venv/build-dependencies
+	@$(BIN)/python -m scripts.spec_report $(ARGS)
+.PHONY: spec-report
 
 clean:
 	rm -rf .venv build dist supervisor/web/console console/node_modules *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis $(addsuffix node_modules,$(dir $(NODE_PACKAGES)))

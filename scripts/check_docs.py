@@ -89,14 +89,35 @@ def broken_links(path: Path) -> list[str]:
 class Specification:
     """Rules of docs/spec: ids by file name (without `.md`), and the letter prefixes of these ids."""
 
-    ids: dict[str, frozenset[str]]
+    ids: dict[str, tuple[str, ...]]
     prefixes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """Citation of rules of one file of the specification, at characters `start` to `end` of a text."""
+
+    start: int
+    end: int
+    document: str  # file name without `.md`
+    words: tuple[str, ...]  # ids, with "to" between the ends of a range
+
+    @property
+    def ids(self) -> list[str]:
+        """Return the ids as written: of a range, its ends."""
+        return [word for word in self.words if word != "to"]
+
+
+def citations(text: str) -> Iterator[Citation]:
+    """Yield each citation in a text."""
+    for match in CITATION.finditer(text):
+        yield Citation(*match.span(), match[1], tuple(re.findall(rf"\bto\b|{_ID}", match[2])))
 
 
 @cache
 def specification(root: Path) -> Specification:
     """Return the rules that may be cited."""
-    ids = {path.stem: frozenset(defined(path)) for path in (root / SPECIFICATION).glob("*.md")}
+    ids = {path.stem: tuple(defined(path)) for path in (root / SPECIFICATION).glob("*.md")}
     prefixes = {each.partition("-")[0] for known in ids.values() for each in known if "-" in each}
     return Specification(ids, frozenset(prefixes))
 
@@ -120,14 +141,14 @@ def broken_citations(path: Path) -> list[str]:
     own = known.ids[path.stem] if path.parent == ROOT / SPECIFICATION and path.stem != "README" else None
     found: list[tuple[int, str]] = []
     spans: list[tuple[int, int]] = []
-    for match in CITATION.finditer(text):
-        spans.append(match.span())
-        name = match[1]
+    for citation in citations(text):
+        spans.append((citation.start, citation.end))
+        name = citation.document
         if name not in known.ids:
-            found.append((match.start(), f"no such specification: {name}.md"))
+            found.append((citation.start, f"no such specification: {name}.md"))
             continue
-        missing = [each for each in re.findall(_ID, match[2]) if each not in known.ids[name]]
-        found += [(match.start(), f"no such rule: {name}.md {each}") for each in missing]
+        missing = [each for each in citation.ids if each not in known.ids[name]]
+        found += [(citation.start, f"no such rule: {name}.md {each}") for each in missing]
     for match in LOOSE.finditer(text):
         if not _inside(spans, match.start()) and not (own is not None and match[0].lower().startswith("chapter")):
             spans.append(match.span())
@@ -141,8 +162,8 @@ def broken_citations(path: Path) -> list[str]:
         elif own is not None and match[0] not in own:
             found.append((match.start(), f"no such rule in this document: {match[0]}"))
     if own is not None:
-        missing = [match for match in WITHIN.finditer(text) if match[1] not in own]
-        found += [(match.start(), f"no such section in this document: {match[1]}") for match in missing]
+        absent = [match for match in WITHIN.finditer(text) if match[1] not in own]
+        found += [(match.start(), f"no such section in this document: {match[1]}") for match in absent]
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
     name = str(path.relative_to(ROOT))
     return [f"{name}:{bisect.bisect(lines, start)}: {problem}" for start, problem in sorted(found)]
@@ -158,10 +179,10 @@ def main() -> int:
     links = [problem for path in pages for problem in broken_links(path)]
     texts = tracked_files(*TEXTS)
     rules = [problem for path in pages if path.parent == ROOT / SPECIFICATION for problem in ambiguous_rules(path)]
-    citations = [*rules, *(problem for path in texts for problem in broken_citations(path))]
+    broken = [*rules, *(problem for path in texts for problem in broken_citations(path))]
     print(*links, f"docs: {len(pages)} files, {len(links)} broken links", sep="\n")
-    print(*citations, f"citations: {len(texts)} files, {len(citations)} broken", sep="\n")
-    return 1 if links or citations else 0
+    print(*broken, f"citations: {len(texts)} files, {len(broken)} broken", sep="\n")
+    return 1 if links or broken else 0
 
 
 if __name__ == "__main__":
