@@ -1,6 +1,6 @@
 """Output of a connection: its write buffer, the turns of its sessions to write, traces of frames.
 
-docs/internals/engine.md, "The turn to write".
+docs/internals/life-of-a-message.md, "The turn to write".
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy

@@ -1,5 +1,5 @@
 """Cached prefixes: the leading sections of a link's recent messages with annotations, each with the
-plan for it (docs/internals/engine.md, "Between routers").
+plan for it (docs/internals/life-of-a-message.md, "Between routers").
 
 A prefix is the message up to and including its message-annotations. Equal prefixes lead to equal plans.
 """

@@ -1,4 +1,4 @@
-"""Settlement of runs: the fast path of a disposition (docs/internals/engine.md, "The fast path").
+"""Settlement of runs: the end of a disposition's range (docs/internals/life-of-a-message.md, "Settlement").
 
 A run is a number of copies with consecutive delivery-ids, which one consumer has settled together with one outcome,
 and whose deliveries arrived by one link. A disposition for a range is nearly always one run. A run is counted, removed

@@ -1,5 +1,5 @@
 """Comparison of the fast paths with the slow path: random scenarios run through both, and all octets that peers
-receive and all counters of the router are compared (docs/internals/engine.md, "The fast path")."""
+receive and all counters of the router are compared (docs/internals/life-of-a-message.md)."""
 
 from collections.abc import Sequence
 from typing import Any
