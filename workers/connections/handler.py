@@ -28,10 +28,12 @@ from workers.connections import logins
 from workers.connections.open_properties import open_properties, plain
 from workers.connections.routed_sessions import RoutedSessions
 from workers.connections.router import InterRouterLinks, announced
+from workers.links.attach import check_attach
 from workers.links.attach_replies import AttachReplies, Decision
 from workers.links.edge_streams import EdgeStreamLinks
 from workers.links.initiated_link import InitiatedLink
-from workers.links.record import LinkRecord, RefusedLink, check_attach
+from workers.links.record import LinkRecord
+from workers.links.requested_link import RefusedLink, RequestedLink
 from workers.links.streams import SPARE_CHANNELS
 from workers.revocations import REVOKED
 
@@ -481,7 +483,9 @@ class ConnectionHandler:
             return RefusedLink(self, session, items).link
         number = self.next_link
         self.next_link += 1
-        record = self.links[number] = LinkRecord(self, number, session, items)
+        record = RequestedLink(self, number, items)
+        record.request(session)
+        self.links[number] = record
         self.answers.expect(record)
         return record.link
 
@@ -542,13 +546,15 @@ class ConnectionHandler:
     def _act(self, message: Decision) -> None:
         """Execute a decision about a link, in order."""
         record = self.links[message.link]
-        assert isinstance(record, LinkRecord)
         match message:
             case control.Attached():
+                assert isinstance(record, LinkRecord)
                 record.attached(message)
             case control.Paired():
+                assert isinstance(record, RequestedLink)
                 self.worker.routed.paired(record, message)
             case control.Refused():
+                assert isinstance(record, RequestedLink)
                 record.refused(message.condition, message.description, termini=message.termini)
             case _:
                 assert_never(message)

@@ -20,25 +20,26 @@ from router.amqp.codec import (
     encode_ulong,
 )
 
+from workers.links.attach import (
+    DESIRED,
+    INCOMPLETE,
+    MAX_SIZE,
+    OFFERED,
+    PROPERTIES,
+    RCV_FIRST,
+    RCV_MODE,
+    SND_MIXED,
+    SND_MODE,
+    SOURCE_FIELD,
+    UNSETTLED,
+)
 from workers.links.terminus import NULL, SOURCE, PeerTerminus
 
-# Positions of the fields of an attach.
-SND_MODE, RCV_MODE, SOURCE_FIELD = 3, 4, 5
-UNSETTLED, INCOMPLETE = 7, 8
-MAX_SIZE, OFFERED, DESIRED, PROPERTIES = 10, 11, 12, 13
-FIELDS: Final = 14
 ROUTE: Final = "sluice.route"
 MAX_ROUTE_LENGTH: Final = 2048  # most routers on a route
 _KEY: Final = encode_symbol(ROUTE)
-_SND_MIXED: Final = 2
-_RCV_FIRST: Final = 0
 _MAPS: Final = {0xC1: 3, 0xD1: 9}  # number of octets before the first key
 _DEFAULT_OUTCOME: Final = 8  # position in a source
-
-
-def padded(items: list[bytes]) -> list[bytes]:
-    """Pad the items of an attach to all fields."""
-    return items + [NULL] * (FIELDS - len(items))
 
 
 def route_of(properties: bytes) -> list[str]:
@@ -74,7 +75,7 @@ def with_node_address(properties: bytes, address: str) -> bytes:
 
 def leave_out(items: list[bytes]) -> None:
     """Remove the fields of an attach that routers of Dispatch 1.19 do not pass on."""
-    items[SND_MODE], items[RCV_MODE] = encode_ubyte(_SND_MIXED), encode_ubyte(_RCV_FIRST)
+    items[SND_MODE], items[RCV_MODE] = encode_ubyte(SND_MIXED), encode_ubyte(RCV_FIRST)
     for field in (UNSETTLED, INCOMPLETE, OFFERED, DESIRED, PROPERTIES):
         items[field] = NULL
     items[MAX_SIZE] = encode_ulong(0)

@@ -8,8 +8,9 @@ from router.amqp.codec import encode_string, encode_ubyte, encode_uint
 from router.amqp.session import Session
 from router.links.data_link import RouterOut, StreamPool
 
-from workers.links.initiated_link import RCV_FIRST, node
-from workers.links.record import SENDER, SND_MIXED, TARGET_FIELD, LinkRecord
+from workers.links.attach import RCV_FIRST, SENDER, SND_MIXED, TARGET_FIELD
+from workers.links.initiated_link import node
+from workers.links.record import LinkRecord
 from workers.links.streams import StreamLinks
 from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
@@ -50,23 +51,13 @@ class EdgeStreamLink(LinkRecord):
 
     def __init__(self, owner: EdgeStreamLinks, number: int, session: Session) -> None:
         """Attach the link. Raises RemoteError if there is no room for it."""
-        client = owner.client
         self._owner = owner
-        self.client = client
-        self.number = number
-        self.identity = 0
-        self.items = []
-        self.address = None
-        self.route = None
-        self.gone = False
-        self.outgoing = True
-        self.ends = None
+        client = owner.client
         source, target = node(SOURCE, None), node(TARGET, None)
-        self.source, self.target = PeerTerminus(source), PeerTerminus(target)
-        self.link = RouterOut(capacity=client.profile.link_capacity)
-        self.link.context = self
+        link = RouterOut(capacity=client.profile.link_capacity)
+        super().__init__(client, number, link, True, PeerTerminus(source), PeerTerminus(target))
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
-        self.slot = client.worker.enter_link(session, self.link, name, None, incoming=False)
+        self.enter(session, name, None)
         modes = [encode_ubyte(SND_MIXED), encode_ubyte(RCV_FIRST)]
         head = [encode_string(name), encode_uint(self.link.handle), SENDER, *modes, source, target]
         session.send_attach([*head, NULL, NULL, encode_uint(0), NULL, NULL, NULL, NULL])
@@ -76,7 +67,7 @@ class EdgeStreamLink(LinkRecord):
         if len(items) <= TARGET_FIELD or items[TARGET_FIELD] == NULL:
             self._owner.refuses = True
         self.link.decided()
-        self._forget_attach()
+        self.forget_termini()
 
     def detached(self) -> bool:
         """Handle the end of the link."""

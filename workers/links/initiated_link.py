@@ -22,9 +22,8 @@ from router.links.producer_link import ProducerLink
 from router.amqp.errors import AmqpError
 from router.control import messages as control
 from workers.connections.heartbeats import HeartbeatSender
-from workers.links.record import (
-    INITIAL_COUNT,
-    OUT,
+from workers.links.attach import (
+    RCV_FIRST,
     RECEIVER,
     SENDER,
     SND_MIXED,
@@ -32,9 +31,11 @@ from workers.links.record import (
     SND_SETTLED,
     SOURCE_FIELD,
     TARGET_FIELD,
-    LinkRecord,
+    initial_count,
     message_limit,
+    padded,
 )
+from workers.links.record import OUT, LinkRecord
 from workers.links.terminus import (
     NULL,
     SOURCE,
@@ -48,7 +49,6 @@ from workers.links.terminus import (
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
 
-RCV_FIRST: Final = 0
 FALSE: Final = b"\x42"
 # Period and number of checks of a link that is to be closed when it is quiet; after the last one it is closed in any
 # case.
@@ -64,37 +64,25 @@ class InitiatedLink(LinkRecord):
 
     def __init__(self, client: "ConnectionHandler", number: int, session: Session, asked: control.Link) -> None:
         """Attach the link of a `link` order, and report it. Raises RemoteError if there is no room for it."""
-        worker = client.worker
-        self.client = client
-        self.number = number
-        self.reference: int = asked.ref
-        self.identity = self.reference
-        self.error: control.ErrorText | None = None
-        self.items = []
-        self.address = None
-        self.route = None
-        self.gone = False
-        self.outgoing = asked.dir == OUT
         self.asked = asked
-        own, peers = (SOURCE, TARGET) if self.outgoing else (TARGET, SOURCE)
+        self.reference: int = asked.ref
+        self.error: control.ErrorText | None = None
+        outgoing = asked.dir == OUT
+        own, peers = (SOURCE, TARGET) if outgoing else (TARGET, SOURCE)
         there = node(peers, asked.address, asked.capability, dynamic=asked.dynamic)
         here = NULL if asked.bare else node(own, None, asked.capability if asked.mirrored else None)
-        source, target = (here, there) if self.outgoing else (there, here)
+        source, target = (here, there) if outgoing else (there, here)
         capacity = asked.capacity
-        self.source, self.target = PeerTerminus(source), PeerTerminus(target)
-        self.ends = None
-        if self.outgoing:
-            self.link = client.outgoing_link(
+        if outgoing:
+            link = client.outgoing_link(
                 client.profile.link_capacity if capacity is None else capacity, limited=asked.use == "address"
             )
         else:
-            self.link = ProducerLink(capacity=client.window if capacity is None else capacity)
-            client.set_up_incoming_link(self.link)
-        self.link.context = self
-        self.slot = worker.enter_link(
-            session, self.link, asked.name, None, incoming=not self.outgoing, container=client.route_container
-        )
-        self._remember_ends(None)
+            link = ProducerLink(capacity=client.window if capacity is None else capacity)
+            client.set_up_incoming_link(link)
+        super().__init__(client, number, link, outgoing, PeerTerminus(source), PeerTerminus(target), identity=asked.ref)
+        self.enter(session, asked.name, None)
+        self.remember_ends(None)
         session.send_attach(
             [
                 encode_string(asked.name),
@@ -124,42 +112,41 @@ class InitiatedLink(LinkRecord):
             text=f"source={self.source} target={self.target}",
         )
         if client.edge:  # the supervisor waits for the answer of the other router, which follows at once
-            worker.control.send_event_later(begun)
+            client.worker.control.send_event_later(begun)
         else:  # a broker may ask management about the link as soon as it has the attach
-            worker.control.send_event(begun)
-        self._forget_attach()
+            client.worker.control.send_event(begun)
+        self.forget_termini()
 
     def answered(self, items: list[bytes]) -> None:
         """Handle the peer's attach. If it has no address, a detach with the reason follows. Raises RemoteError."""
-        items = items + [NULL] * (INITIAL_COUNT + 1 - len(items))
+        items = padded(items)
         link = self.link
         there = PeerTerminus(items[TARGET_FIELD if self.outgoing else SOURCE_FIELD])
         nowhere = self.asked.address is None and not self.asked.dynamic
         active = there.address is not None or (nowhere and there.code != 0)
         if not self.outgoing:
-            count = decode_one(items[INITIAL_COUNT])
-            link.begin_at(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
+            link.begin_at(initial_count(items))
         elif decode_one(items[SND_MODE]) == SND_SETTLED:
             link.settle_all()
         if isinstance(link, LimitedConsumerLink):
             link.limit_messages(message_limit(items))
         if active and self.asked.use != "address":
-            self._use()
+            self._use_accepted()
         elif self.outgoing and not active:
             link.decided()
         address = there.address if self.asked.dynamic else None
         self.client.worker.control.send_event(control.Linked(self.client.number, self.number, active, address))
 
-    def _use(self) -> None:
+    def _use_accepted(self) -> None:
         """Take into use a link that the peer has accepted and that has no address here."""
         if self.outgoing:
             self.link.decided()
             if self.asked.use == "heartbeat":
                 HeartbeatSender(self)
         elif self.asked.use == "anonymous":
-            self._flow(self._anonymous())
+            self.start_flow(self.anonymous_handler())
         else:
-            self._flow(PeerMessageHandler(self._take))
+            self.start_flow(PeerMessageHandler(self._take))
 
     def _take(self, octets: bytes) -> bool:
         """Pass a message to the supervisor. False: the supervisor is behind."""
@@ -177,13 +164,13 @@ class InitiatedLink(LinkRecord):
         loop = client.worker.loop
         loop.call_at(loop.scheduler.now + LOOK_MS, lambda: self.close_when_settled(looks - 1), client.connection)
 
-    def _rules(self) -> None:
+    def rules(self) -> None:
         """Return None: links that the router requests are not subject to policy (security.md P-61)."""
 
     def attached(self, answer: control.Attached) -> None:
         """Bind the link to its address, as the supervisor has decided."""
         self.address = answer.addr
-        self._bind(self.client.worker.table.get(answer.addr), answer)
+        self.bind(self.client.worker.table.get(answer.addr), answer)
 
     def detached(self) -> bool:
         """Handle the end of the link, and keep the peer's error for the report."""

@@ -25,19 +25,24 @@ from router.linkroute.routed_link import LinkEvent
 from router.amqp.errors import RESOURCE_LIMIT, AmqpError
 from router.control import messages as control
 from router.linkroute.errors import LINK_LOST
-from workers.links.attach_fields import PROPERTIES, leave_out, padded, with_node_address, with_route
-from workers.links.record import (
+from workers.links.attach import (
     HANDLE,
     INCOMPLETE,
     INITIAL_COUNT,
     NAME,
+    PROPERTIES,
+    RECEIVER,
     ROLE,
+    SENDER,
     SOURCE_FIELD,
     TARGET_FIELD,
     UNSETTLED,
-    LinkRecord,
-    log_end,
+    initial_count,
+    padded,
 )
+from workers.links.attach_fields import leave_out, with_node_address, with_route
+from workers.links.record import log_end
+from workers.links.requested_link import RequestedLink
 from workers.links.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, PeerTerminus
 
 if TYPE_CHECKING:
@@ -156,7 +161,7 @@ class RoutedEnd:
         items = padded(self.items[: TARGET_FIELD + 1])
         items[SOURCE_FIELD if self.outgoing else TARGET_FIELD] = NULL
         items[HANDLE] = encode_uint(self.link.handle)
-        items[ROLE] = b"\x42" if self.outgoing else b"\x41"
+        items[ROLE] = SENDER if self.outgoing else RECEIVER
         items[INITIAL_COUNT] = encode_uint(0)
         self.link.session.send_attach(items)
         return True
@@ -181,8 +186,7 @@ class RoutedEnd:
 
     def _count(self, items: list[bytes]) -> None:
         """Start counting deliveries at the sender's initial delivery-count."""
-        count = decode_one(items[INITIAL_COUNT])
-        self.link.set_initial_count(count if isinstance(count, int) and 0 <= count <= 0xFFFFFFFF else 0)
+        self.link.set_initial_count(initial_count(items))
 
     def _node(self) -> int:
         """Return the position of the terminus that names the node."""
@@ -317,7 +321,7 @@ class RoutedEnds:
         """Report that the client's link of a pair has ended."""
         self._worker.control.send_event(control.Unpaired(order.pair))
 
-    def paired(self, record: LinkRecord, order: control.Paired) -> None:
+    def paired(self, record: RequestedLink, order: control.Paired) -> None:
         """Connect the client's link with the container's link, which exists now, and send the attach to it."""
         worker, client = self._worker, record.client
         if self._too_early(order):

@@ -12,7 +12,7 @@ from workers.testing import InjectedTransportError as LoopInjectedError
 
 import router.testing.engine as engine
 import workers.connections.handler
-import workers.links.record
+import workers.links.requested_link
 import workers.worker
 from router.amqp.errors import FatalFault
 from router.control import messages as control
@@ -37,6 +37,7 @@ from tests.unit.workers.loops import LoopRouter
 from workers.frame_trace import Tracing
 from workers.inprocess import CONFIRM_MS
 from workers.links.record import LinkRecord
+from workers.links.requested_link import RequestedLink
 from workers.links.routed import RoutedEnd
 from workers.worker import WorkerRuntime
 
@@ -307,7 +308,7 @@ def test_fault_in_supervisor_message_ends_named_connection(routers, monkeypatch)
     router.settle()
     frames(peer)
     with monkeypatch.context() as patched:
-        patched.setattr(LinkRecord, "attached", raise_error)
+        patched.setattr(RequestedLink, "attached", raise_error)
         peer.feed(consumer(0, "balanced.a"))
         router.settle_with_faults()
     assert take_fault_types(router) == [NetInjectedError]
@@ -375,7 +376,7 @@ def test_consumer_is_chosen_again_after_snapshot(routers):
 @pytest.fixture
 def two_workers(routers, monkeypatch):
     """Router with two workers, whose links fail on request."""
-    monkeypatch.setattr(workers.links.record, "ProducerLink", engine.FaultyProducerLink)
+    monkeypatch.setattr(workers.links.requested_link, "ProducerLink", engine.FaultyProducerLink)
     monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyConsumerLink)
     return routers(2)
 

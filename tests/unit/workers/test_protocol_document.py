@@ -147,7 +147,7 @@ class DocumentedConversation:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = iter(character for number in range(10_000) for character in f"{number:015d}")
-        monkeypatch.setattr("workers.connections.router.secrets.choice", lambda _: next(names))
+        monkeypatch.setattr("workers.links.inter_router_link.secrets.choice", lambda _: next(names))
         monkeypatch.setattr("supervisor.network.adapter.secrets.randbits", lambda _: PROCESS)
         text = engine_network.CONFIGURATION
         at = text.index("listener {\n    name: between")

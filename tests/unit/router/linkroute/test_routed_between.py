@@ -10,7 +10,7 @@ from tests.peer.frames import ACCEPTED, AMQP_HEADER, source, target, terminus
 from tests.peer.types import Described, Int, Map, Symbol, UByte, ULong
 from tests.unit.engine.talk import MANY, begin, flow, frames, message, of, say, start, transfer
 from tests.unit.router.linkroute.test_routed_links import ScriptedRouteContainer, link_route
-from workers.connections.router import CONTROL
+from workers.links.inter_router_link import CONTROL
 
 INTERIOR = """
 router {

@@ -24,8 +24,9 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from workers.connections.router import CONTROL, DATA, MAX_DATA_LINKS, announced
+from workers.connections.router import MAX_DATA_LINKS, announced
 from workers.inprocess import CONTROL_OCTETS, RELAYED_MESSAGES
+from workers.links.inter_router_link import CONTROL, DATA
 
 INTERIOR = """
 router {
