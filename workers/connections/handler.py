@@ -538,8 +538,12 @@ class ConnectionHandler:
             return
         record = self.links.get(message.link)
         if isinstance(record, LinkRecord) and not record.link.session.ended:
-            for each in self.answers.take(record, message):
-                self._act(each)
+            if isinstance(record, RequestedLink):
+                for each in self.answers.take(record, message):
+                    self._act(each)
+            elif isinstance(message, control.Attached):
+                record.attached(message)
+                self.connection.resume(Pause.PAUSE_ATTACH)
         elif isinstance(message, control.Paired):
             self.worker.routed.unwanted(message)
 
@@ -653,9 +657,6 @@ class ConnectionHandler:
         """
         self.links.pop(record.number, None)
         if isinstance(record, LinkRecord):
-            waited = self.answers.forget(record)
-            if isinstance(waited, control.Paired):
-                self.worker.routed.unwanted(waited)
             for each in self.answers.due(record.link.session):
                 self._act(each)
         if self.connection.ended:

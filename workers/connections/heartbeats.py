@@ -49,7 +49,7 @@ class HeartbeatWatch:
 
     def _look(self) -> None:
         client, now = self._client, self._now
-        if self._record.gone or client.connection.ended:
+        if self._record.ended or client.connection.ended:
             return
         if now - self._looked > 2 * PERIOD_MS:  # a worker that did not run has not read heartbeats
             self._last = now
@@ -80,7 +80,7 @@ class HeartbeatSender:
         loop.call_at(loop.scheduler.now + PERIOD_MS, self._beat, self._client.connection)
 
     def _beat(self) -> None:
-        if self._record.gone or self._client.connection.ended:
+        if self._record.ended or self._client.connection.ended:
             return
         self._client.worker.in_process.send_by(self._record.link, _VALUE + encode_int(self._count))
         self._count = (self._count + 1) & _MAX_COUNT

@@ -151,10 +151,10 @@ class InterRouterLinks:
         """Handle the end of a link."""
         if self.control.get(record.direction) is record:
             del self.control[record.direction]
-            if record.reported and self.client.initiate is not None:
+            if record.state == "in use" and self.client.initiate is not None:
                 loop = self.client.worker.loop
                 loop.call_at(loop.scheduler.now + WITHOUT_CONTROL_MS, self._renew, self.client.connection)
-        elif record.capability == DATA and record.entered:
+        elif record.capability == DATA and record.state != "refused":
             self._there[record.direction] -= 1
             if record.stream:
                 self.streams.gone(record.link.session)

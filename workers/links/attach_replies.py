@@ -10,15 +10,16 @@ answer may arrive by a connection of this worker, on which attaches are not take
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.session import Session
 
 from router.control import messages as control
 
 if TYPE_CHECKING:
-    from workers.links.record import LinkRecord
+    from workers.links.requested_link import RequestedLink
 
+UNDECIDED: Final = ("asked", "postponed")
 Decision = control.Attached | control.Refused | control.Paired
 
 
@@ -31,38 +32,42 @@ class AttachReplies:
         """Create it empty. count(n): called with each change of the number of attaches that wait for the supervisor's
         decision."""
         self._count = count
-        # Answers by link number, in the order of the attaches; None: not decided yet. `Decided` delays no other
-        # answer; the one that follows it is sent when it arrives. `Postponed` delays others until the answer that
-        # follows it.
-        self._sessions: dict[Session, OrderedDict[int, control.Answer | None]] = {}
+        # Links whose answer was not sent, in the order of their attaches, each with its decision. A link in the state
+        # ROUTABLE delays no other answer.
+        self._sessions: dict[Session, OrderedDict[RequestedLink, Decision | None]] = {}
 
-    def expect(self, record: "LinkRecord") -> None:
+    def expect(self, record: "RequestedLink") -> None:
         """Note that a link waits for a decision."""
-        self._sessions.setdefault(record.link.session, OrderedDict())[record.number] = None
+        self._sessions.setdefault(record.link.session, OrderedDict())[record] = None
         self._count(1)
 
-    def take(self, record: "LinkRecord", answer: control.Answer) -> Iterator[Decision]:
+    def take(self, record: "RequestedLink", answer: control.Answer) -> Iterator[Decision]:
         """Note an answer of the supervisor; yield the answers to send now: this one and others that it delayed."""
-        session = record.link.session
-        waiting = self._sessions.get(session)
-        if waiting is None or record.number not in waiting:
-            if not isinstance(answer, control.Decided | control.Postponed):
-                yield answer  # for a link that the router attached, or one decided to be routed
+        if record.state == "answered" and isinstance(answer, control.Paired):
+            yield answer  # again, because it came before the epoch that it refers to
             return
-        if waiting[record.number] is None:
+        if record.state == "asked":
             self._count(-1)
-        waiting[record.number] = answer
-        yield from self.due(session)
+        match answer:
+            case control.Postponed():
+                record.advance("postpone")
+            case control.Decided():
+                record.advance("route")
+            case _:
+                record.advance("answer")
+                waiting = self._sessions.get(record.link.session)
+                if waiting is None or record not in waiting:
+                    yield answer  # of a link that was decided to be routed
+                    return
+                waiting[record] = answer
+        yield from self.due(record.link.session)
 
-    def forget(self, record: "LinkRecord") -> control.Answer | None:
-        """Forget a link that has ended; return its answer, if there was one. Call `due` next."""
-        waiting = self._sessions.get(record.link.session)
-        if waiting is None or record.number not in waiting:
-            return None
-        answer = waiting.pop(record.number)
-        if answer is None:
+    def forget(self, record: "RequestedLink") -> Decision | None:
+        """Forget a link that is about to end; return its decision if that was not executed. Call `due` next."""
+        if record.state == "asked":
             self._count(-1)
-        return None if isinstance(answer, control.Postponed) else answer
+        waiting = self._sessions.get(record.link.session)
+        return None if waiting is None else waiting.pop(record, None)
 
     def due(self, session: Session) -> Iterator[Decision]:
         """Yield the answers of a session to send now."""
@@ -70,11 +75,11 @@ class AttachReplies:
         if waiting is None:
             return
         while waiting:
-            number, answer = next(iter(waiting.items()))
-            if answer is None or isinstance(answer, control.Postponed) or session.ended:
+            record, answer = next(iter(waiting.items()))
+            if record.state in UNDECIDED or session.ended:
                 return
-            del waiting[number]
-            if not isinstance(answer, control.Decided):
+            del waiting[record]
+            if answer is not None:
                 yield answer
         self._sessions.pop(session, None)
         if not self._sessions:

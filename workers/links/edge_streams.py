@@ -58,6 +58,7 @@ class EdgeStreamLink(LinkRecord):
         super().__init__(client, number, link, True, PeerTerminus(source), PeerTerminus(target))
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
         self.enter(session, name, None)
+        self.advance("attach")
         modes = [encode_ubyte(SND_MIXED), encode_ubyte(RCV_FIRST)]
         head = [encode_string(name), encode_uint(self.link.handle), SENDER, *modes, source, target]
         session.send_attach([*head, NULL, NULL, encode_uint(0), NULL, NULL, NULL, NULL])
@@ -65,9 +66,12 @@ class EdgeStreamLink(LinkRecord):
     def answered(self, items: list[bytes]) -> None:
         """Handle the peer's attach. If its terminus is missing, a detach follows."""
         if len(items) <= TARGET_FIELD or items[TARGET_FIELD] == NULL:
+            self.advance("decline")
             self._owner.refuses = True
+        else:
+            self.advance("use")
         self.link.decided()
-        self.forget_termini()
+        self.forget_attach()
 
     def detached(self) -> bool:
         """Handle the end of the link."""

@@ -82,6 +82,7 @@ class InitiatedLink(LinkRecord):
             client.set_up_incoming_link(link)
         super().__init__(client, number, link, outgoing, PeerTerminus(source), PeerTerminus(target), identity=asked.ref)
         self.enter(session, asked.name, None)
+        self.advance("attach")
         self.remember_ends(None)
         session.send_attach(
             [
@@ -115,7 +116,7 @@ class InitiatedLink(LinkRecord):
             client.worker.control.send_event_later(begun)
         else:  # a broker may ask management about the link as soon as it has the attach
             client.worker.control.send_event(begun)
-        self.forget_termini()
+        self.forget_attach()
 
     def answered(self, items: list[bytes]) -> None:
         """Handle the peer's attach. If it has no address, a detach with the reason follows. Raises RemoteError."""
@@ -131,9 +132,14 @@ class InitiatedLink(LinkRecord):
         if isinstance(link, LimitedConsumerLink):
             link.limit_messages(message_limit(items))
         if active and self.asked.use != "address":
+            self.advance("use")
             self._use_accepted()
-        elif self.outgoing and not active:
-            link.decided()
+        elif self.asked.use != "address" or (self.outgoing and not active):
+            self.advance("decline")
+            if self.outgoing:
+                link.decided()
+        else:
+            self.advance("peer attach")
         address = there.address if self.asked.dynamic else None
         self.client.worker.control.send_event(control.Linked(self.client.number, self.number, active, address))
 
@@ -155,7 +161,7 @@ class InitiatedLink(LinkRecord):
     def close_when_settled(self, looks: int = LOOKS) -> None:
         """Close the link when its peer has settled all deliveries sent. No new ones are sent to it."""
         client = self.client
-        if self.gone or client.connection.ended:
+        if self.ended or client.connection.ended:
             return
         counters = client.worker.region.link_counters(client.worker.setup.worker, self.slot.index)
         if not looks or not counters or not (counters["undelivered"] or counters["unsettled"]):
@@ -169,6 +175,7 @@ class InitiatedLink(LinkRecord):
 
     def attached(self, answer: control.Attached) -> None:
         """Bind the link to its address, as the supervisor has decided."""
+        self.advance("use")
         self.address = answer.addr
         self.bind(self.client.worker.table.get(answer.addr), answer)
 

@@ -62,7 +62,7 @@ _RANDOM_PART: Final = 15
 class InterRouterLink(LinkRecord):
     """Record of an inter-router link. Owner: the connection handler."""
 
-    __slots__ = ("capability", "direction", "entered", "error", "links", "reported", "stream")
+    __slots__ = ("capability", "direction", "error", "links", "stream")
 
     def __init__(
         self,
@@ -77,9 +77,7 @@ class InterRouterLink(LinkRecord):
         self.links = links
         self.capability = capability
         self.direction = direction
-        self.entered = True
         self.stream = stream
-        self.reported = False  # reported to the supervisor
         self.error: control.ErrorText | None = None  # of the peer's detach
         outgoing = direction == OUT
         super().__init__(links.client, number, self._link(links.client.profile, outgoing), outgoing)
@@ -107,6 +105,7 @@ class InterRouterLink(LinkRecord):
         """Send the attach."""
         name = "qdlink." + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(_RANDOM_PART))
         self.enter(session, name, None)
+        self.advance("attach")
         source, target = node(SOURCE, self.capability), node(TARGET, self.capability)
         self.source, self.target = PeerTerminus(source), PeerTerminus(target)
         self._send(encode_string(name), SND_MIXED, RCV_FIRST, source, target)
@@ -116,6 +115,7 @@ class InterRouterLink(LinkRecord):
         items = padded(items)
         self._begin_count(items)
         if items[TARGET_FIELD if self.outgoing else SOURCE_FIELD] == NULL:
+            self.advance("decline")
             self.link.decided()
         else:
             self.up()
@@ -128,7 +128,7 @@ class InterRouterLink(LinkRecord):
         self.enter(session, name, handle)
         source, target = mirrored(self.source), mirrored(self.target)
         if full:
-            self.entered = False
+            self.advance("refuse")
             source, target = (NULL, target) if self.outgoing else (source, NULL)
         modes = [items[SND_MODE], items[SND_MODE + 1]]
         snd_mode = SND_MIXED if modes[0] == NULL else modes[0]
@@ -152,6 +152,7 @@ class InterRouterLink(LinkRecord):
 
     def up(self) -> None:
         """Take the link into use, after both sides have attached it."""
+        self.advance("use")
         links = self.links
         priority: int | None = CONTROL_PRIORITY
         kind: Literal["control", "data", "stream"] = "control"
@@ -169,7 +170,7 @@ class InterRouterLink(LinkRecord):
             links.measure()
         self._announce(kind, STREAM_PRIORITY if priority is None else priority)
         self.remember_ends(None)
-        self.forget_termini()
+        self.forget_attach()
 
     def _make_route(self, *, streaming: bool) -> Any:
         worker = self.client.worker
@@ -183,7 +184,6 @@ class InterRouterLink(LinkRecord):
         client.worker.send_log("error", "ROUTER", f"[C{client.number}] Control message dropped: too large")
 
     def _announce(self, kind: Literal["control", "data", "stream"], priority: int) -> None:
-        self.reported = True
         self.client.worker.control.send_event(
             control.RouterLink(
                 conn=self.client.number,
@@ -208,7 +208,7 @@ class InterRouterLink(LinkRecord):
             self.error = described(self.link.detach_error) or UNREADABLE
         links = self.links
         links.gone(self)
-        if not self.reported and not self.client.connection.ended:
+        if self.state != "in use" and not self.client.connection.ended:
             links.refused(self)
         return super().detached()
 

@@ -10,8 +10,10 @@ from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.anonymous_handler import AnonymousHandler
 from router.delivery.targeted_handler import TargetedHandler
 
+from router.amqp.errors import INTERNAL_ERROR, LocalError
 from router.control import messages as control
 from router.log import INFO
+from workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
 from workers.links.terminus import PeerTerminus
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ class LinkRecord:
         "address",
         "client",
         "ends",
-        "gone",
         "identity",
         "link",
         "number",
@@ -51,6 +52,7 @@ class LinkRecord:
         "route",
         "slot",
         "source",
+        "state",
         "target",
     )
 
@@ -79,8 +81,21 @@ class LinkRecord:
         self.address: int | None = None
         self.route: Any = None
         self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
-        self.gone = False
+        self.state: RecordState = "new"
         link.context = self
+
+    def advance(self, event: RecordEvent) -> None:
+        """Apply an event to the state. Raises LocalError if the state excludes the event."""
+        after = TRANSITIONS[self.state].get(event)
+        if after is None:
+            text = f"record of link {self.link.name}: {event} in the state {self.state}"
+            raise LocalError("link", INTERNAL_ERROR, text)
+        self.state = after
+
+    @property
+    def ended(self) -> bool:
+        """True if the link was detached or lost."""
+        return self.state == "ended"
 
     def enter(self, session: Session, name: str, handle: int | None) -> None:
         """Give the link its slot and its handle in a session. handle: the peer's; None: the peer has not attached.
@@ -159,7 +174,7 @@ class LinkRecord:
         self.route = route
         self.link.use(route)
 
-    def forget_termini(self) -> None:
+    def forget_attach(self) -> None:
         """Drop the termini of the attach."""
         self.source = self.target = None
 
@@ -181,7 +196,7 @@ class LinkRecord:
 
         routing-semantics.md A-17.
         """
-        self.gone = True
+        self.advance("end")
         try:
             self._unbind()
             last = log_end(self)

@@ -69,6 +69,7 @@ class RequestedLink(LinkRecord):
     def request(self, session: Session) -> None:
         """Enter the link in its session, and request the supervisor's decision. Raises RemoteError."""
         self.enter(session, decode_one(self.items[NAME]), decode_one(self.items[HANDLE]))
+        self.advance("ask")
         if isinstance(self.link, LimitedConsumerLink):
             self.link.limit_messages(message_limit(self.items))
         self.client.worker.control.send_event(self._question())
@@ -104,6 +105,7 @@ class RequestedLink(LinkRecord):
 
     def attached(self, answer: control.Attached) -> None:
         """Answer the attach and let deliveries flow, after the supervisor has accepted the link."""
+        self.advance("use")
         worker = self.client.worker
         link = self.link
         address = None
@@ -125,18 +127,26 @@ class RequestedLink(LinkRecord):
             self.start_flow(PeerMessageHandler(HeartbeatWatch(self).beat))
         else:
             self.start_flow(self.anonymous_handler())
-        self._forget_attach()
+        self.forget_attach()
 
     def refused(self, condition: str | None, description: str | None, *, termini: bool = False) -> None:
         """Refuse the link: send an attach with a null terminus, then a detach (2.6.3). termini: send both termini
         instead, without addresses (security.md P-40)."""
+        self.advance("refuse")
         if termini:
             self._send_reply(NO_SOURCE, NO_TARGET)
         else:
             self._reply(None, refuse=True)
         self.link.decided()
         self.link.close_with(condition, description)
-        self._forget_attach()
+        self.forget_attach()
+
+    def detached(self) -> bool:
+        """Handle the end of the link, which may be undecided or have a decision that was not executed yet."""
+        answer = self.client.answers.forget(self)
+        if isinstance(answer, control.Paired):
+            self.client.worker.routed.unwanted(answer)
+        return super().detached()
 
     def _reply(self, generated: str | None, *, refuse: bool = False, anonymous: bool = False) -> None:
         assert self.source is not None
@@ -169,9 +179,10 @@ class RequestedLink(LinkRecord):
             ]
         )
 
-    def _forget_attach(self) -> None:
+    def forget_attach(self) -> None:
+        """Drop the fields of the attach."""
         self.items = []
-        self.forget_termini()
+        self.source = self.target = None
 
 
 class RefusedLink(RequestedLink):
@@ -186,5 +197,6 @@ class RefusedLink(RequestedLink):
         self.refused(RESOURCE_LIMIT, "this worker has no room for another link")
 
     def detached(self) -> bool:
+        self.advance("end")
         self.link.context = None
         return False

@@ -61,7 +61,6 @@ class RoutedEnd:
         "address",
         "client",
         "ends",
-        "gone",
         "identity",
         "inbound",
         "items",
@@ -100,7 +99,6 @@ class RoutedEnd:
         self.items: list[bytes] = []  # of the peer's attach, until it is answered
         self.address: int | None = None
         self.ends: tuple[str, str] | None = None
-        self.gone = False
         link.context = self
 
     @property
@@ -168,7 +166,6 @@ class RoutedEnd:
 
     def detached(self) -> bool:
         """Handle the end of the link."""
-        self.gone = True
         worker = self.client.worker
         last = log_end(self)
         if not self.inbound:
@@ -336,6 +333,7 @@ class RoutedEnds:
         kind = ConsumerEnd if record.outgoing else ProducerEnd
         link = kind(capacity=0 if record.outgoing else client.profile.link_capacity, survives=order.survives)
         old.session.replace_link(old, link)
+        record.advance("replace")
         if not record.outgoing:
             link.limit_size(client.message_limit)
         old.context = None
