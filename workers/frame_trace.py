@@ -25,6 +25,16 @@ SEND_MS: Final = 100  # between two messages with lines
 LINES_PER_MESSAGE: Final = 500  # most lines of all watched connections together
 
 
+class FrameTrace:
+    """Trace of a connection's frames that management has requested. Owner: the connection handler."""
+
+    __slots__ = ("logged", "watched")
+
+    def __init__(self) -> None:
+        self.logged: bool | None = None  # enableProtocolTrace of the management entity; None: never set
+        self.watched = False  # frames are sent to the supervisor
+
+
 class Tracing:
     """All traces of one worker. Owner: the worker."""
 
@@ -54,12 +64,13 @@ class Tracing:
             sink.settings_changed()
         for client in self._worker.clients.values():
             self._switch(client)
-            for record in client.links.values():
+            for record in client.links.by_number.values():
                 self.attached(record)
 
     def trace(self, client: "ConnectionHandler", on: bool | None) -> None:
         """Set enableProtocolTrace of a connection: log its frames, or not, or (None) as the log settings say."""
-        client.traced = on
+        if on is not None or client.trace is not None:
+            self._trace_of(client).logged = on
         self._switch(client)
 
     def watch(self, number: int, client: "ConnectionHandler | None", on: bool, due_ms: int | None) -> None:
@@ -70,7 +81,7 @@ class Tracing:
             loop = self._worker.loop
             loop.call_at(loop.scheduler.now + due_ms, lambda: self._due(number))
         if client is not None:
-            client.watched = on
+            self._trace_of(client).watched = on
             self._switch(client)
         elif on:
             self._ended.append(number)
@@ -78,7 +89,7 @@ class Tracing:
 
     def closed(self, client: "ConnectionHandler") -> None:
         """Report the end of a watched connection. Its last frames are traced, too."""
-        if client.watched:
+        if client.trace is not None and client.trace.watched:
             self._ended.append(client.number)
             self._arm()
 
@@ -86,22 +97,30 @@ class Tracing:
         """Mark the link if a sink wants its messages."""
         record.link.logged = any(sink.wants(record.client) for sink in self.sinks)
 
-    def _switch(self, client: "ConnectionHandler") -> None:
-        client.connection.trace(self._logged(client) or client.watched)
+    @staticmethod
+    def _trace_of(client: "ConnectionHandler") -> FrameTrace:
+        if client.trace is None:
+            client.trace = FrameTrace()
+        return client.trace
 
-    def _logged(self, client: "ConnectionHandler") -> bool:
-        return self._protocol if client.traced is None else client.traced
+    def _switch(self, client: "ConnectionHandler") -> None:
+        trace = client.trace
+        client.connection.trace(self._logged(trace) or (trace is not None and trace.watched))
+
+    def _logged(self, trace: FrameTrace | None) -> bool:
+        return self._protocol if trace is None or trace.logged is None else trace.logged
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
     def frame(self, client: "ConnectionHandler", received: bool, octets: bytes, size: int) -> None:
         """Trace a frame of a traced connection. octets: the first of `size`."""
         text = frame_text(octets, size, received)
-        if client.watched:
+        trace = client.trace
+        if trace is not None and trace.watched:
             self._keep(client.number, text)
-        if client.traced:
+        if trace is not None and trace.logged:
             self._worker.log.always(TRACE, "PROTOCOL", f"[C{client.number}]:FRAME: {text}")
-        elif self._logged(client):
+        elif self._logged(trace):
             self._worker.log.trace("PROTOCOL", f"[C{client.number}]:FRAME: {text}")
 
     def message(self, client: "ConnectionHandler", record: "LinkRecord", octets: bytes) -> None:

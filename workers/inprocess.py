@@ -61,12 +61,12 @@ class InProcessRelay:
             return True
         if self._octets > MOST_OCTETS:
             return False
-        if client.relays and self._messages.get(number, 0) >= RELAYED_MESSAGES:
+        if client.role.relays and self._messages.get(number, 0) >= RELAYED_MESSAGES:
             return False
         self._octets += len(octets) + MESSAGE_OVERHEAD
         messages = self._messages[number] = self._messages.get(number, 0) + 1
         self._worker.control.send_event(control.Local(key, number), octets)
-        if not client.relays and (messages >= CONNECTION_MESSAGES or self._octets >= HELD_OCTETS):
+        if not client.role.relays and (messages >= CONNECTION_MESSAGES or self._octets >= HELD_OCTETS):
             client.connection.pause(RouterPause.PAUSE_LOCAL)
             self._paused[number] = client
         return True
@@ -141,7 +141,7 @@ class InProcessRelay:
         """Send a control message to the neighbour of a connection."""
         client = self._worker.clients.get(message.conn)
         if client is not None and message.link is not None:
-            record = client.links.get(message.link)
+            record = client.links.by_number.get(message.link)
             if record is not None:
                 self.send_by(record.link, octets)
         elif client is not None and client.router is not None:

@@ -54,7 +54,7 @@ class Revocations:
                 continue
             try:
                 if self.is_revoked(client):
-                    client.revoked()
+                    client.close_revoked()
             except Exception as fault:  # noqa: BLE001 - error net of one connection
                 client.connection.end_by(fault)
         if self._due:

@@ -42,6 +42,7 @@ from router.websocket.origins import OriginPolicy
 from workers.background import BackgroundThread
 from workers.connections.admissions import Admissions
 from workers.connections.handler import ConnectionHandler
+from workers.connections.opening import apply_admission, move
 from workers.control import Channels, SocketChannels, WorkerControl
 from workers.credentials import CredentialStore
 from workers.frame_trace import Tracing
@@ -254,7 +255,7 @@ class WorkerRuntime:
             case login_messages.SaslOffer() | login_messages.SaslChallenge() | login_messages.SaslOutcome():
                 client = self.clients.get(message.conn)
                 if client is not None:
-                    client.sasl_answer(message)
+                    client.answer_sasl(message)
             case control.Attached() | control.Refused() | control.Decided() | control.Postponed() | control.Detached():
                 self.on_answer(message)
             case control.Send():
@@ -497,23 +498,22 @@ class WorkerRuntime:
     def on_admission(self, message: control.Admitted | control.Denied) -> None:
         client = self.clients.get(message.conn)
         if client is not None:
-            self.admissions.done(client)
-            client.admission(message)
+            apply_admission(client, message)
 
     def on_move(self, message: control.Move) -> None:
         client = self.clients.get(message.conn)
-        if client is not None and not client.connection.ended and not client.move():
+        if client is not None and not client.connection.ended and not move(client):
             self.control.send_event(control.Unmoved(message.conn))
 
     def on_answer(self, message: control.Answer | control.Detached) -> None:
         client = self.clients.get(message.conn)
         if client is not None:
-            client.answer(message)
+            client.links.answer(message)
 
     def on_paired(self, message: control.Paired) -> None:
         client = self.clients.get(message.conn)
         if client is not None:
-            client.answer(message)
+            client.links.answer(message)
         else:
             self.routed.unwanted(message)
 
@@ -525,12 +525,12 @@ class WorkerRuntime:
     def on_link(self, message: control.Link) -> None:
         client = self.clients.get(message.conn)
         if client is not None:
-            client.link(message)
+            client.links.initiate(client, message)
 
     def on_unlink(self, message: control.Unlink) -> None:
         client = self.clients.get(message.conn)
         if client is not None:
-            client.unlink(message)
+            client.links.unlink(client, message)
 
     def on_permit(self, message: control.Permit) -> None:
         client = self.clients.get(message.conn)
@@ -540,7 +540,7 @@ class WorkerRuntime:
     def on_close_link(self, message: control.CloseLink) -> None:
         client = self.clients.get(message.conn)
         if client is not None:
-            client.close_link(message)
+            client.links.close_link(message)
 
     def on_close(self, message: control.Close) -> None:
         client = self.clients.get(message.conn)

@@ -7,6 +7,7 @@ behind at most that many; further opens wait in the worker. A client that gets n
 from typing import TYPE_CHECKING, Final
 
 from router.control import messages as control
+from workers.connections.opening import refuse_undecided
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
@@ -72,4 +73,4 @@ class Admissions:
                 due.append(client)
         for client in due:
             self.done(client)
-            client.undecided()
+            refuse_undecided(client)

@@ -35,11 +35,11 @@ def open_properties(handler: "ConnectionHandler") -> list[bytes]:
     ]
     if handler.profile.cost > 1:
         items += [encode_symbol(COST), encode_int(handler.profile.cost)]
-    if handler.relays:
+    if handler.role.relays:
         items += [encode_symbol(VERSION), encode_int(ANNOTATIONS_VERSION)]
-    if handler.edge:
+    if handler.role.edge:
         to_edge = handler.profile.role == INTER_EDGE
-        mark = edge_properties.EDGE_VERSION if handler.initiate is None and not to_edge else handler.mark
+        mark = edge_properties.EDGE_VERSION if handler.initiate is None and not to_edge else handler.role.mark
         items += [encode_symbol(edge_properties.EDGE), encode_value(mark)]
         items += [encode_symbol(edge_properties.CHECKS), encode_int(edge_properties.CHECKS_VERSION)]
         if to_edge:

@@ -64,13 +64,13 @@ class InterRouterLinks:
         sessions += [(sessions[-1][0], DATA)] * (PRIORITIES - len(data))
         for session, capability in sessions:
             for direction in (IN, OUT):
-                record = InterRouterLink(self, self._next(), capability, direction)
+                record = InterRouterLink(self, self.client.links.next_number(), capability, direction)
                 record.attach(session)
                 self._enter(record)
 
     def attach_stream(self, session: Session) -> "InterRouterLink":
         """Attach a link for streams. Raises RemoteError."""
-        record = InterRouterLink(self, self._next(), DATA, OUT, stream=True)
+        record = InterRouterLink(self, self.client.links.next_number(), DATA, OUT, stream=True)
         record.attach(session)
         return self._enter(record)
 
@@ -88,13 +88,8 @@ class InterRouterLinks:
             most = max(most - SPARE_FEWEST, 1)
         return [self.client.begin_session() for _ in range(min(1 + PRIORITIES, most))]
 
-    def _next(self) -> int:
-        number = self.client.next_link
-        self.client.next_link += 1
-        return number
-
     def _enter(self, record: "InterRouterLink") -> "InterRouterLink":
-        self.client.links[record.number] = record
+        self.client.links.by_number[record.number] = record
         if record.capability == CONTROL:
             self.control[record.direction] = record
         else:
@@ -113,7 +108,7 @@ class InterRouterLinks:
             return None
         if capability == DATA and self._there[direction] >= PRIORITIES and self.client.worker.slots.full:
             return None  # the connection works without another streaming link
-        record = InterRouterLink(self, self._next(), capability, direction)
+        record = InterRouterLink(self, self.client.links.next_number(), capability, direction)
         full = direction in self.control if capability == CONTROL else self._there[direction] >= MAX_DATA_LINKS
         record.answer(session, items, full=full)
         if not full:

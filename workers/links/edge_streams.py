@@ -38,9 +38,9 @@ class EdgeStreamLinks:
 
     def attach_stream(self, session: Session) -> "EdgeStreamLink":
         """Attach a streaming link. Raises RemoteError."""
-        number = self.client.next_link
-        self.client.next_link += 1
-        record = self.client.links[number] = EdgeStreamLink(self, number, session)
+        links = self.client.links
+        number = links.next_number()
+        record = links.by_number[number] = EdgeStreamLink(self, number, session)
         return record
 
 

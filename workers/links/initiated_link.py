@@ -74,12 +74,12 @@ class InitiatedLink(LinkRecord):
         source, target = (here, there) if outgoing else (there, here)
         capacity = asked.capacity
         if outgoing:
-            link = client.outgoing_link(
+            link = client.role.outgoing_link(
                 client.profile.link_capacity if capacity is None else capacity, limited=asked.use == "address"
             )
         else:
-            link = ProducerLink(capacity=client.window if capacity is None else capacity)
-            client.set_up_incoming_link(link)
+            link = ProducerLink(capacity=client.role.window if capacity is None else capacity)
+            client.role.set_up_incoming_link(link)
         super().__init__(client, number, link, outgoing, PeerTerminus(source), PeerTerminus(target), identity=asked.ref)
         self.enter(session, asked.name, None)
         self.advance("attach")
@@ -112,7 +112,7 @@ class InitiatedLink(LinkRecord):
             gen=self.slot.generation,
             text=f"source={self.source} target={self.target}",
         )
-        if client.edge:  # the supervisor waits for the answer of the other router, which follows at once
+        if client.role.edge:  # the supervisor waits for the answer of the other router, which follows at once
             client.worker.control.send_event_later(begun)
         else:  # a broker may ask management about the link as soon as it has the attach
             client.worker.control.send_event(begun)

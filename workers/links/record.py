@@ -102,7 +102,7 @@ class LinkRecord:
         Raises RemoteError if there is no room for it."""
         client = self.client
         self.slot = client.worker.enter_link(
-            session, self.link, name, handle, incoming=not self.outgoing, container=client.route_container
+            session, self.link, name, handle, incoming=not self.outgoing, container=client.role.route_container
         )
 
     def attached(self, answer: control.Attached) -> None:
@@ -117,12 +117,12 @@ class LinkRecord:
         return AnonymousHandler(
             client.worker.table,
             honour=not client.profile.strip_annotations_in,
-            tenant=client.tenant,
-            container=client.route_container,
+            tenant=client.policy.tenant,
+            container=client.role.route_container,
             rules=self.rules(),
-            edge=client.edge,
-            mark=client.edge_mark,
-            checks=client.checks,
+            edge=client.role.edge,
+            mark=client.role.edge_mark,
+            checks=client.role.checks,
         )
 
     def start_flow(self, route: AnonymousHandler | PeerMessageHandler) -> None:
@@ -144,13 +144,13 @@ class LinkRecord:
                 to=answer.to,
                 phase=answer.phase,
                 honour=not client.profile.strip_annotations_in,
-                tenant=client.tenant,
+                tenant=client.policy.tenant,
                 from_fallback=not answer.fallback,
-                container=client.route_container,
+                container=client.role.route_container,
                 rules=self.rules(),
-                edge=client.edge,
-                mark=client.edge_mark,
-                checks=client.checks,
+                edge=client.role.edge,
+                mark=client.role.edge_mark,
+                checks=client.role.checks,
             )
         )
         link.decided()
@@ -158,7 +158,7 @@ class LinkRecord:
 
     def rules(self) -> "MessageRules | None":
         """Return the policy rules for messages on the link; None: there are none."""
-        return self.client.message_rules
+        return self.client.policy.rules
 
     def remember_ends(self, generated: str | None) -> None:
         """Keep what traces of the link's messages need. generated: address of a dynamic node."""
@@ -205,7 +205,7 @@ class LinkRecord:
                 self.route.drop()
             self.client.worker.release_slot(self.slot)
             self.link.context = None  # breaks a reference cycle
-        return self.client.forget(self, last, confirm=self.outgoing and self.client.worker.setup.workers > 1)
+        return self.client.links.forget(self, last, confirm=self.outgoing and self.client.worker.setup.workers > 1)
 
     def _unbind(self) -> None:
         """Send no more deliveries to the link, and no credit to its peer."""

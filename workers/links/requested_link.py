@@ -56,14 +56,14 @@ class RequestedLink(LinkRecord):
         outgoing = decode_one(items[ROLE]) is True
         source, target = PeerTerminus(items[SOURCE_FIELD]), PeerTerminus(items[TARGET_FIELD])
         if outgoing:
-            link = client.outgoing_link(
+            link = client.role.outgoing_link(
                 client.profile.link_capacity,
                 settles=settle_mode(items, SND_MODE) == SND_SETTLED,
                 limited=message_limit(items) > 0,
             )
         else:
-            link = ProducerLink(capacity=client.window, initial_delivery_count=initial_count(items))
-            client.set_up_incoming_link(link, second=settle_mode(items, RCV_MODE) == RCV_SECOND)
+            link = ProducerLink(capacity=client.role.window, initial_delivery_count=initial_count(items))
+            client.role.set_up_incoming_link(link, second=settle_mode(items, RCV_MODE) == RCV_SECOND)
         super().__init__(client, number, link, outgoing, source, target)
 
     def request(self, session: Session) -> None:
@@ -95,7 +95,7 @@ class RequestedLink(LinkRecord):
             coordinator=terminus.coordinator,
             expiry=terminus.expiry,
             timeout=terminus.timeout,
-            tenant=self.client.tenant,
+            tenant=self.client.policy.tenant,
             channel=self.link.session.local_channel,
             text=f"source={self.source} target={self.target}",
             route=route or None,
@@ -143,7 +143,7 @@ class RequestedLink(LinkRecord):
 
     def detached(self) -> bool:
         """Handle the end of the link, which may be undecided or have a decision that was not executed yet."""
-        answer = self.client.answers.forget(self)
+        answer = self.client.links.answers.forget(self)
         if isinstance(answer, control.Paired):
             self.client.worker.routed.unwanted(answer)
         return super().detached()

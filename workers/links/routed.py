@@ -169,11 +169,11 @@ class RoutedEnd:
         worker = self.client.worker
         last = log_end(self)
         if not self.inbound:
-            self.client.routed_sessions.give_back(self._pair_order.group, self.link.session)
+            self.client.router_sessions.routed.give_back(self._pair_order.group, self.link.session)
         worker.routed.forget(self)
         worker.release_slot(self.slot)
         self.link.context = None
-        return self.client.forget(self, last, confirm=False)
+        return self.client.links.forget(self, last, confirm=False)
 
     # -- attaches -----------------------------------------------------------------------------------------------------
 
@@ -282,19 +282,20 @@ class RoutedEnds:
         capacity = 0 if outgoing else client.profile.link_capacity
         link = kind(capacity=capacity, remote_survives=order.survives)
         group = order.group
-        session = client.routed_sessions.take(group, client.begin_routed_session)
+        session = client.router_sessions.for_routed_link(client, group)
         if session is None:
-            client.wait_for_session(order)
+            client.router_sessions.wait(order)
             return
         name = session.free_name(order.name, not outgoing)
         try:
-            slot = worker.enter_link(session, link, name, None, incoming=not outgoing, container=client.route_container)
+            slot = worker.enter_link(
+                session, link, name, None, incoming=not outgoing, container=client.role.route_container
+            )
         except AmqpError:
-            client.routed_sessions.give_back(group, session)
+            client.router_sessions.routed.give_back(group, session)
             raise
-        end = RoutedEnd(client, client.next_link, link, slot, outgoing, order, False)
-        client.next_link += 1
-        client.links[end.number] = end
+        end = RoutedEnd(client, client.links.next_number(), link, slot, outgoing, order, False)
+        client.links.by_number[end.number] = end
         self._by_pair[end.pair] = end
         self.by_slot[slot.index] = link
         worker.control.send_event(
@@ -341,7 +342,7 @@ class RoutedEnds:
         worker.slots.adopt(record.slot, link)
         end = RoutedEnd(client, record.number, link, record.slot, record.outgoing, order, True)
         end.items = padded(record.items)
-        client.links[end.number] = end
+        client.links.by_number[end.number] = end
         self.by_slot[end.slot.index] = link
         if order.worker == worker.setup.worker:
             other = self.by_slot.get(order.slot)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from router.amqp.text.trace_context import TRACEPARENT
@@ -25,6 +26,7 @@ _TIMESTAMP: Final = 0x83
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
+@lru_cache(maxsize=64)
 def components(text: str) -> frozenset[str]:
     """Return the parts that a value of messageLoggingComponents names. Unknown names are ignored."""
     names = {name.strip() for name in text.split(",")}

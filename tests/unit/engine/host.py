@@ -513,7 +513,7 @@ class InProcessRouter:
         """Check that lists, counts and gauges of all live objects agree."""
         for worker in self.workers:
             for client in worker.clients.values():
-                for record in client.links.values():
+                for record in client.links.by_number.values():
                     if isinstance(record, RoutedEnd):
                         engine.check_routed(record.link)
                     elif record.outgoing:

@@ -19,15 +19,15 @@ def test_end_after_unconfirmed_detach_waits_for_its_consumers(routers, detached)
     slow, held = router.workers[1], []
     slow.control.on_delta = lambda *delta: held.append(delta)
     peer.feed(say("end"))
-    assert len(peer.client.leaving) == 2 * detached
-    while len(peer.client.leaving) > detached:
+    assert len(peer.client.links.leaving) == 2 * detached
+    while len(peer.client.links.leaving) > detached:
         assert router.decide()
         for worker in router.workers:
             router.wake(worker)
     for _ in range(3):
         router.decide()
         router.wake(router.workers[0])
-    assert len(peer.client.leaving) == detached, "worker 1 knows the others"
+    assert len(peer.client.links.leaving) == detached, "worker 1 knows the others"
     assert frames(peer) == []
     slow.control.on_delta = slow.on_delta
     for delta in held:

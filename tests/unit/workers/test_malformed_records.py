@@ -146,7 +146,7 @@ def test_changed_record_is_refused_or_delivers_octets_of_its_own(
     router.settle()
     assert len(messages(frames(elsewhere))) == 20
     assert messages(frames(there)) == [message(b"for the other worker")]
-    (link,) = here.client.links.values()
+    (link,) = here.client.links.by_number.values()
     assert (link.slot.index, link.slot.generation) == HERE
     engine.post(router.workers[1].ports[0], bytes(octets))
     router.settle_with_faults()

@@ -11,7 +11,7 @@ from router.links.pause import RouterPause
 from workers.testing import InjectedTransportError as LoopInjectedError
 
 import router.testing.engine as engine
-import workers.connections.handler
+import workers.connections.role
 import workers.links.requested_link
 import workers.worker
 from router.amqp.errors import FatalFault
@@ -264,7 +264,7 @@ def test_fault_in_starvation_check_ends_its_connection(socket_router):
     peer.feed(start() + producer(0, "balanced.a"))
     socket_router.settle()
     frames(peer)
-    (record,) = peer.client.links.values()
+    (record,) = peer.client.links.by_number.values()
     engine.add_starved_link(socket_router.workers[0].loop.scheduler, FailingStarvedLink(record.link))
     socket_router.settle()
     assert take_fault_types(socket_router) == [NetInjectedError]
@@ -377,12 +377,12 @@ def test_consumer_is_chosen_again_after_snapshot(routers):
 def two_workers(routers, monkeypatch):
     """Router with two workers, whose links fail on request."""
     monkeypatch.setattr(workers.links.requested_link, "ProducerLink", engine.FaultyProducerLink)
-    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyConsumerLink)
+    monkeypatch.setattr(workers.connections.role, "ConsumerLink", engine.FaultyConsumerLink)
     return routers(2)
 
 
 def link_of(peer, name):
-    (found,) = [record.link for record in peer.client.links.values() if record.link.name == name]
+    (found,) = [record.link for record in peer.client.links.by_number.values() if record.link.name == name]
     return found
 
 
@@ -522,7 +522,7 @@ def test_fault_in_run_of_outcomes_ends_one_connection(two_workers, consumer_at):
 
 
 def test_fault_outside_record_net_ends_worker(monkeypatch):
-    monkeypatch.setattr(workers.connections.handler, "ConsumerLink", engine.FaultyConsumerLink)
+    monkeypatch.setattr(workers.connections.role, "ConsumerLink", engine.FaultyConsumerLink)
     two_workers = InProcessRouter(2)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))

@@ -51,9 +51,9 @@ def test_simultaneous_attaches_take_turns(routers):
     greedy, modest = open_client(router), open_client(router)
     greedy.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS)))
     modest.feed(consumer(0, "balanced.b", 0))
-    assert len(greedy.client.links) <= A_WAKE / 2, "its turn has ended"
-    assert len(modest.client.links) == 1, "another connection has its turn"
-    counts = counts_per_wake(router, lambda: len(greedy.client.links) == LINKS)
+    assert len(greedy.client.links.by_number) <= A_WAKE / 2, "its turn has ended"
+    assert len(modest.client.links.by_number) == 1, "another connection has its turn"
+    counts = counts_per_wake(router, lambda: len(greedy.client.links.by_number) == LINKS)
     assert max(taken for taken, _ in counts) <= A_WAKE
     router.settle()
     assert len([f for f in frames(greedy) if f.name == "attach"]) == LINKS
@@ -101,7 +101,7 @@ def test_attaches_are_bounded_by_time_beside_active_clients(routers, monkeypatch
         sender.put(transfer(0, len(links), message(b"x")))
         router.wake(worker)
         assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
-        links.append(len(greedy.client.links) + len(modest.client.links))
+        links.append(len(greedy.client.links.by_number) + len(modest.client.links.by_number))
     steps = [after - before for before, after in itertools.pairwise(links)]
     assert max(steps) <= 4, "each connection: one when read, one in its turn"
     assert min(steps[:-1]) >= 1
@@ -114,7 +114,7 @@ def test_attaches_without_active_clients_are_unbounded(routers, monkeypatch):
     slow_links(monkeypatch, worker)
     alone.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(20)))
     router.wake(worker)
-    assert len(alone.client.links) == 20
+    assert len(alone.client.links.by_number) == 20
 
 
 def test_lost_links_are_bounded_by_time_beside_active_clients(routers, monkeypatch):
@@ -125,12 +125,12 @@ def test_lost_links_are_bounded_by_time_beside_active_clients(routers, monkeypat
     slow_links(monkeypatch, worker)
     for peer in gone:
         peer.put(say("end"))
-    links = [sum(len(peer.client.links) for peer in gone)]
+    links = [sum(len(peer.client.links.by_number) for peer in gone)]
     while links[-1]:
         sender.put(transfer(0, len(links), message(b"x")))
         router.wake(worker)
         assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
-        links.append(sum(len(peer.client.links) for peer in gone))
+        links.append(sum(len(peer.client.links.by_number) for peer in gone))
     steps = [before - after for before, after in itertools.pairwise(links)]
     assert max(steps) <= 4
     assert min(steps) >= 1
@@ -151,7 +151,9 @@ def test_connecting_clients_take_one_step_per_wake(routers):
         sender.put(transfer(0, 1 + number, message(b"x")))
         router.wake(worker)
         assert [f.name for f in frames(receiver)] == ["transfer"], "in the same wake"
-        admitted = [peer for peer in connecting if peer.client.sasl is not None or peer.client.connection.remote_open]
+        admitted = [
+            peer for peer in connecting if peer.client.login.sasl is not None or peer.client.connection.remote_open
+        ]
         assert admitted == connecting[:number], "in their order, from the second wake on"
     router.settle()
     assert {frames(peer)[0].name for peer in connecting} == {"sasl-mechanisms", "open"}
@@ -164,9 +166,9 @@ def test_attach_behind_many_others_makes_progress(routers):
         peer.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(30)))
     modest = open_client(router)
     modest.feed(consumer(0, "balanced.b", 0))
-    counts_per_wake(router, lambda: modest.client.links)
+    counts_per_wake(router, lambda: modest.client.links.by_number)
     router.settle()
-    assert [len(peer.client.links) for peer in greedy] == [30] * 8
+    assert [len(peer.client.links.by_number) for peer in greedy] == [30] * 8
 
 
 def test_undecided_attaches_are_bounded(routers, monkeypatch):
@@ -181,10 +183,10 @@ def test_undecided_attaches_are_bounded(routers, monkeypatch):
         router.wake(worker)
     assert worker.questions == 100
     assert not worker.loop.scheduler.unfinished(), "the loop sleeps until there is an answer"
-    assert all(peer.client.links for peer in greedy)
+    assert all(peer.client.links.by_number for peer in greedy)
     router.settle()
     assert worker.questions == 0
-    assert [len(peer.client.links) for peer in greedy] == [LINKS // 2] * 2
+    assert [len(peer.client.links.by_number) for peer in greedy] == [LINKS // 2] * 2
 
 
 def test_lost_attaches_do_not_count_as_undecided(routers, monkeypatch):
@@ -195,9 +197,9 @@ def test_lost_attaches_do_not_count_as_undecided(routers, monkeypatch):
     for _ in range(4):
         router.wake(router.workers[0])
     modest.feed(consumer(0, "balanced.b", 0))
-    assert not modest.client.links
+    assert not modest.client.links.by_number
     greedy.lose()
-    counts_per_wake(router, lambda: modest.client.links)
+    counts_per_wake(router, lambda: modest.client.links.by_number)
     assert router.workers[0].questions == 1
     router.settle()
     assert router.workers[0].questions == 0
@@ -232,10 +234,10 @@ def test_links_lost_together_end_in_turns(routers, how):
     else:
         peer.feed(say(how))
     assert 0 < scheduler.losses - before < LINKS / 2
-    assert client.links
+    assert client.links.by_number
     assert not client.closed_reported
     assert frames(peer) == []
-    counts = counts_per_wake(router, lambda: not client.links)
+    counts = counts_per_wake(router, lambda: not client.links.by_number)
     assert max(losses for _, losses in counts) <= A_WAKE
     assert client.closed_reported == (how != "end")
     router.settle()
@@ -264,7 +266,7 @@ def test_delivery_for_lost_link_is_released(routers, how, workers):
         peer.lose()
     else:
         peer.feed(say(how))
-    assert len(peer.client.links) > last / 2
+    assert len(peer.client.links.by_number) > last / 2
     sender.feed(transfer(0, 0, message(b"x")))
     router.settle()
     (outcome,) = [f for f in frames(sender) if f.name == "disposition"]
@@ -278,11 +280,11 @@ def test_connection_lost_during_session_end_is_removed(routers):
     client = peer.client
     peer.feed(say("end"))
     peer.lose()
-    assert client.links
+    assert client.links.by_number
     assert not client.closed_reported
     router.settle()
     assert client.closed_reported
-    assert not client.links
+    assert not client.links.by_number
 
 
 def test_session_may_begin_before_links_of_last_one_end(routers):
@@ -306,7 +308,7 @@ def test_answer_for_lost_link_is_dropped(routers):
     (peer,) = open_receivers(router)
     frames(peer)
     peer.feed(consumer(LINKS, "balanced.late", 0) + say("end"))
-    assert any(record.link.session.ended for record in peer.client.links.values())
+    assert any(record.link.session.ended for record in peer.client.links.by_number.values())
     while router.decide():
         pass
     router.settle()

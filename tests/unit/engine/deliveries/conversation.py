@@ -136,7 +136,7 @@ class DeliveryConversation:
                 grants.append((link, credit))
         self.rest()
         if not sends:
-            for record in client.peer.client.links.values():
+            for record in client.peer.client.links.by_number.values():
                 first = described["sessions"][0]["first"]
                 engine.set_delivery_ids(record.link.session, first, 0)
         links = [link for link, _credit in grants]

@@ -114,7 +114,7 @@ def test_dropped_local_link_leaves_all_its_addresses():
         peer = router.connect()
         peer.feed(start() + b"".join(consumer(handle, f"balanced.{handle}") for handle in range(3)))
         router.settle()
-        links = {record.link.name: record.slot for record in peer.client.links.values()}
+        links = {record.link.name: record.slot for record in peer.client.links.by_number.values()}
         slot = links["c1"]
         bound = [["+c", table.by_name(f"M0balanced.{n}").id, 0, slot.index, slot.generation, 250] for n in (0, 2)]
         table.apply(table.epoch + 1, from_wire(*bound))

@@ -132,7 +132,7 @@ def test_transfer_for_slot_of_replaced_link_is_released(routers, settled):
     client.feed(consumer(1, "queue.a"))
     container.accept()
     gc.collect()
-    (record,) = client.client.links.values()
+    (record,) = client.client.links.by_number.values()
     assert record.slot.index == slot, "the slot is used again"
     assert engine.linked_slots(router.workers[0].link_table) == []
     engine.hold_ring(router.workers[0].ports[1], False)

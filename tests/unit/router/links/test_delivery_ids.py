@@ -13,7 +13,7 @@ LAST = 0xFFFFFFFF
 
 
 def session_of(peer: Any) -> Any:
-    (record,) = peer.client.links.values()
+    (record,) = peer.client.links.by_number.values()
     return record.link.session
 
 

@@ -181,7 +181,7 @@ def test_credit_and_occupied_places_stay_within_capacity(actions, address):
     router = InProcessRouter()
     try:
         consuming, sending = pair(router, credit=3, address=address, listener="kept")
-        link = next(record.link for record in sending.client.links.values())
+        link = next(record.link for record in sending.client.links.by_number.values())
         sent = heard = 0
         for what, number, detail in actions:
             if what == "send" and link.credit:

@@ -26,7 +26,7 @@ class CountingSender:
         router.settle()
         self.peer.feed(start() + producer(0, address))
         router.settle()
-        (record,) = self.peer.client.links.values()
+        (record,) = self.peer.client.links.by_number.values()
         self.counts = engine.CountingHandler(record.link)
         self.first = True
         self.linearised = engine.linearised()

@@ -174,7 +174,7 @@ def test_ended_unfinished_message_is_not_counted(end, settled):
         peer.feed(4 * say("transfer", payload=bytes(15_000), handle=0, more=True))
         router.settle()
         assert engine.live_objects()[2] > 60_000
-        (record,) = peer.client.links.values()
+        (record,) = peer.client.links.by_number.values()
         assert engine.held(record.link) == 60_008
         if end == "abort":
             peer.feed(say("transfer", handle=0, aborted=True))
@@ -204,7 +204,7 @@ def test_dropped_unfinished_message_is_released_and_link_continues(settled):
         peer.feed(first[:size])
         router.settle()
         frames(peer)
-        (record,) = peer.client.links.values()
+        (record,) = peer.client.links.by_number.values()
         assert engine.held(record.link) > 0
         engine.release_unrouted(record.link)
         assert engine.held(record.link) == 0

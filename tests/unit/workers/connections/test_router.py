@@ -147,7 +147,8 @@ def test_announced_properties_end_at_key_that_is_no_symbol():
 
 def test_next_hop_lists_outgoing_links_by_priority(host):
     peer = host.peer()
-    slots = [record.slot for record in peer.client.links.values() if record.outgoing and record.capability == DATA]
+    records = peer.client.links.by_number.values()
+    slots = [record.slot for record in records if record.outgoing and record.capability == DATA]
     assert host.hop(peer) == ["hop", peer.client.number, 0, [(slot.index, slot.generation) for slot in slots], None]
     peer.feed(say("detach", handle=4, closed=True))  # priority 1
     host.router.settle()
@@ -337,7 +338,7 @@ def test_control_octets_without_credit_are_bounded(host):
 def test_control_message_overtakes_queued_data(host, size):
     """Data fills the write buffer of a slow peer. A control message is next in the buffer."""
     peer = host.peer(links=1, max_frame_size=16384)
-    record = next(each for each in peer.client.links.values() if each.outgoing and each.capability == DATA)
+    record = next(each for each in peer.client.links.by_number.values() if each.outgoing and each.capability == DATA)
     peer.feed(flow(2, MANY))
     host.router.settle()
     frames(peer)
@@ -383,4 +384,4 @@ def test_ended_session_of_router_removes_its_links(host):
     host.router.settle()
     assert host.network.calls[1:] == [("down", peer.client.number)]
     assert host.hop(peer) is None
-    assert not peer.client.links
+    assert not peer.client.links.by_number

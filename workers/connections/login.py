@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from router.amqp.sasl import DEFERRED, Anonymous, Deferred, External, Mechanism, SaslClient, SaslServer
 from router.control import login_messages
 from router.control import messages as control
-from router.control.handover import InitiateData
+from router.control.handover import InitiateData, OpeningState
 from router.control.ops import Profile
 from router.sasl.client import usable_exchanges
 from workers.background import Result
@@ -20,34 +20,35 @@ if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
 
 ANONYMOUS_USER: Final = "anonymous"
+MAX_LOGGED_CHARACTERS: Final = 1_000  # most characters of a failed login's reason
 
 
 class _SupervisorMechanism(Mechanism):
     """Mechanism of the supervisor, to which the client's responses are forwarded."""
 
-    def __init__(self, login: "Login", name: str) -> None:
-        self._login = login
+    def __init__(self, exchange: "DelegatedExchange", name: str) -> None:
+        self._exchange = exchange
         self._name = name
         self._begun = False
 
     def step(self, response: bytes) -> Literal[Deferred.DEFERRED]:
-        """Forward a response. The supervisor's answer arrives at `Login.answer`."""
-        login = self._login
+        """Forward a response. The supervisor's answer arrives at `DelegatedExchange.answer`."""
+        exchange = self._exchange
         event: control.Event
         if self._begun:
-            event = login_messages.SaslResponse(login.handler.number, response)
+            event = login_messages.SaslResponse(exchange.handler.number, response)
         else:
             self._begun = True
             event = login_messages.SaslInit(
-                conn=login.handler.number, mechanism=self._name, response=response, hostname=login.server.hostname
+                conn=exchange.handler.number, mechanism=self._name, response=response, hostname=exchange.server.hostname
             )
-        login.handler.worker.control.send_event(event)
-        login.handler.worker.admissions.expect(login.handler)
+        exchange.handler.worker.control.send_event(event)
+        exchange.handler.worker.admissions.expect(exchange.handler)
         return DEFERRED
 
 
-class Login:
-    """SASL exchange of a client whose listener leaves it to the supervisor. Owner: the handler."""
+class DelegatedExchange:
+    """SASL exchange of a client whose listener leaves it to the supervisor. Owner: the login."""
 
     __slots__ = ("handler", "server")
 
@@ -84,6 +85,56 @@ class Login:
         return lambda: _SupervisorMechanism(self, name)
 
 
+class Login:
+    """SASL layer of a connection, until its open, and the identity that results from it. Owner: the handler."""
+
+    __slots__ = ("_exchange", "mechanism", "sasl", "user")
+
+    def __init__(self, begun: OpeningState | None) -> None:
+        """Create it. begun: state from the worker that had the connection before."""
+        self.user = None if begun is None else begun.user
+        self.mechanism = None if begun is None else begun.mechanism  # SASL mechanism; None: no SASL, or no login yet
+        self.sasl: SaslServer | SaslClient | None = None  # None: there is no SASL layer, or it is over
+        self._exchange: DelegatedExchange | None = None  # while the supervisor authenticates the client
+
+    def begin(self, handler: "ConnectionHandler") -> SaslServer | SaslClient:
+        """Return the SASL server or client of a new SASL layer."""
+        if handler.initiate is not None:
+            self.sasl = make_client(handler, handler.initiate)
+        elif handler.profile.asks_for_sasl:
+            self._exchange = DelegatedExchange(handler, handler.transport.tls)
+            self.sasl = self._exchange.server
+        else:
+            self.sasl = make_local_server(handler.profile, handler.transport.tls)
+        return self.sasl
+
+    def answer(self, message: login_messages.Reply) -> bool:
+        """Pass a reply of the supervisor to the SASL exchange. False: there is none."""
+        if self._exchange is None:
+            return False
+        self._exchange.answer(message)
+        return True
+
+    def complete(self, handler: "ConnectionHandler") -> None:
+        """Determine mechanism and user, since the peer's open has arrived."""
+        if self.sasl is not None:
+            self.mechanism = self.sasl.mechanism
+        if handler.initiate is None and self.mechanism is None:
+            self.user = user_without_sasl(handler.profile, handler.transport.tls)
+        self.sasl = self._exchange = None
+
+    def report_failure(self, handler: "ConnectionHandler") -> None:
+        """Report the login if the client has failed."""
+        sasl = self.sasl
+        if isinstance(sasl, SaslServer) and sasl.error is not None:
+            reason = sasl.error[1][:MAX_LOGGED_CHARACTERS]
+            handler.worker.control.send_event(login_messages.LoginFailed(handler.number, sasl.mechanism, reason))
+
+    def end(self) -> None:
+        """Drop the SASL layer, which refers to the handler."""
+        self.sasl = self._exchange = None
+
+
 def user_without_sasl(profile: Profile, tls: control.TlsFacts | None) -> str | None:
     """Return the user of a client that does not use SASL (security.md S-8; routing-semantics.md C-4)."""
     if tls is None:
@@ -104,7 +155,7 @@ def make_local_server(profile: Profile, tls: control.TlsFacts | None) -> SaslSer
     return SaslServer({name: each for name, each in found.items() if wanted is None or name in wanted})
 
 
-def client(handler: "ConnectionHandler", initiate: InitiateData) -> SaslClient:
+def make_client(handler: "ConnectionHandler", initiate: InitiateData) -> SaslClient:
     """Return the SASL client of a connection that the router opened (security.md S-10)."""
     wanted = handler.profile.sasl_mechanisms
 

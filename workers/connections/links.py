@@ -1,0 +1,159 @@
+"""Links of a connection by number, and the supervisor's decisions and orders about them."""
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+from router.amqp.connection import Connection, Pause
+from router.amqp.session import Session
+
+from router.amqp.errors import RemoteError
+from router.control import messages as control
+from workers.links.attach_replies import AttachReplies, Decision
+from workers.links.initiated_link import InitiatedLink
+from workers.links.record import LinkRecord
+from workers.links.requested_link import RequestedLink
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+    from workers.links.routed import RoutedEnd
+    from workers.worker import WorkerRuntime
+
+
+class ConnectionLinks:
+    """Records of the links of a connection. Owner: the connection handler.
+
+    There is no reference to the owner, because connections are freed without the garbage collector.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_initiated",
+        "_last",
+        "_number",
+        "_worker",
+        "answers",
+        "by_number",
+        "ended_with_consumers",
+        "leaving",
+    )
+
+    def __init__(self, worker: "WorkerRuntime", number: int, connection: Connection) -> None:
+        self._worker = worker
+        self._number = number
+        self._connection = connection
+        self._last = 0  # last number of a link
+        self.by_number: dict[int, LinkRecord | RoutedEnd] = {}
+        # Links that the router has attached, by the supervisor's reference.
+        self._initiated: dict[int, InitiatedLink] | None = None  # None: there was none
+        self.leaving: dict[int, LinkRecord] = {}  # detached, and not confirmed by the supervisor
+        self.answers = AttachReplies(worker.count_undecided)
+        self.ended_with_consumers = False  # the connection ended, and other workers may still send to its consumers
+
+    def next_number(self) -> int:
+        """Return the number of a new link."""
+        self._last += 1
+        return self._last
+
+    # -- links of the peer --------------------------------------------------------------------------------------------
+
+    def request(self, client: "ConnectionHandler", session: Session, items: list[bytes]) -> Any:
+        """Request the supervisor's decision about an attach of the peer; return the engine's link. Raises
+        RemoteError."""
+        self._last = number = self._last + 1
+        record = RequestedLink(client, number, items)
+        record.request(session)
+        self.by_number[number] = record
+        self.answers.expect(record)
+        return record.link
+
+    def answer(self, message: control.Answer | control.Detached) -> None:
+        """Handle attached, refused or paired, for a link that may have ended; or detached, for a link that has."""
+        if isinstance(message, control.Detached):
+            leaving = self.leaving.pop(message.link, None)
+            if leaving is not None:
+                leaving.confirmed()
+            return
+        record = self.by_number.get(message.link)
+        if isinstance(record, LinkRecord) and not record.link.session.ended:
+            if isinstance(record, RequestedLink):
+                for each in self.answers.take(record, message):
+                    self._act(each)
+            elif isinstance(message, control.Attached):
+                record.attached(message)
+                self._connection.resume(Pause.PAUSE_ATTACH)
+        elif isinstance(message, control.Paired):
+            self._worker.routed.unwanted(message)
+
+    def _act(self, message: Decision) -> None:
+        """Execute a decision about a link of the peer, in order."""
+        record = self.by_number[message.link]
+        assert isinstance(record, RequestedLink)
+        match message:
+            case control.Attached():
+                record.attached(message)
+            case control.Paired():
+                self._worker.routed.paired(record, message)
+            case control.Refused():
+                record.refused(message.condition, message.description, termini=message.termini)
+            case _:
+                assert_never(message)
+        self._connection.resume(Pause.PAUSE_ATTACH)
+
+    def close_link(self, message: control.CloseLink) -> None:
+        """Close a link of the peer, as ordered."""
+        record = self.by_number.get(message.link)
+        if record is not None and not record.link.session.ended:
+            record.link.close_with(message.condition, message.description)
+
+    # -- links that the router attaches -------------------------------------------------------------------------------
+
+    def initiate(self, client: "ConnectionHandler", order: control.Link) -> None:
+        """Attach a link on the router's initiative, as ordered."""
+        if self._connection.ended:
+            return
+        try:
+            session = client.router_sessions.for_initiated_link(client, order.second)
+            if session is None:
+                client.router_sessions.wait(order)
+                return
+            record = InitiatedLink(client, self.next_number(), session, order)
+        except RemoteError as error:
+            self._worker.control.send_event(control.Unlinked(self._number, order.ref, error.description))
+            return
+        self.by_number[record.number] = record
+        if self._initiated is None:
+            self._initiated = {}
+        self._initiated[record.reference] = record
+
+    def unlink(self, client: "ConnectionHandler", message: control.Unlink) -> None:
+        """Close a link that the router attached, as ordered."""
+        client.router_sessions.cancel_link(message.ref)
+        record = None if self._initiated is None else self._initiated.get(message.ref)
+        if record is not None and message.quiet:
+            record.close_when_settled()
+        elif record is not None:
+            record.link.close_with(message.condition, message.description)
+
+    # -- all links ----------------------------------------------------------------------------------------------------
+
+    def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
+        """Forget a link that has ended, and report it unless the whole connection ends. True: a confirmation follows.
+
+        last: time of its last delivery (CLOCK_MONOTONIC ns); 0: it had none.
+        """
+        self.by_number.pop(record.number, None)
+        if isinstance(record, LinkRecord):
+            for each in self.answers.due(record.link.session):
+                self._act(each)
+        if self._connection.ended:
+            self.ended_with_consumers |= confirm
+            return False
+        if confirm and isinstance(record, LinkRecord):
+            self.leaving[record.number] = record
+        error = None
+        if isinstance(record, InitiatedLink) and self._initiated is not None:
+            self._initiated.pop(record.reference, None)
+            error = record.error
+        self._worker.control.send_event(
+            control.Detach(conn=self._number, link=record.number, confirm=confirm, last=last, error=error)
+        )
+        return confirm

@@ -1,0 +1,121 @@
+"""Open of a connection: the peer's, the supervisor's decision about it, and the router's.
+
+routing-semantics.md 1.3, security.md S-5, T-8, T-9.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.amqp.connection import Pause
+
+from router.amqp.errors import RESOURCE_LIMIT
+from router.control import login_messages
+from router.control import messages as control
+from router.control.handover import MOST_READ_BEFORE, MovedConnection, OpeningState
+from workers.connections.open_properties import open_properties, plain
+from workers.connections.role import STREAMING
+from workers.connections.router import announced
+from workers.revocations import REVOKED
+
+if TYPE_CHECKING:
+    from workers.connections.handler import ConnectionHandler
+
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
+POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
+UNDECIDED: Final = "the router has not decided in time"
+
+
+def unmet_requirement(client: "ConnectionHandler", sasl: bool) -> tuple[str, str] | None:
+    """Return the listener's requirement that a client fails to meet when it begins a layer. sasl: the SASL layer."""
+    if client.initiate is not None:
+        return None
+    if client.profile.require_encryption and client.transport.tls is None:
+        return POLICY_ERROR, "Client connection unencrypted - forbidden"
+    if not sasl and client.profile.authenticate_peer and client.login.sasl is None:
+        return POLICY_ERROR, "Client skipped authentication - forbidden"
+    return None
+
+
+def read_open(client: "ConnectionHandler", remote: dict[str, Any]) -> None:
+    """Ask the supervisor about the peer's open. Nothing more is read until it has decided."""
+    client.container = remote["container"]
+    properties = plain(remote["properties"])
+    client.role.read_open(client, properties, remote["offered"])
+    client.connection.pause(Pause.PAUSE_OPEN)
+    client.login.complete(client)
+    message = control.Opened(
+        conn=client.number,
+        container=client.container,
+        hostname=remote["hostname"],
+        user=client.login.user,
+        mechanism=client.login.mechanism,
+        properties=properties,
+        tls=client.transport.tls,
+    )
+    if client.router is not None:
+        client.router.announced = message.announced = announced(remote["raw_properties"])
+    client.worker.admissions.ask(client, message)
+
+
+def apply_admission(client: "ConnectionHandler", message: control.Admitted | control.Denied) -> None:
+    """Handle the supervisor's decision about the open."""
+    client.worker.admissions.done(client)
+    if client.connection.ended:
+        return
+    client.role.mark = message.mark
+    if isinstance(message, control.Denied):
+        deny(client, message.condition, message.description)
+        return
+    if client.worker.revocations.is_revoked(client):  # revoked since the TLS handshake
+        deny(client, *REVOKED)
+        return
+    client.role.edge = message.edge
+    client.policy.tenant = message.tenant
+    if message.limits is not None:
+        client.policy.limit(message.limits)
+    if client.initiate is None:
+        send_open(client, None)
+    elif client.router is not None:
+        client.router.begin()
+    client.connection.resume(Pause.PAUSE_OPEN)
+    client.transport.schedule()
+
+
+def deny(client: "ConnectionHandler", condition: str, description: str) -> None:
+    """Close a connection instead of using it."""
+    if client.initiate is None:
+        send_open(client, None)
+    client.connection.close(condition, description)
+
+
+def refuse_undecided(client: "ConnectionHandler") -> None:
+    """Refuse a client about which the supervisor has not decided in time."""
+    if client.connection.ended:
+        return
+    refusal = login_messages.SaslOutcome(conn=client.number, user=None, reason=UNDECIDED)
+    if not client.login.answer(refusal):
+        deny(client, RESOURCE_LIMIT, UNDECIDED)
+
+
+def move(client: "ConnectionHandler") -> bool:
+    """Hand a connection over to another worker after its open and before the answer. False: it stays here."""
+    octets = client.transport.octets_since_open(MOST_READ_BEFORE)
+    if octets is None:
+        return False
+    try:
+        message = MovedConnection(client.number, octets, OpeningState(client.login.user, client.login.mechanism))
+        client.worker.control.give_back(message, client.transport.fd)
+    except OSError:
+        return False  # no room to hand it over
+    client.drop_moved()
+    return True
+
+
+def send_open(client: "ConnectionHandler", hostname: str | None) -> None:
+    """Send the router's open. hostname: of the peer, if the router opened the connection."""
+    client.connection.send_open(
+        client.worker.router.id,
+        hostname=hostname,
+        properties=open_properties(client),
+        offered=CAPABILITIES,
+        desired=CAPABILITIES,
+    )
