@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.amqp.text.frames import frame_text
 from router.control import messages as control
+from router.control.handlers import HandlerTable
 from router.log import MAX_TEXT, TRACE
 from workers.message_trace import LogSink, MessageSink
 
@@ -50,6 +51,10 @@ class Tracing:
         self._ended: list[int] = []  # watched connections that have ended
         self._armed = False
 
+    def messages(self, handlers: HandlerTable[bytes | None]) -> None:
+        """Register the handler of orders about watched connections."""
+        handlers.on(control.Watch, lambda _, order: self._watch(order))
+
     # -- selection ----------------------------------------------------------------------------------------------------
 
     def opened(self, client: "ConnectionHandler") -> None:
@@ -73,10 +78,12 @@ class Tracing:
             self._trace_of(client).logged = on
         self._switch(client)
 
-    def watch(self, number: int, client: "ConnectionHandler | None", on: bool, due_ms: int | None) -> None:
-        """Start or stop sending the connection's frames. client: None if it has ended already. due_ms: time after
-        which a message is sent even without lines.
+    def _watch(self, order: control.Watch) -> None:
+        """Start or stop sending the frames of a connection, which may have ended already. due_ms: time after which a
+        message is sent even without lines.
         """
+        number, on, due_ms = order.conn, order.on, order.due_ms
+        client = self._worker.clients.get(number)
         if on and client is not None and due_ms is not None:
             loop = self._worker.loop
             loop.call_at(loop.scheduler.now + due_ms, lambda: self._due(number))

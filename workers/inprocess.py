@@ -10,6 +10,7 @@ from router.delivery.internal_producer import InternalProducer
 from router.links.pause import RouterPause
 
 from router.control import messages as control
+from router.control.handlers import HandlerTable
 from router.control.names import CONTROL_KEY
 
 if TYPE_CHECKING:
@@ -48,6 +49,25 @@ class InProcessRelay:
         self._control: dict[int, int] = {}  # octets of unacknowledged control messages, by connection
         self._early: deque[tuple[control.Send, bytes]] = deque()  # messages that wait for an epoch
         self._forwarded = 0  # forwarded octets that the supervisor was not notified of
+
+    def messages(self, handlers: HandlerTable[bytes | None]) -> None:
+        """Register the handlers of orders about messages of the router itself."""
+        handlers.on(control.Send, self._on_send)
+        handlers.on(control.Control, self._on_control)
+        handlers.on(control.Taken, self._on_taken)
+
+    def _on_send(self, octets: bytes | None, order: control.Send) -> None:
+        assert octets is not None
+        self.send(order, octets)
+
+    def _on_control(self, octets: bytes | None, order: control.Control) -> None:
+        assert octets is not None
+        self.send_control(order, octets)
+
+    def _on_taken(self, octets: bytes | None, order: control.Taken) -> None:
+        del octets
+        self.taken(order.counts)
+        self.control_taken(order.control)
 
     # -- messages to the router itself --------------------------------------------------------------------------------
 

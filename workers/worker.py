@@ -17,7 +17,6 @@ from router.tls.context import TlsError
 
 from router.addressing.address import EDGE_MODE
 from router.amqp.errors import FatalFault
-from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import Handover
 from router.control.ops import (
@@ -36,21 +35,21 @@ from router.control.ops import (
 from router.control.setup import WorkerSetup
 from router.interworker.region import Region
 from router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
-from router.policy.names import NameRules, compile_names
-from router.policy.quota import TenantQuota
 from router.websocket.origins import OriginPolicy
 from workers.background import BackgroundThread
 from workers.connections.admissions import Admissions
 from workers.connections.handler import ConnectionHandler
-from workers.connections.opening import apply_admission, move
+from workers.connections.orders import register
 from workers.control import Channels, SocketChannels, WorkerControl
 from workers.credentials import CredentialStore
 from workers.frame_trace import Tracing
 from workers.inprocess import InProcessRelay
 from workers.links.routed import RoutedEnds
 from workers.loop import Loop, set_heap_limits
+from workers.orders import OrderHandlers
 from workers.poller import Poller
 from workers.revocations import Revocations
+from workers.rules import RuleStore
 from workers.slots import SlotPool
 from workers.stalls import StallScan
 from workers.stuck import StuckScan
@@ -140,8 +139,7 @@ class WorkerRuntime:
         router, accept = setup.router, self.in_process.accept
         self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
         self.profiles: dict[str, Profile] = {}
-        self.rules: dict[int, NameRules] = {}  # policy rules by number
-        self.quotas: dict[int, TenantQuota] = {}  # quotas of rules that have some, by the number of the rules
+        self.rules = RuleStore(self)
         self.credentials = CredentialStore()
         self.revocations = Revocations(self)
         self.clients: dict[int, ConnectionHandler] = {}
@@ -151,6 +149,7 @@ class WorkerRuntime:
         self.stalls = StallScan(self)
         self.tracing = Tracing(self)
         self.background = BackgroundThread(self.loop)
+        self.orders = self._order_handlers()
         self.live = False
         self.early: list[tuple[int, list[Op]]] = []  # deltas received before the snapshot that they follow
         self.control = WorkerControl(
@@ -168,6 +167,17 @@ class WorkerRuntime:
         self.loop.add_signal(setup.eventfds[setup.worker])
         set_tag_space(setup.worker)
         use_node(f"0/{setup.router.id}", forwarded=setup.router.mode != EDGE_MODE)
+
+    def _order_handlers(self) -> OrderHandlers:
+        """Return the handlers of orders that the parts of the worker register."""
+        orders = OrderHandlers(self.clients)
+        register(orders.of_connections)
+        for part in (self.rules, self.in_process, self.routed, self.tracing):
+            part.messages(orders.others)
+        orders.others.on(control.Snapshot, lambda _, order: self.on_snapshot(order))
+        orders.others.on(control.Drain, lambda _, order: self.on_drain(order))
+        orders.check_complete()
+        return orders
 
     def run(self) -> int:
         """Run until `drain`; return the exit status."""
@@ -227,7 +237,7 @@ class WorkerRuntime:
         """Execute an order of the supervisor. A fault closes the connection that the order is about."""
         self.loop.beat()
         try:
-            self._execute(message, raw)
+            self.orders.handle(message, raw)
         except Exception as fault:
             client = self._about(message)
             if client is None:
@@ -235,68 +245,11 @@ class WorkerRuntime:
                 raise FatalFault(f"message {message.kind_name} of the supervisor: {what}") from fault
             client.connection.end_by(fault)
 
-    def _execute(self, message: control.Order, raw: bytes | None) -> None:
-        match message:
-            case control.Rules():
-                self.rules[message.number] = compile_names(message.items, message.patterns)
-                if message.quotas:
-                    self.quotas[message.number] = TenantQuota(
-                        self.region, self.setup.worker, self.loop.scheduler, self.loop.call_at, message.quotas
-                    )
-            case control.RulesGone():
-                self.rules.pop(message.number, None)
-                self.quotas.pop(message.number, None)
-            case control.Permit():
-                self.on_permit(message)
-            case control.Admitted() | control.Denied():
-                self.on_admission(message)
-            case control.Move():
-                self.on_move(message)
-            case login_messages.SaslOffer() | login_messages.SaslChallenge() | login_messages.SaslOutcome():
-                client = self.clients.get(message.conn)
-                if client is not None:
-                    client.answer_sasl(message)
-            case control.Attached() | control.Refused() | control.Decided() | control.Postponed() | control.Detached():
-                self.on_answer(message)
-            case control.Send():
-                assert raw is not None
-                self.in_process.send(message, raw)
-            case control.Control():
-                assert raw is not None
-                self.in_process.send_control(message, raw)
-            case control.Taken():
-                self.in_process.taken(message.counts)
-                self.in_process.control_taken(message.control)
-            case control.Snapshot():
-                self.on_snapshot(message)
-            case control.Gone():
-                self.on_gone(message)
-            case control.Link():
-                self.on_link(message)
-            case control.Unlink():
-                self.on_unlink(message)
-            case control.CloseLink():
-                self.on_close_link(message)
-            case control.Close():
-                self.on_close(message)
-            case control.Pair():
-                self.routed.pair(message)
-            case control.Paired():
-                self.on_paired(message)
-            case control.Unpair():
-                self.routed.unpair(message)
-            case control.Watch():
-                self.on_watch(message)
-            case control.Drain():
-                self.on_drain(message)
-            case _:
-                assert_never(message)
-
     def _about(self, message: control.Order) -> ConnectionHandler | None:
         """Return the connection that an order is about; None: no connection."""
         if isinstance(message, control.Unpair):
             return self.routed.client_of(message.pair)
-        return self.clients.get(getattr(message, "conn", 0))
+        return self.orders.connection_of(message)
 
     # -- table --------------------------------------------------------------------------------------------------------
 
@@ -494,62 +447,6 @@ class WorkerRuntime:
             self.loop.scheduler.behind = True
         elif self.questions <= MAX_UNDECIDED_ATTACHES // 2:
             self.loop.scheduler.behind = False
-
-    def on_admission(self, message: control.Admitted | control.Denied) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            apply_admission(client, message)
-
-    def on_move(self, message: control.Move) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None and not client.connection.ended and not move(client):
-            self.control.send_event(control.Unmoved(message.conn))
-
-    def on_answer(self, message: control.Answer | control.Detached) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.links.answer(message)
-
-    def on_paired(self, message: control.Paired) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.links.answer(message)
-        else:
-            self.routed.unwanted(message)
-
-    def on_gone(self, message: control.Gone) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.connection.answer_close()
-
-    def on_link(self, message: control.Link) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.links.initiate(client, message)
-
-    def on_unlink(self, message: control.Unlink) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.links.unlink(client, message)
-
-    def on_permit(self, message: control.Permit) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.permit(message)
-
-    def on_close_link(self, message: control.CloseLink) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.links.close_link(message)
-
-    def on_close(self, message: control.Close) -> None:
-        client = self.clients.get(message.conn)
-        if client is not None:
-            client.close(message)
-
-    def on_watch(self, message: control.Watch) -> None:
-        client = self.clients.get(message.conn)
-        self.tracing.watch(message.conn, client, message.on, message.due_ms)
 
     # -- link slots ---------------------------------------------------------------------------------------------------
 

@@ -65,13 +65,8 @@ class ConnectionLinks:
         self.answers.expect(record)
         return record.link
 
-    def answer(self, message: control.Answer | control.Detached) -> None:
-        """Handle attached, refused or paired, for a link that may have ended; or detached, for a link that has."""
-        if isinstance(message, control.Detached):
-            leaving = self.leaving.pop(message.link, None)
-            if leaving is not None:
-                leaving.confirmed()
-            return
+    def answer(self, message: control.Answer) -> None:
+        """Handle an answer to an attach. Its link may have ended."""
         record = self.by_number.get(message.link)
         if isinstance(record, LinkRecord) and not record.link.session.ended:
             if isinstance(record, RequestedLink):
@@ -82,6 +77,12 @@ class ConnectionLinks:
                 self._connection.resume(Pause.PAUSE_ATTACH)
         elif isinstance(message, control.Paired):
             self._worker.routed.unwanted(message)
+
+    def confirm_detach(self, message: control.Detached) -> None:
+        """Answer the peer's detach, since no worker has the consumer any more."""
+        leaving = self.leaving.pop(message.link, None)
+        if leaving is not None:
+            leaving.confirmed()
 
     def _act(self, message: Decision) -> None:
         """Execute a decision about a link of the peer, in order."""

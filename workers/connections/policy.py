@@ -66,12 +66,12 @@ class ConnectionPolicy:
     def permit(self, message: control.Permit, incoming: Iterable[Any]) -> None:
         """Apply changed rules for messages. incoming: links on which the peer sends."""
         worker = self._worker
-        targets = worker.rules[message.rules]
+        targets = worker.rules.rules(message.rules)
         if self.rules is None:
             self.rules = MessageRules(targets, message.user, message.proxies, self._report_later, rights=message.rights)
         else:
             self.rules.change(targets, message.proxies, message.rights)
-        quota = worker.quotas.get(message.rules)
+        quota = worker.rules.quota(message.rules)
         if quota is not self._quota:
             self._share(quota)
             if quota is not None:

@@ -24,6 +24,7 @@ from router.linkroute.routed_link import LinkEvent
 
 from router.amqp.errors import RESOURCE_LIMIT, AmqpError
 from router.control import messages as control
+from router.control.handlers import HandlerTable
 from router.linkroute.errors import LINK_LOST
 from workers.links.attach import (
     HANDLE,
@@ -247,6 +248,20 @@ class RoutedEnds:
         # Orders that name a worker that is not up yet in this worker's table.
         self._early: list[control.Pair | control.Paired] = []
         self.by_slot: dict[int, Any] = {}  # RoutedLink by slot index, for ports
+
+    def messages(self, handlers: HandlerTable[bytes | None]) -> None:
+        """Register the handlers of orders about pairs."""
+        handlers.on(control.Pair, lambda _, order: self.pair(order))
+        handlers.on(control.Paired, lambda _, order: self._answer(order))
+        handlers.on(control.Unpair, lambda _, order: self.unpair(order))
+
+    def _answer(self, order: control.Paired) -> None:
+        """Pass the answer to a client's attach on, or report that the client has gone."""
+        client = self._worker.clients.get(order.conn)
+        if client is not None:
+            client.links.answer(order)
+        else:
+            self.unwanted(order)
 
     def pair(self, order: control.Pair) -> None:
         """Create the container's link of a pair. It is attached when the client's attach arrives."""
