@@ -21,7 +21,6 @@ from router.links.producer_link import ProducerLink
 
 from router.amqp.errors import AmqpError
 from router.control import messages as control
-from workers.connections.heartbeats import HeartbeatSender
 from workers.links.attach import (
     RCV_FIRST,
     RECEIVER,
@@ -35,6 +34,7 @@ from workers.links.attach import (
     message_limit,
     padded,
 )
+from workers.links.heartbeats import HeartbeatSender
 from workers.links.record import OUT, LinkRecord
 from workers.links.terminus import (
     NULL,

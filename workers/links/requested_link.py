@@ -14,7 +14,6 @@ from router.links.producer_link import ProducerLink
 from router.amqp.errors import RESOURCE_LIMIT
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
-from workers.connections.heartbeats import HeartbeatWatch
 from workers.links.attach import (
     HANDLE,
     NAME,
@@ -34,6 +33,7 @@ from workers.links.attach import (
     settle_mode,
 )
 from workers.links.attach_fields import route_of
+from workers.links.heartbeats import HeartbeatWatch
 from workers.links.record import IN, OUT, LinkRecord
 from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
