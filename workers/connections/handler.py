@@ -204,7 +204,8 @@ class ConnectionHandler:
         settled."""
         self._warn(
             "ROUTER_CORE",
-            f"At the limit of memory, the connection was closed: deliveries of {octets} octets were not settled",
+            "At the limit of memory, the connection was closed: its peer had not settled deliveries of"
+            f" {octets} octets",
         )
 
     def on_wrong_transfer_count(self, session: Session, next_id: int | None, sent: int) -> None:
@@ -216,7 +217,7 @@ class ConnectionHandler:
         self._warn(
             "SERVER",
             f"The peer counts transfers wrongly: a flow has {said} after {sent} transfers;"
-            " its incoming window is counted from the transfers sent",
+            " the router counts the window of the peer from the transfers sent",
         )
 
     def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:

@@ -1,6 +1,6 @@
 """Open of a connection: the peer's, the supervisor's decision about it, and the router's.
 
-routing-semantics.md 1.3, security.md S-5, T-8, T-9.
+routing-semantics.md 1.3, C-5; security.md S-5, T-8, T-9.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
-UNDECIDED: Final = "the router has not decided in time"
+UNDECIDED: Final = "the supervisor of the router did not answer in time"
 
 
 def unmet_requirement(client: "ConnectionHandler", sasl: bool) -> tuple[str, str] | None:

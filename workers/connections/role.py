@@ -93,7 +93,7 @@ class ConnectionRole:
 
     def outgoing_link(self, capacity: int, *, settles: bool = False, limited: bool = False) -> Any:
         """Return a new link on which the peer receives messages. settles: all deliveries are sent settled. limited:
-        the peer may have a maximum message size."""
+        the peer may have a maximum message size. brokers-and-edge.md W-13."""
         if self.edge_streams is None:
             kind = SourceLink if self._test_hooks and not self._initiated else ConsumerLink
             if limited and not self.edge:

@@ -168,7 +168,7 @@ class InterRouterLinks:
 
     @property
     def is_ours(self) -> bool:
-        """True if the peer is a Sluice router."""
+        """True if the peer is a Sluice router (inter-router-protocol.md 2.3)."""
         return BUNDLE in self.announced
 
     @property

@@ -20,7 +20,10 @@ AUTO_LINK_CHANNELS: Final = 1  # reserved for the session of auto links
 
 
 def make_session(client: "ConnectionHandler", channel: int | None, items: list[bytes] | None) -> Session:
-    """Return a session. channel, items: of the peer's begin; None: the router begins it. Raises RemoteError."""
+    """Return a session (brokers-and-edge.md W-3).
+
+    channel, items: of the peer's begin; None: the router begins it. Raises RemoteError.
+    """
     between_routers = client.role.between_routers
     return Session(
         client.connection, channel, items, client, window=client.policy.session_window, routers=between_routers
@@ -30,7 +33,8 @@ def make_session(client: "ConnectionHandler", channel: int | None, items: list[b
 def begin_session(client: "ConnectionHandler", spare: int = 0) -> Session:
     """Begin a session on the router's initiative, if more than `spare` others may begin. Raises RemoteError."""
     if spare and client.connection.channels_left() <= spare:
-        raise RemoteError("connection", RESOURCE_LIMIT, "the last channels are reserved")
+        text = "no channel is left: the last ones are reserved for other sessions"
+        raise RemoteError("connection", RESOURCE_LIMIT, text)
     return make_session(client, None, None)
 
 

@@ -42,7 +42,10 @@ def settle_mode(items: list[bytes], index: int) -> int:
 
 
 def initial_count(items: list[bytes]) -> int:
-    """Return the initial delivery-count in padded items; 0 if there is no valid one."""
+    """Return the initial delivery-count in padded items; 0 if there is no valid one.
+
+    The first flow counts from it (routing-semantics.md A-5).
+    """
     count = decode_one(items[INITIAL_COUNT])
     valid = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 0xFFFFFFFF
     return int(count) if valid else 0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from router.amqp.codec import decode_one, encode_described, encode_string, encode_symbol, encode_uint
 from router.amqp.session import Session
-from router.forwarding.control_handler import ControlHandler
-from router.forwarding.producer_handler import RouterHandler
+from router.delivery.control_handler import ControlHandler
+from router.delivery.router_handler import RouterHandler
 from router.links.control_link import ControlIn, ControlOut
 from router.links.data_link import RouterIn, RouterOut
 
@@ -83,7 +83,7 @@ class InterRouterLink(LinkRecord):
         super().__init__(links.client, number, self._link(links.client.profile, outgoing), outgoing)
 
     def _link(self, profile: Profile, outgoing: bool) -> Any:
-        """Return the engine's link."""
+        """Return the engine's link; its capacity is that of the peer's kind (inter-router-protocol.md 3.2)."""
         capacity = profile.link_capacity
         if self.capability == CONTROL:
             return ControlOut(capacity=capacity) if outgoing else ControlIn(capacity=capacity)
@@ -181,7 +181,8 @@ class InterRouterLink(LinkRecord):
     def _too_long(self) -> None:
         """Log that a control message was refused, which the network will miss."""
         client = self.client
-        client.worker.send_log("error", "ROUTER", f"[C{client.number}] Control message dropped: too large")
+        text = f"[C{client.number}] A control message of the peer was dropped: it is too large"
+        client.worker.send_log("error", "ROUTER", text)
 
     def _announce(self, kind: Literal["control", "data", "stream"], priority: int) -> None:
         self.client.worker.control.send_event(

@@ -6,8 +6,8 @@ routing-semantics.md 4, brokers-and-edge.md LR-30.
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.session import Session
-from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.anonymous_handler import AnonymousHandler
+from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.targeted_handler import TargetedHandler
 
 from router.amqp.errors import INTERNAL_ERROR, LocalError

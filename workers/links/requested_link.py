@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
 from router.amqp.session import Session
-from router.forwarding.peer_message_handler import PeerMessageHandler
+from router.delivery.peer_message_handler import PeerMessageHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
 
@@ -160,6 +160,7 @@ class RequestedLink(LinkRecord):
         self._send_reply(source, target)
 
     def _send_reply(self, source: bytes, target: bytes) -> None:
+        # routing-semantics.md; brokers-and-edge.md W-4.
         self.link.session.send_attach(
             [
                 self.items[NAME],
