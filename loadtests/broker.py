@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -25,12 +24,6 @@ from proton.reactor import Container
 from loadtests.processes import ROOT, MeasureError
 
 INTERVAL = 0.02  # seconds between two messages of a sender
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class BrokerHandler(MessagingHandler):

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loadtests.broker import free_port
+from loadtests.configuration import configuration_text, listener
 from loadtests.console_rows import chromium
 from loadtests.edge_rows import edge, wait_uplinks, with_edges
 from loadtests.measuring import BODY, Bench, cpu_seconds
@@ -16,6 +16,7 @@ from loadtests.network_rows import interior, through, wait_known
 from loadtests.overviews import Overviews
 from loadtests.processes import ROOT, BenchRouter, MeasureError
 from loadtests.report import Figure, at_most, ratio_at_most
+from tests.system.router import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -26,16 +27,7 @@ RATE = 1_000  # messages/s of other clients
 SECONDS = 10  # duration of each measurement
 ROUNDS = 3
 SETTLE = 2.0  # seconds for routers to announce new and lost addresses, which messages to new ones wait for
-WEB = """\
-listener {
-    name: web
-    host: 127.0.0.1
-    port: 0
-    http: yes
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-}
-"""
+WEB = configuration_text(listener("web", http=True, linkCapacity=None))
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 #: Sets window.filled when the first row of the overview appears.
 FILLED = """new MutationObserver((_, observer) => {

@@ -18,15 +18,15 @@ from typing import Any
 import psutil
 from router.amqp.codec import encode_described, encode_string, encode_uint
 
+from loadtests.configuration import LINK_CAPACITY, configuration_text, connector, listener, router_section
 from loadtests.edge_crowd import Crowd
+from loadtests.management import manage, wait_until
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings, cpu_seconds
 from loadtests.network_rows import KNOWN_LIMIT, LOSSES, MeasuredFlow, hop, interior, through, wait_known, wire
-from loadtests.processes import LINK_CAPACITY, ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
+from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, StormClient, frame
 from router.amqp.message import Message
-from router.cli.client import ManagementClient
-from router.cli.options import ManagementUrl, QueryTarget
 from router.client.blocking import connect
 
 FIRST_ADDRESSES = 300
@@ -38,13 +38,11 @@ IDLE_SECONDS = 10
 STORM_EDGES = 1000
 STORM_SECONDS = 10  # seconds within which they connect
 STORM_RATE = 1000  # deliveries/s of other clients
-_ANONYMOUS = "    authenticatePeer: no\n    saslMechanisms: ANONYMOUS\n"
 
 
 def with_edges(name: str, listens: int | None = None, connects: tuple[int, ...] = ()) -> str:
     """Return the configuration of an interior router whose last listener is for edge routers."""
-    listener = f"listener {{\n    name: edges\n    host: 127.0.0.1\n    port: 0\n    role: edge\n{_ANONYMOUS}}}\n"
-    return interior(name, listens, connects) + listener
+    return interior(name, listens, connects) + configuration_text(listener("edges", role="edge", linkCapacity=None))
 
 
 def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", listens: bool = False) -> str:
@@ -52,15 +50,9 @@ def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", liste
 
     role: role of the connectors. listens: add a last listener for other edge routers.
     """
-    text = f"router {{\n    mode: edge\n    id: {name}\n    workerThreads: 1\n    uplinks: {uplinks}\n}}\n"
-    text += f"listener {{\n    host: 127.0.0.1\n    port: 0\n    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
-    if listens:
-        text += "listener {\n    name: peers\n    host: 127.0.0.1\n    port: 0\n    role: inter-edge\n"
-        text += f"    linkCapacity: {LINK_CAPACITY}\n{_ANONYMOUS}}}\n"
-    for port in ports:
-        text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: {role}\n"
-        text += f"    linkCapacity: {LINK_CAPACITY}\n}}\n"
-    return text
+    peers = [listener("peers", role="inter-edge")] if listens else []
+    to = [connector(port, role=role, linkCapacity=LINK_CAPACITY) for port in ports]
+    return configuration_text(router_section(1, name, "edge", uplinks=uplinks), listener(), *peers, *to)
 
 
 def wait_uplinks(router: BenchRouter, count: int, role: str = "edge") -> None:
@@ -70,19 +62,12 @@ def wait_uplinks(router: BenchRouter, count: int, role: str = "edge") -> None:
 
 def wait_connections(router: BenchRouter, role: str, fits: Callable[[int], bool]) -> None:
     """Wait until the number of a router's connections of `role` satisfies `fits`. Raises MeasureError."""
-    until = time.monotonic() + KNOWN_LIMIT
-    with _manage(router) as client:
-        while not fits(there := sum(row["role"] == role for row in client.rows("connection"))):
-            if time.monotonic() > until:
-                raise MeasureError(f"a router still has {there} connections of role {role} after {KNOWN_LIMIT:g} s")
-            time.sleep(0.02)
-
-
-def _manage(router: BenchRouter) -> ManagementClient:
-    """Return a management client of a router."""
-    return ManagementClient(
-        QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
-    )
+    with manage(router) as client:
+        wait_until(
+            f"the right number of connections of role {role}",
+            lambda: sum(row["role"] == role for row in client.rows("connection")),
+            fits,
+        )
 
 
 @contextmanager
@@ -207,14 +192,14 @@ def attaches(bench: Bench) -> list[Figure]:
     seconds: dict[str, list[float]] = {"interior": [], "edge": []}
     cpu: dict[str, list[float]] = {"interior": [], "edge": []}
     reachable = []
-    with uplink(bench) as (e, a), _manage(a) as at_a:
+    with uplink(bench) as (e, a), manage(a) as at_a:
         for round_ in range(bench.effort.rounds):
             for name, router in (("interior", a), ("edge", e)):
                 before = cpu_seconds(router.pid)
                 began = time.monotonic()
                 with _attached(router, f"{name}/{round_}") as took:
                     seconds[name].append(took)
-                    _wait_links(at_a, MANY_LINKS)
+                    wait_until("all links", lambda: at_a.rows("router")[0]["linkCount"], MANY_LINKS.__le__)
                     if router is e:
                         reachable.append(time.monotonic() - began)
                 # Connections that stay: the one that queries, and `at_a`.
@@ -227,15 +212,6 @@ def attaches(bench: Bench) -> list[Figure]:
         Figure("edge: … known at the interior router", 1000 * median(reachable), f"ms for {MANY_LINKS:,}", None),
         *(Figure(f"{name}: attach and end, CPU", 1e6 * median(each), "µs a link", None) for name, each in cpu.items()),
     ]
-
-
-def _wait_links(client: ManagementClient, least: int) -> None:
-    """Wait until a router has `least` links. Raises MeasureError."""
-    until = time.monotonic() + KNOWN_LIMIT
-    while (there := client.rows("router")[0]["linkCount"]) < least:
-        if time.monotonic() > until:
-            raise MeasureError(f"a router has {there} links of {least} after {KNOWN_LIMIT:g} s")
-        time.sleep(0.02)
 
 
 @contextmanager

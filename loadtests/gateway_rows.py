@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from statistics import median
 
-from loadtests.broker import KillableBroker, Senders, free_port
+from loadtests.broker import KillableBroker, Senders
+from loadtests.configuration import configuration_text, connector, listener, router_section
 from loadtests.measuring import BODY, Bench
-from loadtests.processes import LINK_CAPACITY, BenchRouter, MeasureError, Relay
+from loadtests.processes import BenchRouter, MeasureError, Relay
 from loadtests.report import Figure, at_most, ratio_at_least
+from tests.system.router import Section, free_port
 
 CLIENTS = 5_000
 BROKER_CONNECTIONS = 2
@@ -19,72 +21,30 @@ RETURNS = 3  # upper bound of broker losses; after each, some seconds pass until
 ACCEPT_LIMIT = 20.0  # seconds until the router must have tried to connect
 FLOW_LIMIT = 20.0  # seconds until messages must flow
 
-CONTAINERS = f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: %d
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-}}
-listener {{
-    name: brokers
-    host: 127.0.0.1
-    port: 0
-    role: route-container
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-}}
-linkRoute {{
-    prefix: routed
-    direction: in
-    containerId: bench
-}}
-address {{
-    prefix: queue
-    waypoint: yes
-}}
-autoLink {{
-    address: queue.bench
-    direction: out
-    containerId: queues
-}}
-"""
+QUEUE: Section = ("address", {"prefix": "queue", "waypoint": True})
 
-CONNECTOR = """\
-router {
-    mode: standalone
-    id: bench
-    workerThreads: 2
-}
-listener {
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-}
-connector {
-    name: broker
-    host: 127.0.0.1
-    port: %d
-    role: route-container
-    saslMechanisms: ANONYMOUS
-}
-address {
-    prefix: queue
-    waypoint: yes
-}
-autoLink {
-    address: queue.bench
-    direction: out
-    connection: broker
-}
-"""
+
+def containers(workers: int) -> str:
+    """Return a configuration whose second listener is for containers of link routes and auto links."""
+    return configuration_text(
+        router_section(workers),
+        listener(),
+        listener("brokers", role="route-container", linkCapacity=None),
+        ("linkRoute", {"prefix": "routed", "direction": "in", "containerId": "bench"}),
+        QUEUE,
+        ("autoLink", {"address": "queue.bench", "direction": "out", "containerId": "queues"}),
+    )
+
+
+def to_broker(port: int) -> str:
+    """Return a configuration with an auto link to a broker at a port."""
+    return configuration_text(
+        router_section(2),
+        listener(linkCapacity=None),
+        connector(port, name="broker", role="route-container", saslMechanisms="ANONYMOUS"),
+        QUEUE,
+        ("autoLink", {"address": "queue.bench", "direction": "out", "connection": "broker"}),
+    )
 
 
 def to_containers(router: BenchRouter, container_id: str) -> dict[str, object]:
@@ -94,7 +54,7 @@ def to_containers(router: BenchRouter, container_id: str) -> dict[str, object]:
 
 def link_route(bench: Bench) -> list[Figure]:
     """Measure 100-byte messages to a container over a link route, in turn with message routing; one worker."""
-    with bench.router(1, CONTAINERS % 1) as router:
+    with bench.router(1, containers(1)) as router:
         plain: dict[str, object] = {"size": BODY}
         routed: dict[str, object] = {"size": BODY, "address": "routed.a", **to_containers(router, "bench")}
         messages, links = bench.in_turn(router, plain, routed)
@@ -113,7 +73,7 @@ def client_connections(bench: Bench) -> list[Figure]:
     """
     seconds = max(CLIENT_SECONDS, bench.effort.seconds)
     load: dict[str, object] = {"receivers": BROKER_CONNECTIONS, "size": BODY, "rate": CLIENT_RATE, "seconds": seconds}
-    with Relay() as relay, bench.router(2, CONTAINERS % 2) as router:
+    with Relay() as relay, bench.router(2, containers(2)) as router:
         options = {**load, **to_containers(router, "queues"), "address": "queue.bench"}
         many = router.load(senders=CLIENTS, **options)
         few = relay.load(senders=BROKER_CONNECTIONS, **load)
@@ -135,7 +95,7 @@ def broker_lost(bench: Bench) -> list[Figure]:
     port = free_port()
     seconds = []
     with ExitStack() as stack:
-        router = stack.enter_context(bench.router(2, CONNECTOR % port))
+        router = stack.enter_context(bench.router(2, to_broker(port)))
         senders = Senders(router.port, "queue.bench", SENDERS)
         for _ in range(min(bench.effort.rounds, RETURNS) + 1):
             with KillableBroker(port) as broker:

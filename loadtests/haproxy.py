@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from loadtests.broker import free_port
 from loadtests.processes import MeasureError
+from tests.system.router import free_port
 
 CIPHER: Final = "TLS_AES_128_GCM_SHA256"
 START_LIMIT: Final = 10.0  # seconds

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from loadtests.configuration import configuration_text
 from loadtests.instructions import Play, Row
 from loadtests.policy_rows import many_rules
 from tests.peer.codec import encode
@@ -200,6 +201,9 @@ def link_route() -> Iterator[Play]:
     router.close()
 
 
+#: Policy with many rules for clients of vhost `v`.
+RULES: Final = configuration_text(*many_rules("v", "balanced.a"))
+
 ROWS: Final[dict[str, Row]] = {
     "unsettled": one_router,
     "presettled": partial(one_router, settled=True),
@@ -207,10 +211,8 @@ ROWS: Final[dict[str, Row]] = {
     "balanced-4": partial(one_router, consumers=4),
     "multicast-10": partial(one_router, address="multicast.a", consumers=10, copies=10),
     "anonymous": partial(one_router, message(BODY, to="balanced.a"), anonymous=True),
-    "anonymous-policy": partial(
-        one_router, message(BODY, to="balanced.a"), anonymous=True, more=many_rules("v", "balanced.a"), hostname="v"
-    ),
-    "policy": partial(one_router, proton_message(BODY), more=many_rules("v", "balanced.a"), hostname="v"),
+    "anonymous-policy": partial(one_router, message(BODY, to="balanced.a"), anonymous=True, more=RULES, hostname="v"),
+    "policy": partial(one_router, proton_message(BODY), more=RULES, hostname="v"),
     "to-broker": partial(one_router, to="broker"),
     "from-broker": partial(one_router, by="broker"),
     "two-workers": partial(one_router, workers=2),

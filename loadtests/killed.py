@@ -22,7 +22,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtests.load import AUTO_LINK, CONNECTOR, MAKE_QUEUE
+from loadtests.configuration import configuration_text, listener, router_section
+from loadtests.load import MAKE_QUEUE, QUEUES, auto_links, connector_to
 from loadtests.processes import BenchRouter, MeasureError
 from loadtests.steady import Clients
 from tests.interop.brokers import Artemis, BrokerError, BrokerProcess, BrokerUnavailable, RabbitMQ
@@ -32,32 +33,6 @@ from tests.peer.peer import AmqpPeer
 DRAIN_LIMIT = 60.0  # seconds for all messages to arrive after the last broker is back; redelivery takes a while
 FLOW_LIMIT = 30.0  # seconds for the messages sent after that to arrive
 FLOWS_AGAIN = 60.0  # seconds for each sender to have a message accepted afterwards: its broker may have just started
-
-ROUTER = """\
-router {{
-    mode: standalone
-    id: killed
-    workerThreads: {workers}
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-}}
-address {{
-    prefix: q
-    waypoint: yes
-}}
-"""
-LINK_ROUTE = """\
-linkRoute {{
-    prefix: {prefix}
-    direction: {direction}
-    connection: {name}
-    {external}
-}}
-"""
 
 
 @dataclass
@@ -87,24 +62,13 @@ class KillResult:
 
 def configuration(brokers: Sequence[BrokerProcess], workers: int) -> str:
     """Return the configuration of a router for these brokers: q.NAME by auto links, NAME.routed by link routes."""
-    text = ROUTER.format(workers=workers)
+    sections = [router_section(workers, "killed"), listener(linkCapacity=None), QUEUES]
     for broker in brokers:
-        text += CONNECTOR.format(name=broker.name, port=broker.port, user=broker.user, password=broker.password)
         add = broker.existing("")
-        for direction in ("in", "out"):
-            text += AUTO_LINK.format(
-                address=f"q.{broker.name}",
-                direction=direction,
-                name=broker.name,
-                external=broker.existing(f"q.{broker.name}"),
-            )
-            text += LINK_ROUTE.format(
-                prefix=broker.name,
-                direction=direction,
-                name=broker.name,
-                external=f"addExternalPrefix: {add}" if add else "",
-            )
-    return text
+        route = {"prefix": broker.name, "connection": broker.name, **({"addExternalPrefix": add} if add else {})}
+        sections += [connector_to(broker), *auto_links(broker, f"q.{broker.name}")]
+        sections += [("linkRoute", {**route, "direction": direction}) for direction in ("in", "out")]
+    return configuration_text(*sections)
 
 
 def make_queues(broker: BrokerProcess) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from loadtests.configuration import router_configuration
 from loadtests.measuring import BODY, Bench, Readings, cpu_seconds
 from loadtests.processes import ROOT, STOP_LIMIT, BenchRouter, MeasureError
 from loadtests.report import Figure, at_least, at_most, ratio_at_least
@@ -17,20 +18,7 @@ WINDOW = 100_000  # unsettled deliveries allowed to one sender
 LANDED = 1e6  # deliveries/s
 MOST_CPU = 1e6 / LANDED  # µs of a delivery, such that one core reaches LANDED
 SHARE = 0.6  # required share of the rate of a receiver that only counts, if LANDED is missed
-CONFIGURATION = f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: 1
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {WINDOW}
-}}
-"""
+CONFIGURATION = router_configuration(1, WINDOW)
 
 
 @contextmanager

@@ -18,61 +18,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from loadtests.configuration import INFO_LOG, MULTICAST, configuration_text, connector, listener, router_section
 from loadtests.processes import ROOT, BenchRouter, MeasureError, raise_file_limit
 from tests.interop.brokers import Artemis, BrokerError, BrokerProcess, BrokerUnavailable, RabbitMQ
+from tests.system.router import Section
 
 SCENARIOS = ROOT / "loadtests" / "scenarios"
 REPORTS = ROOT / "build" / "loadtest"
+QUEUES: Section = ("address", {"prefix": "q", "waypoint": True})
 PATIENCE = 60.0  # seconds that locust may take beyond its run time, to start and to stop
 
-ROUTER = """\
-router {{
-    mode: standalone
-    id: load
-    workerThreads: {workers}
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-}}
-address {{
-    prefix: multicast
-    distribution: multicast
-}}
-address {{
-    prefix: closest
-    distribution: closest
-}}
-address {{
-    prefix: q
-    waypoint: yes
-}}
-log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
-CONNECTOR = """\
-connector {{
-    name: {name}
-    host: 127.0.0.1
-    port: {port}
-    role: route-container
-    saslMechanisms: PLAIN
-    saslUsername: {user}
-    saslPassword: {password}
-}}
-"""
-AUTO_LINK = """\
-autoLink {{
-    address: {address}
-    direction: {direction}
-    connection: {name}
-    externalAddress: {external}
-}}
-"""
 MAKE_QUEUE = ROOT / "tests" / "interop" / "qpid_proton" / "durable_queue.py"
 
 
@@ -116,9 +71,16 @@ def report(options: argparse.Namespace) -> Path:
 def run(options: argparse.Namespace, more: Sequence[str]) -> int:
     """Start, measure and stop. Return locust's exit status. Raises MeasureError, Unavailable or BrokerError."""
     with ExitStack() as started:
-        text = ROUTER.format(workers=options.workers)
-        if options.scenario == "gateway":
-            text += "".join(behind(broker) for broker in start_brokers(started))
+        brokers = start_brokers(started) if options.scenario == "gateway" else []
+        text = configuration_text(
+            router_section(options.workers, "load"),
+            listener(linkCapacity=None),
+            MULTICAST,
+            ("address", {"prefix": "closest", "distribution": "closest"}),
+            QUEUES,
+            *(section for broker in brokers for section in behind(broker)),
+            INFO_LOG,
+        )
         router = started.enter_context(BenchRouter(options.workers, text=text))
         before, begun = processor_time(), time.monotonic()
         locust = subprocess.Popen(locust_command(options, router.port, more), cwd=ROOT)
@@ -149,14 +111,21 @@ def queues(broker: BrokerProcess) -> list[str]:
     return [f"q.{broker.name}", "q.sharded"]
 
 
-def behind(broker: BrokerProcess) -> str:
-    """Return the router's configuration for a broker and its queues."""
-    text = CONNECTOR.format(name=broker.name, port=broker.port, user=broker.user, password=broker.password)
-    for queue in queues(broker):
-        for direction in ("in", "out"):
-            external = broker.existing(queue)
-            text += AUTO_LINK.format(address=queue, direction=direction, name=broker.name, external=external)
-    return text
+def connector_to(broker: BrokerProcess) -> Section:
+    """Return the connector to a broker, named after it."""
+    login = {"saslMechanisms": "PLAIN", "saslUsername": broker.user, "saslPassword": broker.password}
+    return connector(broker.port, name=broker.name, role="route-container", **login)
+
+
+def auto_links(broker: BrokerProcess, queue: str) -> list[Section]:
+    """Return the auto links from and to a queue of a broker."""
+    attributes = {"address": queue, "connection": broker.name, "externalAddress": broker.existing(queue)}
+    return [("autoLink", {**attributes, "direction": direction}) for direction in ("in", "out")]
+
+
+def behind(broker: BrokerProcess) -> list[Section]:
+    """Return the router's sections for a broker and its queues."""
+    return [connector_to(broker), *(link for queue in queues(broker) for link in auto_links(broker, queue))]
 
 
 def processor_time() -> float:

@@ -13,14 +13,16 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.haproxy import Certificate
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, BenchRouter, Relay, finish_load, start_load
+from loadtests.processes import BenchRouter, Relay, finish_load, start_load
 from loadtests.report import Figure, ratio_at_most
 from loadtests.storm import MECHANISM, PASSWORD, USER
 from loadtests.storm_rows import storm
 from router.sasl.users import Users
 from router.sasl.verifiers import make
+from tests.system.router import Section
 
 CROWD = 2_000  # logins at once
 WORKERS = 2
@@ -34,8 +36,8 @@ class LoginKind(NamedTuple):
 
     kind: str
     mechanism: str
-    sections: str
-    attributes: str
+    section: Section
+    attributes: dict[str, Any]  # of the listener
     file: Path | None = None
     owner: Certificate | None = None  # keeps the files
 
@@ -44,9 +46,7 @@ def passwords(folder: Path) -> LoginKind:
     """Prepare SCRAM logins: the router computes a proof and looks the user up."""
     users = folder / "users"
     users.write_text(Users({}).with_user(USER, [make(MECHANISM, PASSWORD, ITERATIONS)]).text())
-    return LoginKind(
-        "logins", MECHANISM, f"saslUsers {{\n    name: people\n    file: {users}\n}}\n", "saslUsers: people"
-    )
+    return LoginKind("logins", MECHANISM, ("saslUsers", {"name": "people", "file": users}), {"saslUsers": "people"})
 
 
 def tokens(folder: Path) -> LoginKind:
@@ -56,47 +56,25 @@ def tokens(folder: Path) -> LoginKind:
     keys.write_text(json.dumps({"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": "k"}]}))
     claims = {"iss": ISSUER, "aud": "bench", "sub": USER, "exp": int(time.time()) + 3600}
     token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "k"}))
-    issuer = f"name: id\n    issuer: {ISSUER}\n    audience: bench\n    jwksFile: {keys}"
-    return LoginKind("token-logins", "OAUTHBEARER", f"tokenIssuer {{\n    {issuer}\n}}\n", "tokenIssuers: id", token)
+    issuer = {"name": "id", "issuer": ISSUER, "audience": "bench", "jwksFile": keys}
+    return LoginKind("token-logins", "OAUTHBEARER", ("tokenIssuer", issuer), {"tokenIssuers": "id"}, token)
 
 
 def certificates(_: Path) -> LoginKind:
     """Prepare EXTERNAL logins: a full TLS handshake, and a check of the client's certificate."""
     made = Certificate()
-    files = f"certFile: {made.certificate}\n    privateKeyFile: {made.key}\n    caCertFile: {made.certificate}"
-    return LoginKind(
-        "certificate-logins", "EXTERNAL", f"sslProfile {{\n    name: bench\n    {files}\n}}\n",
-        "sslProfile: bench\n    requireSsl: yes\n    saslMechanisms: EXTERNAL", made.both, made,
-    )  # fmt: skip
+    files = {"certFile": made.certificate, "privateKeyFile": made.key, "caCertFile": made.certificate}
+    attributes = {"sslProfile": "bench", "requireSsl": True, "saslMechanisms": "EXTERNAL"}
+    profile: Section = ("sslProfile", {"name": "bench", **files})
+    return LoginKind("certificate-logins", "EXTERNAL", profile, attributes, made.both, made)
 
 
 def configuration(crowd: LoginKind) -> str:
     """Return a configuration with one listener that requires a login, and one without."""
-    return f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: {WORKERS}
-}}
-{crowd.sections}listener {{
-    name: strict
-    host: 127.0.0.1
-    port: 0
-    {crowd.attributes}
-    authenticatePeer: yes
-}}
-listener {{
-    name: plain
-    host: 127.0.0.1
-    port: 0
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-}}
-log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
+    strict = {"saslMechanisms": None, "linkCapacity": None, "authenticatePeer": True, **crowd.attributes}
+    return configuration_text(
+        router_section(WORKERS), crowd.section, listener("strict", **strict), listener("plain"), INFO_LOG
+    )
 
 
 def logins(bench: Bench) -> list[Figure]:

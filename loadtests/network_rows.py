@@ -9,19 +9,27 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
-from proton import Message, ProtonException
+from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from loadtests.broker import free_port
+from loadtests.configuration import (
+    LINK_CAPACITY,
+    configuration_text,
+    connector,
+    listener,
+    router_configuration,
+    router_section,
+)
+from loadtests.management import manage, wait_until
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, ROOT, BenchRouter, MeasureError, Relay, load, router_configuration
+from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, load
 from loadtests.report import Figure, at_most, ratio_at_least
-from router.cli.client import ManagementClient
-from router.cli.options import ManagementUrl, QueryTarget
+from tests.system.router import free_port
 
 # deliveries/s, far below capacity, so that latency is not queueing. At the last rate, seven wakes of four processes
 # for each delivery nearly fill the pause before the next one, on two virtual cores that halt when idle.
@@ -48,57 +56,20 @@ def interior(
 
     capacity: linkCapacity of the clients' listener.
     """
-    text = f"""\
-router {{
-    mode: interior
-    id: {name}
-    workerThreads: {workers}
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {capacity}
-}}
-"""
-    if listens is not None:
-        text += f"""\
-listener {{
-    name: routers
-    host: 127.0.0.1
-    port: {listens}
-    role: inter-router
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-}}
-"""
-    for port in connects:
-        text += f"connector {{\n    host: 127.0.0.1\n    port: {port}\n    role: inter-router\n}}\n"
-    return text
-
-
-def nodes(router: BenchRouter) -> dict[str, dict[str, Any]]:
-    """Return a router's view of the routers in its network, by id; empty while it does not answer."""
-    try:
-        with ManagementClient(
-            QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", 10.0, None, None)
-        ) as client:
-            return {row["id"]: row for row in client.rows("router.node")}
-    except (ProtonException, OSError):
-        return {}
+    client = listener(linkCapacity=capacity)
+    routers = [] if listens is None else [listener("routers", port=listens, role="inter-router", linkCapacity=None)]
+    to = [connector(port, role="inter-router") for port in connects]
+    return configuration_text(router_section(workers, name, "interior"), client, *routers, *to)
 
 
 def wait_known(router: BenchRouter, costs: dict[str, int]) -> None:
     """Wait until a router knows exactly these other routers at these costs. Raises MeasureError."""
-    until = time.monotonic() + KNOWN_LIMIT
-    while True:
-        known = {name: row["cost"] for name, row in nodes(router).items() if row["cost"] is not None}
-        if known == costs:
-            return
-        if time.monotonic() > until:
-            raise MeasureError(f"a router knows {known} after {KNOWN_LIMIT:g} s, not {costs}")
-        time.sleep(0.02)
+    with manage(router) as client:
+        wait_until(
+            f"routers and costs {costs}",
+            lambda: {row["id"]: row["cost"] for row in client.rows("router.node") if row["cost"] is not None},
+            costs.__eq__,
+        )
 
 
 @contextmanager
@@ -322,18 +293,14 @@ def wait_all_known(router: BenchRouter, names: Sequence[str]) -> None:
 
     `router`, one of them, forwards the queries, which keeps their cost low.
     """
-    until = time.monotonic() + KNOWN_LIMIT
-    with ManagementClient(
-        QueryTarget(ManagementUrl.parse(f"127.0.0.1:{router.port}"), "$management", KNOWN_LIMIT, None, None)
-    ) as client:
+    all_others = len(names) - 1
+    with manage(router) as client:
+
+        def known(at: str | None) -> int:
+            return sum(row["cost"] is not None for row in client.rows("router.node", at=at))
+
         for at in [None, *(f"_topo/0/{name}/$management" for name in names)]:
-            while True:
-                known = [row["id"] for row in client.rows("router.node", at=at) if row["cost"] is not None]
-                if len(known) == len(names) - 1:
-                    break
-                if time.monotonic() > until:
-                    raise MeasureError(f"{at or 'the first router'} knows only {known} after {KNOWN_LIMIT:g} s")
-                time.sleep(ASK_PAUSE)
+            wait_until(f"all known at {at or 'the first router'}", partial(known, at), all_others.__eq__, ASK_PAUSE)
 
 
 def start_all(stack: ExitStack, routers: Sequence[BenchRouter]) -> None:

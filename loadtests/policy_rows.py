@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, BenchRouter
+from loadtests.processes import BenchRouter
 from loadtests.report import Figure, ratio_at_most
+from tests.system.router import Section
 
 VHOSTS = 200
 GROUPS = 50  # groups of the vhost in use; the client is in the last one
@@ -13,49 +15,23 @@ VHOST = "crowded"
 ADDRESS = "bench"
 
 
-def configuration(rules: str = "") -> str:
+def configuration(*rules: Section) -> str:
     """Return a configuration with one worker and one listener. rules: policy sections that apply to all clients."""
-    vhost = f"policyVhost: {VHOST}" if rules else ""
-    return f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: 1
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-    {vhost}
-}}
-{rules}log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
+    return configuration_text(router_section(), listener(policyVhost=VHOST if rules else None), *rules, INFO_LOG)
 
 
-def many_rules(vhost: str = VHOST, address: str = ADDRESS) -> str:
+def many_rules(vhost: str = VHOST, address: str = ADDRESS) -> list[Section]:
     """Return many vhosts, one with many groups and long lists. Anonymous senders may use the address."""
     names = ", ".join([*(f"queue.{number}" for number in range(NAMES - 1)), address])
-    groups = ",\n        ".join(
-        f'"g{number}": {{"users": "u{number}{", anonymous" if number == GROUPS - 1 else ""}", "remoteHosts": "*",'
-        f' "allowAnonymousSender": true, "sources": "{names}", "targets": "{names}"}}'
+    groups = {
+        f"g{number}": {
+            "users": f"u{number}, anonymous" if number == GROUPS - 1 else f"u{number}", "remoteHosts": "*",
+            "allowAnonymousSender": True, "sources": names, "targets": names,
+        }
         for number in range(GROUPS)
-    )
-    others = "".join(f"vhost {{\n    hostname: v{number}\n}}\n" for number in range(VHOSTS - 1))
-    return f"""\
-policy {{
-    enableVhostPolicy: true
-}}
-{others}vhost {{
-    hostname: {vhost}
-    groups: {{
-        {groups}
-    }}
-}}
-"""
+    }  # fmt: skip
+    others: list[Section] = [("vhost", {"hostname": f"v{number}"}) for number in range(VHOSTS - 1)]
+    return [("policy", {"enableVhostPolicy": True}), *others, ("vhost", {"hostname": vhost, "groups": groups})]
 
 
 def policy(bench: Bench) -> list[Figure]:
@@ -63,7 +39,7 @@ def policy(bench: Bench) -> list[Figure]:
     for.
     """
     options: dict[str, object] = {"seconds": bench.effort.seconds, "size": BODY, "address": ADDRESS}
-    with bench.router(1, configuration(many_rules())) as ruled, bench.router(1, configuration()) as free:
+    with bench.router(1, configuration(*many_rules())) as ruled, bench.router(1, configuration()) as free:
         figures = []
         for kind, anonymous in (("anonymous sender", True), ("sender with a target", False)):
             with_rules, without = in_turn(bench, (ruled, free), {**options, "anonymous": anonymous})

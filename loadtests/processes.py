@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from loadtests.configuration import router_configuration
+
 ROOT = Path(__file__).resolve().parent.parent
 WIRE = ROOT / "loadtests" / "wire"
 AMQPLOAD = WIRE / "build" / "amqpload"
@@ -33,7 +35,6 @@ RUN_LIMIT = 400.0  # seconds for one run of the generator; the longest (10 GB at
 LOG_LINES_KEPT = 40
 LISTENING = re.compile(r"Listening on \S*?:(\d+)")
 RELOADED = re.compile(r"Configuration reloaded from|The configuration stays as it is")
-LINK_CAPACITY = 1000  # deliveries; equal to amqpload's credit, so that relay and router have one window
 
 
 class MeasureError(Exception):
@@ -90,35 +91,6 @@ class Relay:
     def load(self, **options: object) -> dict[str, Any]:
         """Run amqpload directly through the relay. Return its report."""
         return load(port=self.sender_port, receiver_port=self.receiver_port, direct=True, **options)
-
-
-def router_configuration(workers: int, capacity: int = LINK_CAPACITY) -> str:
-    """Return the configuration of a standalone router: a listener on a free loopback port, multicast under multicast/.
-
-    capacity: linkCapacity of the listener.
-    """
-    return f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: {workers}
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {capacity}
-}}
-address {{
-    prefix: multicast
-    distribution: multicast
-}}
-log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
 
 
 class BenchRouter:

@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from loadtests.configuration import LINK_CAPACITY
 from loadtests.processes import (
     DEFAULT_ROUTER,
-    LINK_CAPACITY,
     BenchRouter,
     MeasureError,
     build_tools,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
+from loadtests.configuration import LINK_CAPACITY, router_configuration
 from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
 from loadtests.edge_rows import attaches, edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
@@ -17,7 +18,7 @@ from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.policy_rows import policy
-from loadtests.processes import LINK_CAPACITY, Relay, finish_load, router_configuration
+from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm_rows import storms
 from loadtests.tails_rows import tails

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from loadtests.management import manage
 from loadtests.measuring import BODY, FULL, WARM_SECONDS, Bench, Readings
-from loadtests.processes import BenchRouter, MeasureError, Relay, router_configuration
+from loadtests.processes import BenchRouter, MeasureError, Relay
 from loadtests.report import Figure, ratio_at_most
 from loadtests.storm import OPEN, OPENED, StormClient, leave_in_order
-from router.cli.client import ManagementClient
-from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
 PACED_RATE = 10_000  # messages/s
 CONNECTS = 100  # connections opened and closed a second
@@ -22,7 +21,6 @@ TYPES = ("router", "connection", "router.link", "router.address")  # queried typ
 SECONDS = 60.0  # duration of a round of the full effort: five minutes for each number of workers
 QUICK_SECONDS = 8.0
 P99, P999 = 3.0, 10.0  # limits, relative to the relay
-ANSWER_LIMIT = 20.0  # seconds to wait for an answer of management
 
 
 class Disturbance:
@@ -36,8 +34,7 @@ class Disturbance:
         self._router = router
         self._text = router.configuration.read_text()
         self._over = threading.Event()
-        address = ManagementUrl.parse(f"amqp://127.0.0.1:{router.port}")
-        self._monitor = ManagementClient(QueryTarget(address, MANAGEMENT, ANSWER_LIMIT, tls=None, sasl=None))
+        self._monitor = manage(router)
         self._fault: Exception | None = None
         self._threads = [
             threading.Thread(target=self._repeat, args=(every, act), daemon=True)
@@ -103,7 +100,7 @@ def tails(bench: Bench) -> list[Figure]:
     for workers in (1, 2):
         place: dict[str, object] = {"place": "apart"} if workers > 1 else {}
         mine, theirs = Readings(), Readings()
-        with Relay() as relay, bench.router(workers, router_configuration(workers)) as router:
+        with Relay() as relay, bench.router(workers) as router:
             router.load(seconds=WARM_SECONDS, **load, **place)
             relay.load(seconds=WARM_SECONDS, **load)
             with disturbed(router):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.haproxy import CIPHER, Certificate, Haproxy
 from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, BenchRouter, MeasureError, Relay, finish_load, load, start_load
+from loadtests.processes import BenchRouter, MeasureError, Relay, finish_load, load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 
 LARGE_BODY = 100_000
@@ -28,38 +29,13 @@ TLS = {"tls": True, "cipher": CIPHER}
 
 def configuration(certificate: Certificate, workers: int = 1) -> str:
     """Return a configuration with a TLS listener and a plain one."""
-    return f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: {workers}
-}}
-sslProfile {{
-    name: bench
-    certFile: {certificate.certificate}
-    privateKeyFile: {certificate.key}
-}}
-listener {{
-    name: encrypted
-    host: 127.0.0.1
-    port: 0
-    sslProfile: bench
-    requireSsl: yes
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-}}
-listener {{
-    name: plain
-    host: 127.0.0.1
-    port: 0
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-}}
-log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
+    return configuration_text(
+        router_section(workers),
+        ("sslProfile", {"name": "bench", "certFile": certificate.certificate, "privateKeyFile": certificate.key}),
+        listener("encrypted", sslProfile="bench", requireSsl=True),
+        listener("plain"),
+        INFO_LOG,
+    )
 
 
 def encrypted(router: BenchRouter, certificate: Certificate, **options: object) -> dict[str, Any]:

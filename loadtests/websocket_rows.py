@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
+from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
-from loadtests.processes import LINK_CAPACITY, load
+from loadtests.processes import load
 from loadtests.report import Figure, ratio_at_least
 
 LARGE_BODY = 100_000
-CONFIGURATION = f"""\
-router {{
-    mode: standalone
-    id: bench
-    workerThreads: 1
-}}
-listener {{
-    name: plain
-    host: 127.0.0.1
-    port: 0
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-}}
-listener {{
-    name: web
-    host: 127.0.0.1
-    port: 0
-    http: yes
-    saslMechanisms: ANONYMOUS
-    linkCapacity: {LINK_CAPACITY}
-}}
-log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
+CONFIGURATION = configuration_text(router_section(), listener(), listener("web", http=True), INFO_LOG)
 
 
 def websocket(bench: Bench) -> list[Figure]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import psutil
 
 from loadtests.attacks.plays import ATTACKS, BROKERS
+from loadtests.configuration import INFO_LOG, MULTICAST, configuration_text, listener, router_section
 from loadtests.processes import (
     ROOT,
     BenchRouter,
@@ -31,6 +32,7 @@ from loadtests.processes import (
     raise_file_limit,
     start_load,
 )
+from tests.system.router import Section
 
 PAIRS: Final = 20
 RATE: Final = 1000  # messages a second of all pairs together
@@ -43,47 +45,16 @@ BUFFERED: Final = 64  # MiB that the router may hold for a connection
 BETWEEN: Final = 1.0  # seconds between readings of the workers' memory
 
 
-def routes() -> str:
-    """Return link routes to a broker for each attack that has one."""
-    return "".join(
-        f"linkRoute {{\n    prefix: {name}\n    direction: {direction}\n    containerId: {name}\n}}\n"
+def configuration(workers: int) -> str:
+    """Return a configuration with link routes to a broker for each attack that has one."""
+    own: dict[str, Any] = {"linkCapacity": None, "maxBufferedMegabytes": BUFFERED}
+    routes: list[Section] = [
+        ("linkRoute", {"prefix": name, "direction": direction, "containerId": name})
         for name in BROKERS
         for direction in ("in", "out")
-    )
-
-
-def configuration(workers: int) -> str:
-    return f"""\
-router {{
-    mode: standalone
-    id: attacked
-    workerThreads: {workers}
-}}
-listener {{
-    host: 127.0.0.1
-    port: 0
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-    maxBufferedMegabytes: {BUFFERED}
-}}
-listener {{
-    name: brokers
-    host: 127.0.0.1
-    port: 0
-    role: route-container
-    authenticatePeer: no
-    saslMechanisms: ANONYMOUS
-    maxBufferedMegabytes: {BUFFERED}
-}}
-{routes()}address {{
-    prefix: multicast
-    distribution: multicast
-}}
-log {{
-    module: DEFAULT
-    enable: info+
-}}
-"""
+    ]
+    listeners = [listener(**own), listener("brokers", role="route-container", **own)]
+    return configuration_text(router_section(workers, "attacked"), *listeners, *routes, MULTICAST, INFO_LOG)
 
 
 @dataclass(slots=True)

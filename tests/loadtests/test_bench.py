@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from loadtests import bench
+from loadtests.configuration import router_configuration
 from loadtests.measuring import QUICK, Bench, Readings
-from loadtests.processes import BenchRouter, MeasureError, arguments, load, router_configuration
+from loadtests.processes import BenchRouter, MeasureError, arguments, load
 from loadtests.report import FailedRow
 from loadtests.rows import ROWS
 

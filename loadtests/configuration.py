@@ -1,0 +1,40 @@
+"""Text of the configurations of measured routers."""
+
+from __future__ import annotations
+
+from tests.system.router import Section, render
+
+LINK_CAPACITY = 1000  # deliveries; equal to amqpload's credit, so that relay and router have one window
+MULTICAST: Section = ("address", {"prefix": "multicast", "distribution": "multicast"})
+INFO_LOG: Section = ("log", {"module": "DEFAULT", "enable": "info+"})
+
+
+def router_section(workers: int = 1, name: str = "bench", mode: str = "standalone", **more: object) -> Section:
+    """Return the section of the router itself. name: its id."""
+    return "router", {"mode": mode, "id": name, "workerThreads": workers, **more}
+
+
+def listener(name: str = "clients", **more: object) -> Section:
+    """Return a listener on a free loopback port for clients that do not log in. more: attributes, which take
+    precedence; None: not set.
+    """
+    given = {"host": "127.0.0.1", "port": 0, "saslMechanisms": "ANONYMOUS", "linkCapacity": LINK_CAPACITY}
+    return "listener", {key: value for key, value in {"name": name, **given, **more}.items() if value is not None}
+
+
+def connector(port: int, **more: object) -> Section:
+    """Return a connector to a loopback port."""
+    return "connector", {"host": "127.0.0.1", "port": port, **more}
+
+
+def configuration_text(*sections: Section) -> str:
+    """Return the text of these sections."""
+    return render(sections)
+
+
+def router_configuration(workers: int, capacity: int = LINK_CAPACITY) -> str:
+    """Return the configuration of a standalone router with one listener, and multicast under multicast/.
+
+    capacity: linkCapacity of the listener.
+    """
+    return configuration_text(router_section(workers), listener(linkCapacity=capacity), MULTICAST, INFO_LOG)
