@@ -16,13 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from loadtests.measuring import FULL, QUICK, Bench
-from loadtests.processes import DEFAULT_ROUTER, ROOT, MeasureError, build_tools, cpu_model, raise_file_limit
-from loadtests.report import FailedRow, Figure, Result, around_table, text_table, write_docs
+from loadtests.processes import DEFAULT_ROUTER, MeasureError, build_tools, cpu_model, raise_file_limit
+from loadtests.report import FailedRow, Figure, Result, around_table, markdown_table, text_table, write_docs
 from loadtests.rows import ROWS
 
-Rows = Mapping[str, Callable[[Bench], list[Figure]]]
+TABLE = "bench"  # name of the table in the performance page
 
-PERFORMANCE_PAGE = ROOT / "docs" / "performance.md"
+Rows = Mapping[str, Callable[[Bench], list[Figure]]]
 
 
 def parse(words: Sequence[str], rows: Rows, program: str) -> argparse.Namespace:
@@ -31,7 +31,7 @@ def parse(words: Sequence[str], rows: Rows, program: str) -> argparse.Namespace:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (all): {', '.join(rows)}")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
-    parser.add_argument("--write-docs", action="store_true", help=f"rewrite the table in {PERFORMANCE_PAGE.name}")
+    parser.add_argument("--write-docs", action="store_true", help="rewrite the table in docs/performance.md")
     parser.add_argument(
         "--router",
         default=shlex.join(DEFAULT_ROUTER),
@@ -73,7 +73,7 @@ def main(words: Sequence[str] | None = None, rows: Rows = ROWS, program: str = "
     try:
         build_tools()
         if options.write_docs:
-            around_table(PERFORMANCE_PAGE)  # fails early if the page cannot be rewritten
+            around_table(TABLE)  # fails early if the page cannot be rewritten
     except (MeasureError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -85,7 +85,8 @@ def main(words: Sequence[str] | None = None, rows: Rows = ROWS, program: str = "
         options.json.write_text(json.dumps([as_json(result) for result in results], indent=2) + "\n")
     if options.write_docs:
         command = shlex.join(["python", "-m", program, *given])
-        write_docs(PERFORMANCE_PAGE, results, cpu_model(), command, datetime.date.today())
+        words = f"Measured on {datetime.date.today()} ({cpu_model()}) by `{command}`."
+        write_docs(TABLE, f"{words}\n\n{markdown_table(results)}")
     return 0 if all(result.passed for result in results) else 1
 
 

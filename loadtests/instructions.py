@@ -27,11 +27,10 @@ from pathlib import Path
 from typing import Final
 
 from loadtests.callgrind import Costs, read_costs
+from loadtests.report import write_docs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PERFORMANCE_PAGE: Final = ROOT / "docs" / "performance.md"
 TABLE: Final = ROOT / "loadtests" / "instructions.json"
-BEGIN, END = "<!-- instructions:begin -->", "<!-- instructions:end -->"
 MOST_GROWTH: Final = 1.03  # permitted growth of a row, relative to the stored one
 #: libc function that nothing else calls here: callgrind dumps its counters and resets them.
 MARKER: Final = "getpgid"
@@ -133,12 +132,9 @@ def as_table(counts: Sequence[Count]) -> str:
     return "\n".join(lines)
 
 
-def write_docs(counts: Sequence[Count]) -> None:
+def store(counts: Sequence[Count]) -> None:
     """Rewrite the table in the page, and the stored one."""
-    page = PERFORMANCE_PAGE.read_text()
-    head, rest = page.split(BEGIN)
-    _, tail = rest.split(END)
-    PERFORMANCE_PAGE.write_text(f"{head}{BEGIN}\n{as_table(counts)}\n{END}{tail}")
+    write_docs("instructions", as_table(counts))
     table = {"toolchain": toolchain(), "rows": [asdict(one) for one in counts]}
     TABLE.write_text(json.dumps(table, indent=1) + "\n")
 
@@ -164,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> int:
     counts = list(count(names))
     print(as_table(counts))
     if options.write_docs:
-        write_docs(counts)
+        store(counts)
     dearer = grown(counts, stored()) if options.check else []
     print(*dearer, sep="\n", end="\n" if dearer else "", file=sys.stderr)
     return 1 if dearer else 0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-BEGIN = "<!-- bench:begin -->"
-END = "<!-- bench:end -->"
+PERFORMANCE_PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 HEADINGS = ("what", "measured", "relay", "ratio", "bar", "result")
 
 
@@ -131,17 +129,20 @@ def markdown_table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def around_table(page: Path) -> tuple[str, str]:
-    """Return the text before and after the markers in `page`. Raises ValueError unless each occurs once."""
+def around_table(name: str, page: Path | None = None) -> tuple[str, str]:
+    """Return the text of a page before and after the markers of a table, with the markers. page: None: the performance
+    page. Raises ValueError unless each marker occurs once.
+    """
+    page = page or PERFORMANCE_PAGE
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = page.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{page}: one line {BEGIN} and, after it, one line {END} are wanted")
-    before, rest = text.split(BEGIN)
-    return before, rest.split(END)[1]
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"{page}: one line {begin} and, after it, one line {end} are wanted")
+    before, rest = text.split(begin)
+    return before + begin, end + rest.split(end)[1]
 
 
-def write_docs(page: Path, results: Sequence[Result], machine: str, command: str, day: datetime.date) -> None:
-    """Replace the text between the markers in `page`. Raises ValueError unless each occurs once."""
-    before, after = around_table(page)
-    words = f"Measured on {day.isoformat()} ({machine}) by `{command}`."
-    page.write_text(f"{before}{BEGIN}\n{words}\n\n{markdown_table(results)}\n{END}{after}")
+def write_docs(name: str, table: str, page: Path | None = None) -> None:
+    """Replace the text between the markers of a table. Raises ValueError as `around_table`."""
+    before, after = around_table(name, page)
+    (page or PERFORMANCE_PAGE).write_text(f"{before}\n{table}\n{after}")

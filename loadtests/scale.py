@@ -17,16 +17,14 @@ import argparse
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from loadtests import scale_load
 from loadtests.instructions import count, run_rows
 from loadtests.processes import MeasureError, build_tools, raise_file_limit
+from loadtests.report import write_docs
 from loadtests.scale_rows import ROWS, SCENARIOS
 
-PERFORMANCE_PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
-BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 FEW_CORES: Final = 2
 MOST_GROWTH: Final = 1.05
 BATCH: Final = 20  # deliveries of a round
@@ -69,12 +67,6 @@ def grown(scenarios: Sequence[str], counts: Counts) -> list[str]:
     ]
 
 
-def write_docs(table: str) -> None:
-    head, rest = PERFORMANCE_PAGE.read_text().split(BEGIN)
-    _, tail = rest.split(END)
-    PERFORMANCE_PAGE.write_text(f"{head}{BEGIN}\n{table}\n{END}{tail}")
-
-
 def measure_loads() -> int:
     """Measure with real workers. Return status 2 if the test cannot start or a run had a fault."""
     raise_file_limit()
@@ -110,7 +102,7 @@ def main(words: Sequence[str] | None = None) -> int:
     table = as_table(counts)
     print(table)
     if options.write_docs:
-        write_docs(table)
+        write_docs("scale", table)
     found = grown(scenarios, counts)
     print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
     return 1 if found else 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import bench
+from loadtests import bench, report
 from loadtests.configuration import router_configuration
 from loadtests.measuring import QUICK, Bench, Readings
 from loadtests.processes import BenchRouter, MeasureError, arguments, load
@@ -91,7 +91,7 @@ def test_page_without_markers_is_refused_before_measuring(
 ) -> None:
     page = tmp_path / "performance.md"
     page.write_text("no markers")
-    monkeypatch.setattr(bench, "PERFORMANCE_PAGE", page)
+    monkeypatch.setattr(report, "PERFORMANCE_PAGE", page)
     assert bench.main(["start", "--write-docs", "--router", "/no/such/router"]) == 2
     said = capsys.readouterr()
     assert "one line <!-- bench:begin -->" in said.err
