@@ -6,10 +6,10 @@
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench-scale   growth of costs with workers, consumers and connections: counted, or on many cores under load
-# make bench   benchmarks, as tables             make fuzz          fuzz targets (SECONDS=60 for each)
+# make bench   benchmarks, as tables (ARGS=pipeline: those of the pipeline; ARGS='landing --quick': one row, shorter)
+# make fuzz          fuzz targets (SECONDS=60 for each)
 # make fuzz-workers   coverage-guided fuzzing of whole workers (SECONDS=60), by libFuzzer of clang
 # make pipeline    demonstration: router, landers, a query and telemetry on this machine (PIPELINE_SECONDS=30)
-# make bench-pipeline   benchmarks of the pipeline (ARGS='landing --quick': one row, shorter)
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
 # make console the web console (npm); make build builds it as well if its sources changed
 # make console-shots   screenshots of the console's pages, in build/console-shots
@@ -61,7 +61,7 @@ $(call remember,$(STAMPS)/packages,$(PACKAGES))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
     build-fuzz fuzz-workers \
-    bench-instructions bench-scale bench-pipeline pipeline loadtest fuzz lint docs clean FORCE
+    bench-instructions bench-scale pipeline loadtest fuzz lint docs clean FORCE
 
 build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
 	@:
@@ -279,9 +279,6 @@ bench-instructions: build .venv/test-dependencies
 
 bench-scale: build wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.scale $(ARGS)
-
-bench-pipeline: build wire-tools .venv/test-dependencies
-	@$(BIN)/python -m loadtests.bench_pipeline $(ARGS)
 
 pipeline: build .venv/test-dependencies
 	@exec $(BIN)/python scripts/pipeline_demo.py $(PIPELINE_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,6 +70,3 @@ def landing(bench: Bench) -> list[Figure]:
         Figure("landing, one lander, with fsync", rate, "/s", bar, reference, "a receiver that only counts"),
         Figure("landing, one lander: CPU of a delivery", micros, "µs", at_most(MOST_CPU)),
     ]
-
-
-ROWS: dict[str, Callable[[Bench], list[Figure]]] = {"landing": landing}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -302,11 +302,3 @@ class QueryTable:
         both = np.concatenate(self.found, axis=1)
         seconds: list[float] = (both[1][np.argsort(both[0])] / 1e9).tolist()
         return seconds
-
-
-ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
-    "spark-visible": visible,
-    "spark-reading": reading,
-    "spark-decoding": decoding,
-    "spark-sending": sending,
-}

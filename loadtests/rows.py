@@ -14,14 +14,17 @@ from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
 from loadtests.edge_rows import attaches, edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
+from loadtests.landing_rows import landing
 from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
+from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm_rows import storms
 from loadtests.tails_rows import tails
+from loadtests.telemetry_rows import rollup, telemetry
 from loadtests.tls_rows import tls_crowd, tls_handshakes, tls_idle, tls_large, tls_unsettled
 from loadtests.websocket_rows import websocket
 
@@ -274,4 +277,18 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "console": console,
     "first-paint": first_paint,
     "consoles": consoles,
+    "landing": landing,
+    "spark-visible": visible,
+    "spark-reading": reading,
+    "spark-decoding": decoding,
+    "spark-sending": sending,
+    "rollup": rollup,
+    "telemetry": telemetry,
 }
+#: Names of several rows. Rows of the pipeline need Java and minutes each, so that they only run by name.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "pipeline": (
+        "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "rollup", "telemetry",
+    ),
+}  # fmt: skip
+DEFAULT = [name for name in ROWS if name not in GROUPS["pipeline"]]

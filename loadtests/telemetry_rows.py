@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -232,6 +231,3 @@ def telemetry_process(router: int) -> int:
                     return each.pid
         time.sleep(LOOK)
     raise MeasureError("there is no telemetry process")
-
-
-ROWS: dict[str, Callable[[Bench], list[Figure]]] = {"rollup": rollup, "telemetry": telemetry}

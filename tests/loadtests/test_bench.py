@@ -74,7 +74,7 @@ def test_readings_give_median_and_largest() -> None:
 
 
 def test_failed_row_is_a_miss_and_next_row_runs() -> None:
-    results = bench.measure(["start", "idle"], Bench(QUICK, ["/no/such/router"]), ROWS)
+    results = bench.measure(["start", "idle"], Bench(QUICK, ["/no/such/router"]))
     assert [type(result) for result in results] == [FailedRow, FailedRow]
     assert not any(result.passed for result in results)
 

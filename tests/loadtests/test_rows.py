@@ -21,7 +21,7 @@ from loadtests import (
 from loadtests.measuring import MB, Bench, Effort
 from loadtests.processes import DEFAULT_ROUTER, MeasureError
 from loadtests.report import Figure
-from loadtests.rows import ROWS
+from loadtests.rows import DEFAULT, ROWS
 
 pytest.importorskip("proton")
 BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
@@ -76,7 +76,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(set(ROWS) - NEEDS_WORKERS - ELSEWHERE))
+@pytest.mark.parametrize("name", sorted(set(DEFAULT) - NEEDS_WORKERS - ELSEWHERE))
 def test_row_gives_finite_figures(name: str) -> None:
     figures = ROWS[name](Bench(LITTLE, DEFAULT_ROUTER if name in NEEDS_ROUTER else BROKER))
     assert figures
