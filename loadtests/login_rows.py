@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-
-import jwt
-from cryptography.hazmat.primitives.asymmetric import ec
-from jwt.algorithms import ECAlgorithm
 
 from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.haproxy import Certificate
@@ -20,15 +15,13 @@ from loadtests.processes import BenchRouter, Relay, finish_load, start_load
 from loadtests.report import Figure, ratio_at_most
 from loadtests.storm import MECHANISM, PASSWORD, USER
 from loadtests.storm_rows import storm
-from router.sasl.users import Users
-from router.sasl.verifiers import make
+from tests.peer.logins import issuer, token, write_users
 from tests.system.router import Section
 
 CROWD = 2_000  # logins at once
 WORKERS = 2
 PACED_RATE = 5_000  # messages/s of established clients
-ISSUER = "https://id.example"
-ITERATIONS = 4096  # of the password's key derivation, which only clients compute
+VALID = 3600  # seconds for which a token is valid
 
 
 class LoginKind(NamedTuple):
@@ -45,19 +38,15 @@ class LoginKind(NamedTuple):
 def passwords(folder: Path) -> LoginKind:
     """Prepare SCRAM logins: the router computes a proof and looks the user up."""
     users = folder / "users"
-    users.write_text(Users({}).with_user(USER, [make(MECHANISM, PASSWORD, ITERATIONS)]).text())
+    write_users(users, **{USER: PASSWORD})
     return LoginKind("logins", MECHANISM, ("saslUsers", {"name": "people", "file": users}), {"saslUsers": "people"})
 
 
 def tokens(folder: Path) -> LoginKind:
     """Prepare token logins: the router checks the signature, ECDSA over prime256v1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    keys, token = folder / "keys.json", folder / "token"
-    keys.write_text(json.dumps({"keys": [{**json.loads(ECAlgorithm.to_jwk(key.public_key())), "kid": "k"}]}))
-    claims = {"iss": ISSUER, "aud": "bench", "sub": USER, "exp": int(time.time()) + 3600}
-    token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "k"}))
-    issuer = {"name": "id", "issuer": ISSUER, "audience": "bench", "jwksFile": keys}
-    return LoginKind("token-logins", "OAUTHBEARER", ("tokenIssuer", issuer), {"tokenIssuers": "id"}, token)
+    shown = folder / "token"
+    shown.write_text(token(sub=USER, exp=int(time.time()) + VALID))
+    return LoginKind("token-logins", "OAUTHBEARER", ("tokenIssuer", issuer(folder)), {"tokenIssuers": "id"}, shown)
 
 
 def certificates(_: Path) -> LoginKind:

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from router.sasl.users import Users
-from router.sasl.verifiers import make
 from tests.console.network import url, web
 from tests.console.test_pages import row, rows
+from tests.peer.logins import write_users
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import pki
 from tests.system.network import interior, ports
 from tests.system.router import SETTINGS, RouterProcess, listener
-from tests.system.secured import ITERATIONS, SCRAM
 
 pytestmark = pytest.mark.long
 
@@ -27,10 +25,7 @@ HOSTILE = "<img src=x onerror=document.title='broken'><script>document.title='br
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[RouterProcess]:
     """Router whose console requires a password; `guest` may connect but has no rights."""
-    users = Users({}, b"k" * 32)
-    for name, password in (("alice", "wonderland"), ("guest", "guest")):
-        users = users.with_user(name, [make(mechanism, password, ITERATIONS) for mechanism in SCRAM])
-    (tmp_path / "users").write_text(users.text())
+    write_users(tmp_path / "users", alice="wonderland", guest="guest")
     sections: list[Any] = [
         listener(), web(saslUsers="people", authenticatePeer=True),
         ("saslUsers", {"name": "people", "file": tmp_path / "users"}), *SETTINGS,

@@ -11,11 +11,12 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from tests.interop.conftest import ClientLauncher
+from tests.peer.logins import SCRAM, token
 from tests.peer.pki import Pki, pki
 from tests.sasldb import proton_has_scram
 from tests.system import secured
 from tests.system.router import RouterProcess
-from tests.system.secured import PASSWORD, SCRAM, USER, token
+from tests.system.secured import PASSWORD, USER
 
 COUNT = 20
 STORE = "of the store"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.loadtests import secured
 from tests.loadtests.secured import ASCII_PASSWORD, ASCII_USER
+from tests.peer.logins import SCRAM
 from tests.peer.pki import Pki, pki
 from tests.sasldb import proton_has_scram
 from tests.system.router import ROOT, RouterProcess
@@ -76,7 +77,7 @@ def test_connections_use_given_security(
     own = {"ca": ca, "certificate": str(certificates.client.certificate), "key": str(certificates.client.key)}
     good: list[tuple[str, dict[str, str]]] = [("PLAIN", login), ("EXTERNAL", own), ("ANONYMOUS", {"ca": ca})]
     if proton_has_scram():
-        good += [(each, {**login, "mechanisms": each}) for each in secured.SCRAM]
+        good += [(each, {**login, "mechanisms": each}) for each in SCRAM]
     bad = [
         (
             "PLAIN",

@@ -16,6 +16,7 @@ import pytest
 from proton.utils import BlockingConnection
 
 from tests.peer.frames import SASL_HEADER
+from tests.peer.logins import ISSUER, token, write_users
 from tests.peer.management import PREFIX, Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import CLIENT, Pki, pki
@@ -24,8 +25,8 @@ from tests.system.fixtures import Start
 from tests.system.http import WEB, scrape
 from tests.system.network import RouterView, interior, ports
 from tests.system.router import RouterProcess, Section, free_port, listener, poll
-from tests.system.test_sasl import plain, write_users
-from tests.system.tokens import ISSUER, issuer, open_with, token
+from tests.system.test_sasl import plain
+from tests.system.tokens import issuer, open_with
 
 Event = dict[str, Any]
 EVERYTHING = {

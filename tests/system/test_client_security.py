@@ -12,10 +12,11 @@ import pytest
 from router.client import Accepted, Backoff, ConnectionFailedError, Message, Tls, aconnect, connect
 from router.sasl.scram import ScramClient
 from router.sasl.verifiers import BOUND_MECHANISMS
+from tests.peer.logins import SCRAM, token
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 from tests.system.fixtures import Start
 from tests.system.router import RouterProcess, Section
-from tests.system.secured import PASSWORD, SCRAM, USER, logins, sections, token
+from tests.system.secured import PASSWORD, USER, logins, sections
 
 PATIENCE = 20.0
 LOGIN = (USER, PASSWORD)

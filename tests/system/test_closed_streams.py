@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.peer.logins import write_users
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import pass_one
 from tests.system.router import ROOT, RouterProcess, free_port, poll, render
-from tests.system.test_sasl import write_users
 
 BIN = ROOT / ".venv" / "bin"
 CLOSED = ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]

@@ -14,34 +14,25 @@ import psutil
 import pytest
 
 from router.sasl.scram import ScramClient
-from router.sasl.users import Users
-from router.sasl.verifiers import make
 from supervisor.auth.authentication import MOST_RENEWALS
 from tests import sasldb
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, error_of
+from tests.peer.logins import ISSUER, SCRAM, token, write_users
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get, scrape
 from tests.system.router import RouterProcess, Section, listener, poll
-from tests.system.tokens import ISSUER, Renewal, issuer, token
+from tests.system.tokens import Renewal, issuer
 
 pytestmark = pytest.mark.adversarial
 
 LIBRARY = sasldb.needed()
-SCRAM = ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]
 REFUSED = r"\[C\d+\] Connection from 127.0.0.1:\d+ \(to 127.0.0.1:\d+\) failed: amqp:unauthorized-access "
 
 
 #: Issuers with the same keys. OTHER's users have a prefix; SAME's users have the names of the first issuer's users.
 OTHER, SAME = "https://other.example", "https://same.example"
-
-
-def write_users(path: Path, **passwords: str) -> None:
-    users = Users({}, b"k" * 32)
-    for user, password in passwords.items():
-        users = users.with_user(user, [make(name, password, 4096) for name in SCRAM])
-    path.write_text(users.text())
 
 
 def sections(folder: Path) -> list[Section]:

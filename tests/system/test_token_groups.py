@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from router.amqp.message import Message, decode
+from tests.peer.logins import token
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import listener
-from tests.system.tokens import Renewal, issuer, open_with, token
+from tests.system.tokens import Renewal, issuer, open_with
 
 CLIENT = {"remoteHosts": "*", "allowDynamicSource": True}
 SECTIONS = [

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.peer.frames import SASL_HEADER
+from tests.peer.logins import ISSUER, token
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get
 from tests.system.router import Section, listener, poll
-from tests.system.tokens import ISSUER, issuer, open_with, token
+from tests.system.tokens import issuer, open_with
 
 pytestmark = pytest.mark.adversarial
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.peer.logins import SCRAM
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 from tests.system.router import RouterProcess
-from tests.system.secured import PASSWORD, SCRAM, USER, sections
+from tests.system.secured import PASSWORD, USER, sections
 from tests.system.tools import TIMEOUT, ToolResult, command, environment
 
 

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
-from typing import Any, Final
-
-import jwt
-from cryptography.hazmat.primitives.asymmetric import ec
-from jwt.algorithms import ECAlgorithm
+from typing import Any
 
 from router.amqp.message import Message, decode
+from tests.peer import logins
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.router import Section
 
-KEY: Final = ec.generate_private_key(ec.SECP256R1())
-ISSUER: Final = "https://id.example"
-
-
-def token(**changes: Any) -> str:
-    """Return a token of alice for this router, with changed claims."""
-    claims = {"iss": ISSUER, "aud": "sluice", "sub": "alice", "exp": int(time.time()) + 600, **changes}
-    return jwt.encode(claims, KEY, "ES256", headers={"kid": "k"})
-
 
 def issuer(folder: Path, **attributes: Any) -> Section:
     """Return the tokenIssuer `id`, with its keys in a file of `folder`."""
-    jwks = {"keys": [{**json.loads(ECAlgorithm.to_jwk(KEY.public_key())), "kid": "k"}]}
-    (folder / "keys.json").write_text(json.dumps(jwks))
-    return "tokenIssuer", {
-        "name": "id", "issuer": ISSUER, "audience": "sluice", "jwksFile": folder / "keys.json", "leewaySeconds": 0,
-        **attributes,
-    }  # fmt: skip
+    return "tokenIssuer", {**logins.issuer(folder), "leewaySeconds": 0, **attributes}
 
 
 def open_with(peer: AmqpPeer, shown: str, hostname: str | None = None) -> AmqpPeer:
