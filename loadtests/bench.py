@@ -19,6 +19,7 @@ from loadtests.measuring import FULL, QUICK, Bench
 from loadtests.processes import DEFAULT_ROUTER, MeasureError, build_tools, cpu_model, raise_file_limit
 from loadtests.report import FailedRow, Figure, Result, around_table, markdown_table, text_table, write_docs
 from loadtests.rows import DEFAULT, GROUPS, ROWS
+from tests.peer.wire import PeerError
 
 TABLE = "bench"  # name of the table in the performance page
 KNOWN = [*ROWS, *GROUPS]
@@ -50,9 +51,9 @@ def measure(names: Sequence[str], bench: Bench) -> list[Result]:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
             results += ROWS[name](bench)
-        except MeasureError as error:
+        except (MeasureError, PeerError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
-            results.append(FailedRow(name, str(error).splitlines()[0]))
+            results.append(FailedRow(name, (str(error) or type(error).__name__).splitlines()[0]))
     return results
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.system.router import Section, render
 
 LINK_CAPACITY = 1000  # deliveries; equal to amqpload's credit, so that relay and router have one window
@@ -11,20 +13,25 @@ INFO_LOG: Section = ("log", {"module": "DEFAULT", "enable": "info+"})
 
 def router_section(workers: int = 1, name: str = "bench", mode: str = "standalone", **more: object) -> Section:
     """Return the section of the router itself. name: its id."""
-    return "router", {"mode": mode, "id": name, "workerThreads": workers, **more}
+    return _section("router", {"mode": mode, "id": name, "workerThreads": workers, **more})
 
 
 def listener(name: str = "clients", **more: object) -> Section:
     """Return a listener on a free loopback port for clients that do not log in. more: attributes, which take
-    precedence; None: not set.
+    precedence.
     """
     given = {"host": "127.0.0.1", "port": 0, "saslMechanisms": "ANONYMOUS", "linkCapacity": LINK_CAPACITY}
-    return "listener", {key: value for key, value in {"name": name, **given, **more}.items() if value is not None}
+    return _section("listener", {"name": name, **given, **more})
 
 
 def connector(port: int, **more: object) -> Section:
     """Return a connector to a loopback port."""
-    return "connector", {"host": "127.0.0.1", "port": port, **more}
+    return _section("connector", {"host": "127.0.0.1", "port": port, **more})
+
+
+def _section(kind: str, attributes: Mapping[str, object]) -> Section:
+    """Return a section without the attributes that are None."""
+    return kind, {name: value for name, value in attributes.items() if value is not None}
 
 
 def configuration_text(*sections: Section) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
+from loadtests.change_rows import changes
 from loadtests.configuration import LINK_CAPACITY, router_configuration
 from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
+from loadtests.cost_rows import costs
 from loadtests.edge_rows import attaches, edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
+from loadtests.hostile_rows import hostile_host
 from loadtests.landing_rows import landing
 from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
@@ -21,6 +24,8 @@ from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
+from loadtests.reconnect_rows import reconnecting
+from loadtests.reload_rows import reloads
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm_rows import storms
 from loadtests.tails_rows import tails
@@ -277,6 +282,11 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "console": console,
     "first-paint": first_paint,
     "consoles": consoles,
+    "changes": changes,
+    "costs": costs,
+    "reload": reloads,
+    "reconnecting": reconnecting,
+    "hostile-host": hostile_host,
     "landing": landing,
     "spark-visible": visible,
     "spark-reading": reading,

@@ -26,7 +26,7 @@ from supervisor.journal.journal import Journal
 from supervisor.subsystem import Subsystem
 
 # Maximum ops in an epoch. A worker needs 0.3 ms for that many, measured with 1,000 changed patterns
-# (loadtests/reload.py).
+# (loadtests/reload_rows.py).
 MAX_OPS_PER_EPOCH: Final = 100
 # Records examined in one wake of the supervisor. Examining a record takes 3 to 5 µs.
 RECORDS_PER_WAKE: Final = 250

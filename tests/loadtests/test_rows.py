@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from loadtests import (
+    change_rows,
     consoles_rows,
+    cost_rows,
     edge_rows,
     gateway_rows,
+    hostile_rows,
     login_rows,
     network_rows,
     policy_rows,
+    reconnect_rows,
+    reload_rows,
     rows,
     storm_rows,
     tails_rows,
@@ -20,6 +25,7 @@ from loadtests import (
 )
 from loadtests.measuring import MB, Bench, Effort
 from loadtests.processes import DEFAULT_ROUTER, MeasureError
+from loadtests.reload_rows import ReloadSize
 from loadtests.report import Figure
 from loadtests.rows import DEFAULT, ROWS
 
@@ -34,6 +40,7 @@ NEEDS_ROUTER = {
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
     "first-paint", "consoles", "tails", "two-workers-paced", "large-frames", "many-pairs",
+    "changes", "reload", "reconnecting", "hostile-host",
 }  # fmt: skip
 
 
@@ -67,6 +74,12 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_rows, "CROWD", 20)
     monkeypatch.setattr(tls_rows, "PACED_RATE", 500)
     monkeypatch.setattr(tls_rows, "IDLE_CONNECTIONS", 8)
+    monkeypatch.setattr(change_rows, "MANY", 20)
+    monkeypatch.setattr(change_rows, "CHANGES", 3)
+    monkeypatch.setattr(cost_rows, "QUICK_SIZES", (20, 40))
+    monkeypatch.setattr(reload_rows, "QUICK_SIZE", ReloadSize(8, 20, 2, reloads=3, interval=0.3, rate=400))
+    monkeypatch.setattr(reconnect_rows, "QUICK_PAIRS", 4)
+    monkeypatch.setattr(hostile_rows, "ROUNDS", 1)
     monkeypatch.setattr(consoles_rows, "MANY", 3)
     monkeypatch.setattr(consoles_rows, "EDGES", (1, 0, 1))
     monkeypatch.setattr(consoles_rows, "RATE", 500)

@@ -1,6 +1,6 @@
 """A hundred remote hosts: while one is hostile in every way that needs no password, the others log in.
 
-`python -m loadtests.hostile_host` measures how quickly.
+`python -m loadtests.bench hostile-host` measures how quickly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.hostile_host import HONEST, ROUNDS, AttackedPorts, compare, make_users
+from loadtests.hostile_rows import HONEST, ROUNDS, AttackedPorts, compare
+from tests.peer.logins import write_users
 from tests.peer.pki import pki
 from tests.system.fixtures import Start
 from tests.system.router import RouterProcess, Section, listener
@@ -18,7 +19,7 @@ from tests.system.router import RouterProcess, Section, listener
 
 def sections(tmp_path: Path, tmp: Path) -> list[Section]:
     users = tmp_path / "users"
-    make_users(users)
+    write_users(users, alice="secret")
     made = pki(tmp)
     files = {"certFile": made.server.certificate, "privateKeyFile": made.server.key}
     return [

@@ -1,7 +1,7 @@
 """Lists that grow with clients' actions: copies of a multicast, droppable copies, and links with output.
 
-`check_quiet` compares each list with the live objects. `loadtests.costs` measures that no step walks through a whole
-list.
+`check_quiet` compares each list with the live objects. The row `costs` of the benchmark measures that no step walks
+through a whole list.
 """
 
 import random

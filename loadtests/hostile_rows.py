@@ -1,27 +1,29 @@
-"""`python -m loadtests.hostile_host`: does a hostile host delay the logins of others?
+"""Row about a hostile host beside the logins of others.
 
 A hundred hosts (addresses of the loopback interface) log in at a router once a second with a password. One of them
 attacks in every way that needs no password. The same logins go to a second router at the same time, which nobody
-attacks; both share the machine. Exit status: 0 if the attacked router's median and worst login take at most twice as
-long as the other's; 1 otherwise; 2 if the test could not start.
+attacks; both share the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from loadtests.processes import ROOT, BenchRouter, MeasureError, raise_file_limit
+from loadtests.configuration import configuration_text, listener, router_section
+from loadtests.measuring import Bench
+from loadtests.processes import MeasureError
+from loadtests.report import Figure, at_most
 from tests.peer.frames import SASL_HEADER, Performative, frame_octets, parse_frame
-from tests.peer.pki import pki
+from tests.peer.logins import write_users
+from tests.peer.pki import Issued, pki
 
 HONEST = [f"127.0.1.{number + 1}" for number in range(99)]
 HOSTILE = "127.0.0.66"
@@ -93,7 +95,8 @@ async def log_in(port: int, host: str) -> float:
             code = await client.outcome()
     finally:
         client.drop()
-    assert code == 0, f"{host} is refused: {code}"
+    if code != 0:
+        raise MeasureError(f"{host} is refused: {code}")
     return time.monotonic() - began
 
 
@@ -183,93 +186,37 @@ async def compare(attacked: AttackedPorts, calm: AttackedPorts) -> tuple[list[fl
         await attack.end()
 
 
-CONFIGURATION = """\
-router {{
-    mode: standalone
-    id: {name}
-    workerThreads: {workers}
-}}
-log {{
-    module: DEFAULT
-    enable: warning+
-}}
-log {{
-    module: SERVER
-    enable: notice+
-}}
-saslUsers {{
-    name: people
-    file: {users}
-}}
-sslProfile {{
-    name: keys
-    certFile: {certificate}
-    privateKeyFile: {key}
-}}
-listener {{
-    name: users
-    host: 127.0.0.1
-    port: 0
-    saslUsers: people
-}}
-listener {{
-    name: tls
-    host: 127.0.0.1
-    port: 0
-    sslProfile: keys
-    requireSsl: yes
-    saslUsers: people
-}}
-listener {{
-    name: web
-    host: 127.0.0.1
-    port: 0
-    http: yes
-}}
-"""
+def configuration(name: str, users: Path, keys: Issued) -> str:
+    """Return the configuration of a router with these users and this certificate."""
+    own: dict[str, Any] = {"saslMechanisms": None, "linkCapacity": None}
+    return configuration_text(
+        router_section(WORKERS, name),
+        ("log", {"module": "DEFAULT", "enable": "warning+"}),
+        ("log", {"module": "SERVER", "enable": "notice+"}),
+        ("saslUsers", {"name": "people", "file": users}),
+        ("sslProfile", {"name": "keys", "certFile": keys.certificate, "privateKeyFile": keys.key}),
+        listener("users", saslUsers="people", **own),
+        listener("tls", sslProfile="keys", requireSsl=True, saslUsers="people", **own),
+        listener("web", http=True, **own),
+    )
 
 
-def make_users(file: Path) -> None:
-    """Write a users file with the user `alice`."""
-    words = [str(ROOT / ".venv" / "bin" / "sluice"), "passwd", str(file), "alice", "--iterations", "4096"]
-    subprocess.run(words, input="secret\n", text=True, capture_output=True, timeout=60, check=True)
-
-
-def run(folder: Path) -> list[str]:
-    """Measure and print the result. Return the faults. Raises MeasureError."""
-    users = folder / "users"
-    make_users(users)
-    keys = pki(folder).server
-    texts = [
-        CONFIGURATION.format(name=name, workers=WORKERS, users=users, certificate=keys.certificate, key=keys.key)
-        for name in ("attacked", "calm")
-    ]
-    with BenchRouter(WORKERS, text=texts[0]) as attacked, BenchRouter(WORKERS, text=texts[1]) as calm:
-        during, beside = asyncio.run(compare(AttackedPorts(*attacked.ports), AttackedPorts(*calm.ports)))
-    faults = []
-    for what, mine, theirs, floor in (
-        ("median", statistics.median(during), statistics.median(beside), FLOOR_MEDIAN),
-        ("worst", max(during), max(beside), FLOOR_WORST),
-    ):
-        print(f"{what} log-in: {mine * 1000:.1f} ms; at a router beside it {theirs * 1000:.1f} ms")
-        if mine > 2 * max(theirs, floor):
-            faults.append(f"the {what} log-in took more than twice as long at the attacked router")
-    return faults
-
-
-def main() -> int:
-    """Run the test. Return the exit status."""
-    raise_file_limit()
-    try:
-        with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-            faults = run(Path(folder))
-    except (MeasureError, OSError, subprocess.SubprocessError) as error:
-        print(f"cannot measure: {error}", file=sys.stderr)
-        return 2
-    for fault in faults:
-        print(f"FAULT: {fault}")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def hostile_host(bench: Bench) -> list[Figure]:
+    """Measure logins at a router that one host attacks, and at one beside it. A login that fails is an error."""
+    with tempfile.TemporaryDirectory(prefix="hostile-") as path:
+        folder = Path(path)
+        write_users(folder / "users", alice="secret")
+        keys = pki(folder).server
+        texts = [configuration(name, folder / "users", keys) for name in ("attacked", "calm")]
+        with bench.router(WORKERS, texts[0]) as attacked, bench.router(WORKERS, texts[1]) as calm:
+            during, beside = asyncio.run(compare(AttackedPorts(*attacked.ports), AttackedPorts(*calm.ports)))
+    return [
+        Figure(
+            f"a hostile host: {what} login of the others", 1000 * mine, "ms", at_most(2000 * max(theirs, floor)),
+            1000 * theirs, "a router without it",
+        )
+        for what, mine, theirs, floor in (
+            ("median", median(during), median(beside), FLOOR_MEDIAN),
+            ("worst", max(during), max(beside), FLOOR_WORST),
+        )
+    ]  # fmt: skip

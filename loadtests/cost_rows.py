@@ -1,24 +1,20 @@
-"""Cost of single steps that clients can trigger, in a router with many objects: does it grow with their number?
+"""Row about single steps that clients can cause, in a router with many objects: their CPU time must not grow with the
+number of objects.
 
-    python -m loadtests.costs                    # all rows; half a minute
-    python -m loadtests.costs multicast refused  # some
-    python -m loadtests.costs --sizes 500,4000
-
-Each row prepares N objects in a router without sockets (engine, table and supervisor are the real ones) and measures
-the CPU time of a step. A step that iterates over all N costs in proportion to N. A row fails, with exit status 1, if
-the step at the largest N costs more than MOST_GROWTH times as much as at the smallest.
+Each step is measured in a router without sockets (engine, table and supervisor are the real ones) that has N copies,
+queued deliveries, addresses, consumers, producers or links. A step that iterates over all N costs in proportion to N.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
+from loadtests.measuring import FULL, Bench
+from loadtests.report import Figure, ratio_at_most
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, flow, message, producer, say, settle, start, transfer
@@ -26,13 +22,14 @@ from tests.unit.engine.talk import consumer, flow, message, producer, say, settl
 #: Cache misses at a larger N make a constant step a few times as expensive. A walk over all objects costs sixteen
 #: times as much.
 MOST_GROWTH: Final = 5.0
-SIZES: Final = (1000, 4000, 16000)
+SIZES: Final = (1000, 16000)  # values of N
+QUICK_SIZES: Final = (500, 8000)
 STEPS: Final = 1000
 CREDIT: Final = 250  # initial credit of a producer
 TRIALS: Final = 3
 
-#: Function that prepares N objects and returns the step function and its number of steps.
-Row = Callable[[InProcessRouter, int], tuple[Callable[[], object], int]]
+#: Function that prepares N objects and returns the function of the steps, and their number.
+CostlySteps = Callable[[InProcessRouter, int], tuple[Callable[[], object], int]]
 
 
 def quiet(peer: InProcessPeer) -> InProcessPeer:
@@ -174,7 +171,7 @@ def empty_range(router: InProcessRouter, size: int) -> tuple[Callable[[], object
     return lambda: receiver.feed(octets), STEPS
 
 
-ROWS: Final[dict[str, Row]] = {
+STEPS_OF: Final[dict[str, CostlySteps]] = {
     "multicast": multicast,
     "multicast-backwards": multicast_backwards,
     "drop-oldest": drop_oldest,
@@ -188,14 +185,14 @@ ROWS: Final[dict[str, Row]] = {
 }
 
 
-def measure(row: Row, size: int) -> float:
+def step_cost(prepare: CostlySteps, size: int) -> float:
     """Return the CPU time of one step in microseconds, the best of TRIALS."""
     best = float("inf")
     for _ in range(TRIALS):
         with ExitStack() as stack:
             router = InProcessRouter(text=configuration("linkCapacity: 250"), links=size + 2000, addresses=size + 2000)
             stack.callback(router.close)
-            work, steps = row(router, size)
+            work, steps = prepare(router, size)
             gc.collect()
             gc.disable()
             stack.callback(gc.enable)
@@ -205,26 +202,17 @@ def measure(row: Row, size: int) -> float:
     return best * 1e6
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the rows. Return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.costs", description="Does a step's cost grow with N?")
-    parser.add_argument("rows", nargs="*", help=f"of {', '.join(ROWS)} (all)")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="values of N (%(default)s)")
-    parser.add_argument("--growth", type=float, default=MOST_GROWTH, help="that a row may have (%(default)s)")
-    options = parser.parse_args(sys.argv[1:] if words is None else words)
-    sizes = [int(word) for word in options.sizes.split(",")]
-    if unknown := set(options.rows) - set(ROWS):
-        parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    print(f"{'microseconds a step, N =':<26}" + "".join(f"{size:>10,}" for size in sizes) + "    growth")
-    failed = False
-    for name in options.rows or ROWS:
-        costs = [measure(ROWS[name], size) for size in sizes]
-        growth = costs[-1] / costs[0]
-        failed |= growth > options.growth
-        figures = "".join(f"{cost:>10.2f}" for cost in costs)
-        print(f"{name:<26}{figures}{growth:>10.1f}{'  TOO MUCH' if growth > options.growth else ''}", flush=True)
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def costs(bench: Bench) -> list[Figure]:
+    """Measure each step beside few and beside many objects."""
+    few, many = SIZES if bench.effort is FULL else QUICK_SIZES
+    return [
+        Figure(
+            f"{name}: a step, N = {many:,}",
+            step_cost(prepare, many),
+            "µs",
+            ratio_at_most(MOST_GROWTH),
+            step_cost(prepare, few),
+            f"N = {few:,}",
+        )
+        for name, prepare in STEPS_OF.items()
+    ]
