@@ -1,25 +1,18 @@
-"""Simulation of edge routers at the supervisor of an interior router: cost of each edge router and each address.
+"""Simulated edge routers at the supervisor of an interior router.
 
-    python -m loadtests.edge_simulation --edges 1000 --addresses 20
-
-The supervisor's subsystems run in this process; a simulated worker applies every change at once. With `--uplinks` the
-edge routers have several active uplinks, and move to another one and back. With `--far N` there are N interior routers
-behind this one, in a line, and all edge routers connect within `--within` seconds: the program reports when each of
-these knows all addresses, and the longest wake of each supervisor. Exit status 1: addresses are missing.
+The supervisor's subsystems run in this process; a simulated worker applies every change at once. Several such
+supervisors may stand in a line, as interior routers.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
-import resource
-import sys
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from loadtests.processes import MeasureError
 from router.config.load import load_text
 from router.control import messages
 from router.control.edge_properties import EDGE, UPLINKS
@@ -243,47 +236,24 @@ class Simulation:
         self.settle()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Edge routers at the supervisor of an interior router.")
-    parser.add_argument("--edges", type=int, default=1000)
-    parser.add_argument("--addresses", type=int, default=20, help="of each")
-    parser.add_argument("--uplinks", action="store_true", help="they have several uplinks at work")
-    parser.add_argument("--far", type=int, default=0, metavar="N", help="so many interior routers in a line behind it")
-    parser.add_argument("--within", type=float, default=10.0, metavar="S", help="with --far: all come in S seconds")
-    arguments = parser.parse_args()
+class LearnedAddresses(NamedTuple):
+    """Result of one supervisor: seconds until it knew all addresses, its CPU seconds, the CPU seconds of its longest
+    wake, and the sizes in octets of messages from neighbours.
+    """
+
+    seconds: float
+    cpu: float
+    longest: float
+    updates: list[int]
+
+
+def converge(edges: int, addresses: int, far: int, within: float) -> list[LearnedAddresses]:
+    """Connect edge routers evenly within `within` seconds, each with its addresses, to the first of a line of
+    supervisors that share one core. Return the results of all. Raises MeasureError.
+
+    far: supervisors behind the first one. Must be called in a process of its own: no garbage is collected afterwards.
+    """
     gc.freeze()
-    if arguments.far:
-        return converge(arguments.edges, arguments.addresses, arguments.far, arguments.within)
-    simulation = Simulation(arguments.edges, arguments.addresses, arguments.uplinks)
-    print(f"{'what':<40} {'CPU s':>7} {'µs each':>8} {'KiB each':>9}")
-
-    wrong = 0
-
-    def measured(what: str, each: int, action: Callable[[], None], known: int) -> None:
-        nonlocal wrong
-        memory, cpu = _resident(), time.process_time()
-        action()
-        cpu = time.process_time() - cpu
-        kib = (_resident() - memory) / each
-        fault = "" if simulation.known == known else f"  {simulation.known} addresses instead of {known}"
-        wrong += bool(fault)
-        print(f"{what:<40} {cpu:>7.2f} {1e6 * cpu / each:>8.0f} {kib:>9.2f}{fault}", flush=True)
-
-    edges, links = arguments.edges, arguments.edges * arguments.addresses
-    measured("edge routers come", edges, lambda: simulation.come(edges), 0)
-    if arguments.uplinks:
-        measured("they name this router first", edges, lambda: simulation.say("B", "A"), 0)
-    measured("addresses", links, lambda: simulation.announce(arguments.addresses), links)
-    if arguments.uplinks:
-        measured("addresses move to another router", links, lambda: simulation.say("A"), 0)
-        measured("addresses move back", links, lambda: simulation.say("B", "A"), links)
-    measured("all are lost", edges, simulation.go, 0)
-    measured("edge routers come again", edges, lambda: simulation.come(edges), 0)
-    return 1 if wrong else 0
-
-
-def converge(edges: int, addresses: int, far: int, within: float) -> int:
-    """Connect edge routers evenly within `within` seconds, each with its addresses. All routers here share one core."""
     line = [Simulation(edges, addresses, several=False, name=name) for name in ("B", *(f"C{n}" for n in range(far)))]
     for one, other in itertools.pairwise(line):
         one.join(other)
@@ -297,7 +267,7 @@ def converge(edges: int, addresses: int, far: int, within: float) -> int:
     began, come, known = time.monotonic(), 0, [0.0] * len(line)
     cpu = [0.0] * len(line)
     until = began + within + FAR_LIMIT
-    while not all(known) and time.monotonic() < until:
+    while not all(known):
         while come < edges and time.monotonic() >= began + within * come / edges:
             spent = time.process_time()
             line[0].announce_one(come, line[0].come_one(come), addresses)
@@ -309,19 +279,16 @@ def converge(edges: int, addresses: int, far: int, within: float) -> int:
         for place, router in enumerate(line):
             if come == edges and not known[place] and router.known == edges * addresses:
                 known[place] = time.monotonic() - began
-    print(f"{edges} edge routers with {addresses} addresses each come within {within:g} s\n")
-    head = ("at", "all known after s", "CPU s", "longest wake, CPU ms", "messages", "largest, octets")
-    print(f"{head[0]:<8} {head[1]:>18} {head[2]:>8} {head[3]:>20} {head[4]:>9} {head[5]:>16}")
-    for router, seconds, spent in zip(line, known, cpu, strict=True):
-        after = f"{seconds:.2f}" if seconds else f"{router.known} known"
-        wake, largest = 1000 * router.longest, max(router.updates, default=0)
-        print(f"{router.name:<8} {after:>18} {spent:>8.2f} {wake:>20.1f} {len(router.updates):>9} {largest:>16}")
-    return 0 if all(known) else 1
+    return [
+        LearnedAddresses(seconds, spent, router.longest, router.updates)
+        for router, seconds, spent in zip(line, known, cpu, strict=True)
+    ]
 
 
 def _turn(line: list[Simulation], until: float, cpu: list[float] | None = None) -> None:
     """Run one wake of each router with work. cpu: CPU seconds by router, to which the wakes are added."""
-    assert time.monotonic() < until, "the routers do not know each other"
+    if time.monotonic() > until:
+        raise MeasureError(f"the routers know {[router.known for router in line]} addresses after {FAR_LIMIT:g} s")
     busy = False
     for place, router in enumerate(line):
         spent = time.process_time()
@@ -330,14 +297,3 @@ def _turn(line: list[Simulation], until: float, cpu: list[float] | None = None) 
             cpu[place] += time.process_time() - spent
     if not busy:
         time.sleep(PAUSE)
-
-
-def _resident() -> float:
-    """Return the resident memory of this process in KiB."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        pages = int(file.read().split()[1])
-    return pages * resource.getpagesize() / 1024
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,6 +27,7 @@ from loadtests.processes import Relay, finish_load
 from loadtests.reconnect_rows import reconnecting
 from loadtests.reload_rows import reloads
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
+from loadtests.simulation_rows import edge_convergence, edge_supervisor, network_simulation
 from loadtests.storm_rows import storms
 from loadtests.tails_rows import tails
 from loadtests.telemetry_rows import rollup, telemetry
@@ -282,6 +283,9 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "console": console,
     "first-paint": first_paint,
     "consoles": consoles,
+    "edge-supervisor": edge_supervisor,
+    "edge-convergence": edge_convergence,
+    "network-simulation": network_simulation,
     "changes": changes,
     "costs": costs,
     "reload": reloads,

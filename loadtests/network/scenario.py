@@ -43,7 +43,7 @@ class RandomEventNetwork:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         foreign = frozenset(self.rng.sample(range(self.size), self.foreign))
-        self.network = SimulatedNetwork(self.seed, self.timers, self.mirrors, foreign, self.limits)
+        self.network = SimulatedNetwork(self.seed, self.timers, self.mirrors, foreign, limits=self.limits)
         for _ in range(self.size):
             self.network.add_router()
         self.edges = TOPOLOGIES[self.topology](self.size, self.rng)

@@ -19,6 +19,7 @@ from loadtests import (
     reconnect_rows,
     reload_rows,
     rows,
+    simulation_rows,
     storm_rows,
     tails_rows,
     tls_rows,
@@ -28,6 +29,7 @@ from loadtests.processes import DEFAULT_ROUTER, MeasureError
 from loadtests.reload_rows import ReloadSize
 from loadtests.report import Figure
 from loadtests.rows import DEFAULT, ROWS
+from loadtests.simulation_rows import NetworkSize
 
 pytest.importorskip("proton")
 BROKER = [sys.executable, str(Path(__file__).with_name("proton_broker.py"))]
@@ -80,6 +82,8 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reload_rows, "QUICK_SIZE", ReloadSize(8, 20, 2, reloads=3, interval=0.3, rate=400))
     monkeypatch.setattr(reconnect_rows, "QUICK_PAIRS", 4)
     monkeypatch.setattr(hostile_rows, "ROUNDS", 1)
+    monkeypatch.setattr(simulation_rows, "QUICK_EDGES", 10)
+    monkeypatch.setattr(simulation_rows, "QUICK_NETWORK", NetworkSize(8, 40, 2))
     monkeypatch.setattr(consoles_rows, "MANY", 3)
     monkeypatch.setattr(consoles_rows, "EDGES", (1, 0, 1))
     monkeypatch.setattr(consoles_rows, "RATE", 500)

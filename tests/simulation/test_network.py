@@ -1,6 +1,6 @@
 """Networks of routing engines on a virtual clock, with random events, compared with a naive model.
 
-Larger networks: `python -m loadtests.network_simulation`.
+A larger network: `python -m loadtests.bench network-simulation`.
 """
 
 import random
