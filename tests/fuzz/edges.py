@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar
 
-from tests.fuzz.conversation import ClientModel, LinkModel, SessionModel
 from tests.peer.frames import source, target
 from tests.peer.neighbour import properties
+from tests.peer.random_peer import LinkModel, RandomPeer, SessionModel
 from tests.peer.types import Map
 
 
-class EdgeModel(ClientModel):
+class EdgeModel(RandomPeer):
     """Another edge router, whose receivers serve its clients."""
 
     CHANNEL_MAXES: ClassVar = (None, 100)

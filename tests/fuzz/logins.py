@@ -25,7 +25,7 @@ from router.sasl.verifiers import make
 from supervisor.auth.messages import TokenIssuer
 from supervisor.auth.service import FRAME_HEADER, open_frame, read_open
 from supervisor.auth.tokens import ALL_ALGORITHMS, FileKeys, Issuer, KeysError, check_token, parse_keys
-from tests.fuzz.mutate import spoil
+from tests.peer.damage import spoil
 
 Case = dict[str, Any]
 NONCE: Final = "nonce-of-the-server"

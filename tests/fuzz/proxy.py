@@ -4,8 +4,8 @@ from random import Random
 from typing import Any
 
 from supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, ProxyHeader, parse
-from tests.fuzz.mutate import spoil
 from tests.peer import proxy_headers as proxy
+from tests.peer.damage import spoil
 
 Case = dict[str, Any]
 SOURCES = ("192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7", "255.255.255.255")

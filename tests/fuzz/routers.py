@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from tests.fuzz.conversation import ADDRESSES, ClientModel, LinkModel, SessionModel
 from tests.peer.frames import source, target
+from tests.peer.random_peer import ADDRESSES, LinkModel, RandomPeer, SessionModel
 from tests.peer.types import Symbol
 
 CONTROL, DATA = "qd.router", "qd.router-data"
@@ -11,7 +11,7 @@ DATA_SESSIONS = 3  # data sessions of a neighbour; links beyond one per session 
 KEYS = ("M0balanced.a", "M0balanced.b", "M0closest.a", "M0multicast.a", "MFspare.a", "RN1", "RN2", "M1balanced.a")
 
 
-class RouterModel(ClientModel):
+class RouterModel(RandomPeer):
     """Neighbour that sends random frames, and answers the router's stream links (`NeighbourAnswers`)."""
 
     CHANNEL_MAXES: ClassVar = (None, None, 100, 4)

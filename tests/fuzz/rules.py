@@ -14,7 +14,7 @@ from router.config.entities import Configuration, GroupConfig, VhostConfig
 from router.config.errors import ConfigError
 from router.config.load import load_text
 from router.policy.question import PolicyQuestion, QuestionError
-from tests.fuzz.mutate import spoil
+from tests.peer.damage import spoil
 from tests.unit.router.policy.naive import listed, matched
 
 Case = dict[str, Any]

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.fuzz.conversation import ClientModel, LinkModel
-from tests.fuzz.mutate import compound, spoil, value
 from tests.peer.codec import encode
+from tests.peer.damage import compound, spoil, value
 from tests.peer.frames import source, target
+from tests.peer.random_peer import LinkModel, RandomPeer
 from tests.unit.engine.host import configuration
 
 Case = dict[str, Any]
@@ -57,7 +57,7 @@ def any_value(rng: Random) -> Case:
 
 
 def performative(rng: Random) -> Case:
-    client = ClientModel(rng, 0, 0.3)
+    client = RandomPeer(rng, 0, 0.3)
     client.begin(0)
     session = client.sessions[0]
     client.attach(0, session)
@@ -66,7 +66,7 @@ def performative(rng: Random) -> Case:
 
 
 def message(rng: Random) -> Case:
-    return damaged(rng, ClientModel(rng, 0, 0).message(LinkModel(0, False)))
+    return damaged(rng, RandomPeer(rng, 0, 0).message(LinkModel(0, False)))
 
 
 def sasl(rng: Random) -> Case:

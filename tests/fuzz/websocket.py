@@ -9,8 +9,8 @@ from router.testing.websocket import WebSocketReader, frame
 from router.websocket.handshake import Upgrade, answer_upgrade, check_upgrade_response, requests_websocket
 from router.websocket.http import HeadError
 from router.websocket.origins import OriginPolicy
-from tests.fuzz.mutate import spoil
 from tests.peer import websocket as peer
+from tests.peer.damage import spoil
 from tests.unit.router.websocket.naive import NaiveFrameReader
 
 Case = dict[str, Any]

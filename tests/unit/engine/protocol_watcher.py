@@ -4,26 +4,16 @@ Messages made by `mark` name their producer. The watcher recognises them, compar
 checks order and number on each link.
 """
 
-import struct
 import zlib
 
 from tests.peer.codec import CodecError, decode
 from tests.peer.frames import FRAME_HEADER, Frame, parse_frame
+from tests.peer.random_peer import ECHOED, HEAD, MARK
 from tests.peer.types import Described
 
-MARK = b"\xf5Mark"
-HEAD = struct.Struct(">5sBHII")  # mark, connection, link, number, checksum of the rest
 DATA = 0x75
 PROPERTIES, CORRELATION_ID = 0x73, 5
-# Correlation-id of messages that may return through the router itself, and so not in order with others.
-ECHOED = "echoed"
 PROTOCOL_HEADER = b"AMQP"
-
-
-def mark(connection: int, link: int, number: int, size: int) -> bytes:
-    """Return the body of a message with `size` octets behind its head."""
-    rest = (struct.pack(">III", connection, link, number) * (size // 12 + 1))[:size]
-    return HEAD.pack(MARK, connection, link, number, zlib.crc32(rest)) + rest
 
 
 class ProtocolWatcher:
