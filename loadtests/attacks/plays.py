@@ -26,6 +26,7 @@ from loadtests.liveness.frames import (
 )
 from tests.peer.codec import encode
 from tests.peer.frames import Performative, rejected
+from tests.peer.random_peer import Habits, RandomPeer, SessionModel
 from tests.peer.types import Described, Symbol, ULong
 
 BODY = b"\x00\x53\x77\x45"  # a section with an empty list
@@ -33,6 +34,7 @@ ACCEPTED, RELEASED = STATES["accepted"], STATES["released"]
 #: Delivery states that are not outcomes: those of transactions.
 OTHER_STATES = Described(ULong(0x34), [b"txn" * 5]), Described(ULong(0x33), [b"txn" * 50])
 HANDLE_MAX = 65535
+GARBAGE = 10  # actions of a random client
 FRAME = 16000  # payload octets of the longest frame
 HUGE_RANGE = 0x70000000  # delivery-ids
 #: Containers that links are routed to; also the first segments of the addresses.
@@ -259,25 +261,17 @@ def echoes(ports: Ports) -> None:
 
 
 def garbage(ports: Ports) -> None:
-    """Send frames with wrong lengths, descriptors and types, each on a connection of its own."""
-    choose = random.Random(time.monotonic_ns())
-    whole = [
-        transfer(0, 0, BODY, False, (0, b"t", False)),
-        disposition(0, True, 0, 5, True, ACCEPTED),
-        flow(0, SESSION, (0, 0, 10, False, False)),
-        receiver(1, "attack.garbage"),
-        rare("end"),
-    ]
-    for _ in range(20):
+    """Send the frames of random clients, many of them damaged, each on a connection of its own."""
+    rng = random.Random(time.monotonic_ns())
+    for number in range(20):
+        peer = RandomPeer(rng, number, rudeness=0.1)
+        peer.habits = Habits(("attack.garbage",), routed=0.0, large=0.0, loyal=1.0)
         with Attacker(ports.clients) as client:
             client.begin()
             client.send(receiver(0, "attack.garbage", credit=10))
             client.attached(1)
-            octets = bytearray(choose.choice(whole))
-            for _ in range(choose.randint(1, 4)):
-                octets[choose.randrange(len(octets))] = choose.randrange(256)
-            client.send(bytes(octets))
-            client.send(frame(choose.randbytes(choose.randint(0, 64)), choose.randrange(4), choose.randrange(3)))
+            peer.sessions[0] = SessionModel()
+            client.send(b"".join(peer.act() for _ in range(GARBAGE)))
 
 
 def settled_flood(ports: Ports) -> None:

@@ -16,7 +16,7 @@ from router.delivery.delivery cimport (
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
 from router.delivery.plan cimport Leg, Plan
-from router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
+from router.links.producer_link cimport DeliveryHandler, ProducerLink, producers_made, use_fast_path
 from router.forwarding.forward cimport use_spread as set_spread
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
@@ -91,6 +91,7 @@ def use_fast_paths(on):
 
 
 cdef uint64_t differences = 0
+cdef uint64_t checked_links = 0     # links of producers made when check_plans last searched for them
 
 
 cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
@@ -135,8 +136,12 @@ cdef class CheckedPlansHandler(DeliveryHandler):
 
 def check_plans():
     """Compare each remembered plan of all present producers' links with a fresh one from now on."""
+    global checked_links
     cdef ProducerLink link
     cdef CheckedPlansHandler handler
+    if producers_made() == checked_links:
+        return
+    checked_links = producers_made()
     for each in gc.get_objects():
         if isinstance(each, ProducerLink):
             link = each

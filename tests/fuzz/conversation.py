@@ -38,16 +38,24 @@ def timing(rng: Random, workers: int) -> list[Event]:
 
 
 def conversation(
-    rng: Random, workers: int, others: OtherRouters | None = None, steps: Iterable[int] | None = None
+    rng: Random,
+    workers: int,
+    others: OtherRouters | None = None,
+    steps: Iterable[int] | None = None,
+    habits: Habits | None = None,
 ) -> dict[str, Any]:
-    """Return a case for `tests.unit.engine.replay.play`. steps: number of events, each of which has its own decisions;
-    wakes of workers and supervisor are decisions, too. None: the length of the case is a decision."""
+    """Return a case for `tests.unit.engine.replay.play`.
+
+    steps: number of events, each of which has its own decisions; wakes of workers and supervisor are decisions, too.
+    None: the length of the case is a decision. habits: of all peers; None: a decision in a case with steps, else the
+    default.
+    """
     events: list[Event] = []
     clients: dict[int, RandomPeer] = {}
-    rudeness = rng.choice((0.0, 0.0, 0.002, 0.01, 0.05))
+    rudeness = rng.choice((habits or Habits()).rudeness)
     most = rng.choice((1, 2, 3, 5))
     single_turns = steps is not None
-    habits = Habits() if steps is None else Habits.chosen(rng)
+    habits = habits or (Habits() if steps is None else Habits.chosen(rng))
     if steps is None:
         steps = range(rng.choice((10, 40, 150, 400)))
     orders: list[Event] = []

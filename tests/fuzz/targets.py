@@ -9,8 +9,10 @@ from typing import Any, Final
 from tests.fuzz import logins, proxy, rules, samples, websocket
 from tests.fuzz.conversation import OtherRouters, conversation
 from tests.fuzz.routers import RouterModel, about_routers
+from tests.peer.random_peer import Habits
 from tests.unit.engine import parsers
 from tests.unit.engine.deliveries import conversation as delivery_conversation
+from tests.unit.engine.path_comparison import ONE_USER, compare
 from tests.unit.engine.replay import play
 
 Case = dict[str, Any]
@@ -31,6 +33,14 @@ def _alone(rng: Random, workers: int) -> Case:
 
 def _with_routers(rng: Random, workers: int) -> Case:
     return conversation(rng, workers, ROUTERS)
+
+
+def _on_one_address(rng: Random, workers: int) -> Case:
+    """Return a conversation of clients that mostly use one address, with a policy for user-ids or without."""
+    address = rng.choice(("balanced.a", "balanced.a", "closest.a", "multicast.a", "spare.a"))
+    habits = Habits.steady(address, routed=rng.choice((0.0, 0.0, 0.1)))
+    more = rng.choice(("", "", ONE_USER))
+    return {**conversation(rng, workers, habits=habits), "more": more}
 
 
 PARSERS: Final = {
@@ -54,11 +64,13 @@ PARSERS: Final = {
 #: Conversations with a router of one to three workers, and conversations with other routers.
 ENGINE: Final = {f"engine-{count}": FuzzTarget(partial(_alone, workers=count), play) for count in (1, 2, 3)}
 NETWORK: Final = {f"network-{count}": FuzzTarget(partial(_with_routers, workers=count), play) for count in (1, 2)}
+#: Conversations that are played with fast paths and without.
+PATHS: Final = {f"paths-{count}": FuzzTarget(partial(_on_one_address, workers=count), compare) for count in (1, 2)}
 #: Conversations about deliveries, with an exact model of the reports that each end must receive.
 DELIVERIES: Final = {
     name: FuzzTarget(generate, delivery_conversation.run) for name, generate in delivery_conversation.TARGETS.items()
 }
-TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK, **DELIVERIES}
+TARGETS: Final = {**PARSERS, **ENGINE, **NETWORK, **PATHS, **DELIVERIES}
 
 
 def case(name: str, seed: int) -> Case:

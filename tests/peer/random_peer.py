@@ -89,7 +89,29 @@ class Habits:
     large: float = 0.04  # probability that a message has many frames
     drains: float = 0.15  # probability that credit is drained
     states: float = 0.03  # probability that a transfer has a state
+    users: tuple[bytes | None, ...] = ()  # user-ids of messages; empty: none
+    loyal: float = 0.8  # probability that a link is for one of the addresses, and not for any
+    orderly: bool = False  # avoid valid encodings that the router always answers by a close
+    rudeness: tuple[float, ...] = (0.0, 0.0, 0.002, 0.01, 0.05)  # probabilities that a frame is spoiled; one is chosen
+    windows: tuple[int, ...] = (MANY, MANY, 2, 0, 50)  # of a session at its beginning
+    later_windows: tuple[int, ...] = (MANY, MANY, MANY, 0, 1, 10)  # of a flow that grants credit
+    batches: tuple[int, ...] = (1, 1, 1, 5, 20)  # deliveries that are sent together
     spread: int = 0  # consumers from which multicast copies are spread over turns; 0: default
+
+    @classmethod
+    def steady(cls, address: str, routed: float = 0.0) -> "Habits":
+        """Return habits of clients that mostly exchange messages over one address and keep their connections."""
+        return cls(
+            (address,) * 30,
+            routed,
+            users=(None, None, None, b"anonymous", b"other", b"x" * 300),
+            loyal=0.95,
+            orderly=True,
+            rudeness=(0.0, 0.0, 0.002),
+            windows=(MANY, MANY, MANY, 50),
+            later_windows=(MANY, MANY, MANY, 10),
+            batches=(1, 5, 20, 90),
+        )
 
     @classmethod
     def chosen(cls, rng: Random) -> "Habits":
@@ -101,7 +123,7 @@ class Habits:
             rng.choice((0.04, 0.3, 0.3)),
             rng.choice((0.15, 0.15, 0.6)),
             rng.choice((0.03, 0.03, 0.4)),
-            rng.choice((0, 0, 1, 2)),
+            spread=rng.choice((0, 0, 1, 2)),
         )
 
 
@@ -163,7 +185,7 @@ class RandomPeer:
             hostname=rng.choice((None, "t", "u")),
             max_frame_size=rng.choice((None, None, 512, 600, 4096, 1 << 20)),
             channel_max=rng.choice(self.CHANNEL_MAXES),
-            idle_time_out=rng.choice((None, None, 1, 1000)),
+            idle_time_out=None if self.habits.orderly else rng.choice((None, None, 1, 1000)),
             properties=self.open_properties(),
         )
         return octets + self.begin(0)
@@ -179,7 +201,7 @@ class RandomPeer:
             "begin",
             channel,
             next_outgoing_id=rng.choice((0, 0, 1, 0xFFFFFFFE)),
-            incoming_window=rng.choice((MANY, MANY, 2, 0, 50)),
+            incoming_window=rng.choice(self.habits.windows),
             outgoing_window=MANY,
         )
 
@@ -190,7 +212,9 @@ class RandomPeer:
         link = session.links[handle] = LinkModel(self.next_uid, receives)
         self.next_uid += 1
         address: Any = (
-            rng.choice((*self.habits.addresses, ECHO)) if rng.random() < 0.8 else rng.choice((*ADDRESSES, None))
+            rng.choice((*self.habits.addresses, ECHO))
+            if rng.random() < self.habits.loyal
+            else rng.choice((*ADDRESSES, None))
         )
         if rng.random() < self.habits.routed:
             address = rng.choice(ROUTED)
@@ -255,7 +279,7 @@ class RandomPeer:
             "flow",
             channel,
             next_incoming_id=rng.choice((0, 0, None, 5, 1000)),
-            incoming_window=rng.choice((MANY, MANY, MANY, 0, 1, 10)),
+            incoming_window=rng.choice(self.habits.later_windows),
             next_outgoing_id=0,
             outgoing_window=MANY,
             handle=handle,
@@ -303,7 +327,8 @@ class RandomPeer:
             sections.append(Described(ULong(ANNOTATIONS_CODE), Map(self.annotations())))
         if rng.random() < 0.6:
             to = rng.choice((None, ECHO, ECHO, *ADDRESSES))
-            fields: list[Any] = [None, None, to, rng.choice((None, "a/b", "a", "x" * 300))]
+            user = rng.choice(self.habits.users) if self.habits.users else None
+            fields: list[Any] = [None, user, to, rng.choice((None, "a/b", "a", "x" * 300))]
             if rng.random() < 0.7:
                 fields += [rng.choice((*ADDRESSES[:9], 7, rng.choice(ADDRESSES))), ECHOED]
             sections.append(Described(ULong(PROPERTIES_CODE), fields))
@@ -351,7 +376,7 @@ class RandomPeer:
         if link.parts:
             return self.next_part(channel, session, handle, link)
         octets = b""
-        for _ in range(rng.choice((1, 1, 1, 5, 20))):
+        for _ in range(rng.choice(self.habits.batches)):
             octets += self.first_part(channel, session, handle, link)
             if link.parts:
                 break
@@ -433,6 +458,8 @@ class RandomPeer:
         receiver = rng.random() < 0.75
         first = rng.choice((0, 0, 1, rng.randrange(30), max(session.next_delivery - 3, 0), 0xFFFFFFF0))
         last = rng.choice((None, first, first + 1, first + rng.randrange(100), first + MANY, first - 1, 5))
+        if self.habits.orderly and last is not None and last < first:
+            last = first
         return self.say(
             "disposition",
             channel,

@@ -90,6 +90,51 @@ address {
 %(more)s
 """
 
+#: Listener of an interior router for edge routers.
+EDGE_LISTENER = """
+listener {
+    name: edges
+    host: 127.0.0.1
+    port: 4
+    role: edge
+    idleTimeoutSeconds: 0
+}
+"""
+#: Edge router with a connector to an interior router.
+EDGE = """
+router {
+    mode: edge
+    id: E
+}
+listener {
+    name: main
+    host: 127.0.0.1
+    port: 0
+    idleTimeoutSeconds: 0
+}
+listener {
+    name: open
+    host: 127.0.0.1
+    port: 3
+    idleTimeoutSeconds: 0
+    stripAnnotations: no
+}
+connector {
+    host: peer.example
+    port: 1
+    role: edge
+    idleTimeoutSeconds: 0
+}
+address {
+    prefix: multicast
+    distribution: multicast
+}
+address {
+    prefix: closest
+    distribution: closest
+}
+"""
+
 
 class VirtualTime:
     """Replacement for the module `time` in the inter-router protocol."""

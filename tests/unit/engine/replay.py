@@ -40,12 +40,14 @@ EDGE_TO_EDGE = INTERIOR.replace("mode: interior", "mode: edge").replace("role: i
 class ConversationReplay:
     """Conversation being replayed."""
 
-    def __init__(self, workers: int, ring_octets: int, network: bool = False, edge: bool = False) -> None:
+    def __init__(
+        self, workers: int, ring_octets: int, network: bool = False, edge: bool = False, more: str = ""
+    ) -> None:
+        """more: further sections of the configuration of a router without neighbours."""
         self.before = engine.live_objects()
         self.count = workers
-        self.router = InProcessRouter(
-            workers, INTERIOR if network else EDGE_TO_EDGE if edge else None, ring_octets, test_hooks=True
-        )
+        text = INTERIOR if network else EDGE_TO_EDGE if edge else configuration(more=more)
+        self.router = InProcessRouter(workers, text, ring_octets, test_hooks=True)
         self.scheduler = ManualScheduler()
         self.router.core.waker.connect(self.scheduler, self._no_wake)  # type: ignore[arg-type] # few of its methods
         if network:

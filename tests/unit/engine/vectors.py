@@ -10,11 +10,13 @@ from typing import Any, Final
 from tests.fuzz import logins, rules
 from tests.unit.engine import parsers
 from tests.unit.engine.deliveries import conversation
+from tests.unit.engine.path_comparison import compare
 from tests.unit.engine.replay import play
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "vectors"
 RUN: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
     "engine": play,
+    "paths": compare,
     "codec": parsers.codec,
     "performatives": parsers.performatives,
     "message": parsers.message,

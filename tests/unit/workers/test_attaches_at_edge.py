@@ -5,9 +5,8 @@ import time
 import pytest
 
 from tests.unit.engine.host import InProcessRouter
-from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
+from tests.unit.engine.network import EDGE, EDGE_LISTENER, IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.unit.engine.talk import consumer, frames, of
-from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
 
 QUESTIONS = 10
 LINKS = 6 * QUESTIONS

@@ -8,9 +8,8 @@ import pytest
 import router.testing.engine as engine
 from router.control import edge_properties
 from tests.unit.engine.host import InProcessRouter
-from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
+from tests.unit.engine.network import EDGE, EDGE_LISTENER, IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, start, transfer
-from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
 
 OCTETS = 10_000  # octets of a message
 MEGABYTES = 16

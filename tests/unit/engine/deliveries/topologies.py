@@ -9,8 +9,7 @@ import pytest
 
 import router.testing.engine as engine
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
-from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection
-from tests.unit.workers.test_short_ways_between_routers import EDGE, EDGE_LISTENER
+from tests.unit.engine.network import EDGE, EDGE_LISTENER, IgnoringObserver, InProcessNetwork, RouterConnection
 
 CAPACITY: Final = 4000
 LIMITS: Final = f"linkCapacity: {CAPACITY}; maxSessionFrames: {2 * CAPACITY}"

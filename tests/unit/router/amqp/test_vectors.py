@@ -4,11 +4,11 @@ cases of each target.
 
 import pytest
 
-from tests.fuzz.targets import PARSERS, TARGETS, case
+from tests.fuzz.targets import PARSERS, PATHS, TARGETS, case
 from tests.unit.engine.vectors import FOLDER, RUN, names, replay
 
 #: First cases of each target in fuzzing (tests/fuzz). A parser's case takes microseconds, a conversation's 0.05 s.
-FIRST = {name: 100 if name in PARSERS else 6 for name in TARGETS}
+FIRST = {name: 100 if name in PARSERS else 30 if name in PATHS else 6 for name in TARGETS}
 
 
 @pytest.mark.parametrize("name", names())
