@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -22,7 +23,17 @@ from loadtests.configuration import LINK_CAPACITY, configuration_text, connector
 from loadtests.edge_crowd import Crowd
 from loadtests.management import manage, wait_until
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings, cpu_seconds
-from loadtests.network_rows import KNOWN_LIMIT, LOSSES, MeasuredFlow, hop, interior, through, wait_known, wire
+from loadtests.network_rows import (
+    KNOWN_LIMIT,
+    LOSSES,
+    hop,
+    interior,
+    lose_path,
+    loss_figures,
+    through,
+    wait_known,
+    wire,
+)
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, StormClient, frame
@@ -103,15 +114,13 @@ def one_peer(bench: Bench) -> list[Figure]:
 
 def _beside_a_hop(bench: Bench, what: str, pair: tuple[BenchRouter, BenchRouter], other: str) -> list[Figure]:
     """Measure from a client of the first router, an edge router, to one of the second."""
-    between, first, second = Readings(), Readings(), Readings()
     e, a = pair
     with hop(bench) as (one, two):
-        through(one, two, seconds=WARM_SECONDS, size=BODY)
-        through(e, a, seconds=WARM_SECONDS, size=BODY)
-        for _ in range(bench.effort.rounds):
-            between.append(through(one, two, seconds=bench.effort.seconds, size=BODY))
-            first.append(through(e, a, seconds=bench.effort.seconds, size=BODY, pid=e.pid))
-            second.append(through(e, a, seconds=bench.effort.seconds, size=BODY, pid=a.pid))
+        between, first, second = bench.in_turn(
+            partial(through, one, two, size=BODY),
+            partial(through, e, a, size=BODY, pid=e.pid),
+            partial(through, e, a, size=BODY, pid=a.pid),
+        )
     rate = Readings([*first, *second]).median("per_second")
     cpu = ("router_cpu", "us_per_delivery")
     return [
@@ -128,7 +137,7 @@ def uplink_lost(bench: Bench) -> list[Figure]:
 
 def _lost(bench: Bench, uplinks: str, what: str, bar: float) -> list[Figure]:
     """Measure the time until messages arrive over the other uplink."""
-    seconds, lost = [], 0
+    losses = []
     for _ in range(min(bench.effort.rounds, LOSSES)):
         with ExitStack() as stack:
             b = stack.enter_context(bench.router(1, with_edges("B", 0)))
@@ -137,21 +146,8 @@ def _lost(bench: Bench, uplinks: str, what: str, bar: float) -> list[Figure]:
             near, cable = stack.enter_context(wire(a.ports[-1]))
             e = stack.enter_context(bench.router(1, edge("E", near, b.ports[-1], uplinks=uplinks)))
             wait_uplinks(e, 2)
-            flow = stack.enter_context(MeasuredFlow(e.port, b.port))
-            flow.wait(time.monotonic(), KNOWN_LIMIT)
-            time.sleep(0.5)
-            cut = time.monotonic()
-            cable.kill()
-            seconds.append(flow.wait(cut) - cut)
-            time.sleep(0.2)
-        lost += len(flow.accepted.copy() - flow.arrived.copy().keys())
-        if flow.failure is not None:
-            raise MeasureError(f"a client noticed: {flow.failure}")
-    return [
-        Figure(f"{what}: messages on the other", 1000 * median(seconds), "ms after the cut", at_most(bar)),
-        Figure(f"{what}: the longest", 1000 * max(seconds), "ms after the cut", None),
-        Figure(f"{what}: acknowledged and lost", lost, "messages", at_most(0)),
-    ]
+            losses.append(lose_path(e, b, cable))
+    return loss_figures(what, "other", losses, bar)
 
 
 def first_messages(bench: Bench) -> list[Figure]:

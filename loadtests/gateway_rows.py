@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from statistics import median
 
 from loadtests.broker import KillableBroker, Senders
@@ -57,7 +58,7 @@ def link_route(bench: Bench) -> list[Figure]:
     with bench.router(1, containers(1)) as router:
         plain: dict[str, object] = {"size": BODY}
         routed: dict[str, object] = {"size": BODY, "address": "routed.a", **to_containers(router, "bench")}
-        messages, links = bench.in_turn(router, plain, routed)
+        messages, links = bench.in_turn(partial(router.load, **plain), partial(router.load, **routed))
     than = "message routing"
     rate, cpu = ("per_second",), ("router_cpu", "us_per_delivery")
     return [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -44,30 +45,24 @@ class Bench:
         """Return a fresh router with `workers` workers. text: its configuration."""
         return BenchRouter(workers, self.router_command, text)
 
-    def alternate(self, relay: Relay, router: BenchRouter, **options: object) -> tuple[Readings, Readings]:
-        """Warm up relay and router, then measure them in turn. Return both series."""
-        relays, routers = Readings(), Readings()
-        relay.load(seconds=WARM_SECONDS, **options)
-        router.load(seconds=WARM_SECONDS, **options)
-        for _ in range(self.effort.rounds):
-            relays.append(relay.load(seconds=self.effort.seconds, **options))
-            routers.append(router.load(seconds=self.effort.seconds, **options))
-        return relays, routers
-
-    def in_turn(self, router: BenchRouter, *loads: dict[str, object]) -> list[Readings]:
-        """Warm up with each load, then measure the loads in turn. Return a series for each."""
+    def in_turn(self, *loads: Callable[..., dict[str, Any]]) -> list[Readings]:
+        """Warm up with each load, then measure the loads in turn. Return a series for each. A load takes `seconds`."""
+        for load in loads:
+            load(seconds=WARM_SECONDS)
         series = [Readings() for _ in loads]
-        for options in loads:
-            router.load(seconds=WARM_SECONDS, **options)
         for _ in range(self.effort.rounds):
-            for readings, options in zip(series, loads, strict=True):
-                readings.append(router.load(seconds=self.effort.seconds, **options))
+            for readings, load in zip(series, loads, strict=True):
+                readings.append(load(seconds=self.effort.seconds))
         return series
 
+    def alternate(self, relay: Relay, router: BenchRouter, **options: object) -> list[Readings]:
+        """Measure relay and router in turn."""
+        return self.in_turn(partial(relay.load, **options), partial(router.load, **options))
+
     def repeat(self, router: BenchRouter, **options: object) -> Readings:
-        """Warm the router up, then measure it alone."""
-        router.load(seconds=WARM_SECONDS, **options)
-        return Readings(router.load(seconds=self.effort.seconds, **options) for _ in range(self.effort.rounds))
+        """Measure the router alone."""
+        (readings,) = self.in_turn(partial(router.load, **options))
+        return readings
 
 
 def cpu_seconds(pid: int) -> float:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from proton import Message
 from proton.handlers import MessagingHandler
@@ -26,7 +26,7 @@ from loadtests.configuration import (
     router_section,
 )
 from loadtests.management import manage, wait_until
-from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
+from loadtests.measuring import BODY, Bench, Readings
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, load
 from loadtests.report import Figure, at_most, ratio_at_least
 from tests.system.router import free_port
@@ -97,11 +97,8 @@ def relays() -> Iterator[tuple[Relay, Relay]]:
 
 def one_hop(bench: Bench) -> list[Figure]:
     """Measure 100-byte messages over one hop, settled by the receiver, in turn with one router."""
-    relay, further = Readings(), Readings()
     with relays() as (one, two):
-        for _ in range(bench.effort.rounds):
-            relay.append(one.load(seconds=bench.effort.seconds, size=BODY))
-            further.append(two.load(seconds=bench.effort.seconds, size=BODY))
+        relay, further = bench.in_turn(partial(one.load, size=BODY), partial(two.load, size=BODY))
     return [
         *hop_rate(bench, "1 hop", LINK_CAPACITY),
         *hop_rate(bench, f"1 hop, linkCapacity {DEFAULT_CAPACITY}", DEFAULT_CAPACITY),
@@ -113,15 +110,13 @@ def one_hop(bench: Bench) -> list[Figure]:
 
 def hop_rate(bench: Bench, what: str, capacity: int) -> list[Figure]:
     """Measure rate and CPU over a hop, beside a single router. capacity: deliveries in flight."""
-    alone, first, second = Readings(), Readings(), Readings()
     options: dict[str, object] = {"size": BODY, "credit": capacity}
     with bench.router(1, router_configuration(1, capacity)) as router, hop(bench, capacity) as (a, b):
-        router.load(seconds=WARM_SECONDS, **options)
-        through(a, b, seconds=WARM_SECONDS, **options)
-        for _ in range(bench.effort.rounds):
-            alone.append(router.load(seconds=bench.effort.seconds, **options))
-            first.append(through(a, b, seconds=bench.effort.seconds, pid=a.pid, **options))
-            second.append(through(a, b, seconds=bench.effort.seconds, pid=b.pid, **options))
+        alone, first, second = bench.in_turn(
+            partial(router.load, **options),
+            partial(through, a, b, pid=a.pid, **options),
+            partial(through, a, b, pid=b.pid, **options),
+        )
     rates = Readings([*first, *second]).median("per_second")
     cpu = ("router_cpu", "us_per_delivery")
     limit = at_most(0.6)
@@ -137,15 +132,9 @@ def hop_latency(bench: Bench) -> list[Figure]:
     figures = []
     with bench.router(1) as router, hop(bench) as (a, b), relays() as (one, two):
         for rate in PACED_RATES:
-            alone, far, relay, further = Readings(), Readings(), Readings(), Readings()
             options: dict[str, object] = {"size": BODY, "rate": rate}
-            router.load(seconds=WARM_SECONDS, **options)
-            through(a, b, seconds=WARM_SECONDS, **options)
-            for _ in range(bench.effort.rounds):
-                relay.append(one.load(seconds=bench.effort.seconds, **options))
-                further.append(two.load(seconds=bench.effort.seconds, **options))
-                alone.append(router.load(seconds=bench.effort.seconds, **options))
-                far.append(through(a, b, seconds=bench.effort.seconds, **options))
+            loads = (one.load, two.load, router.load, partial(through, a, b))
+            relay, further, alone, far = bench.in_turn(*(partial(each, **options) for each in loads))
             p50, p99 = ("latency_us", "p50"), ("latency_us", "p99")
             added = far.median(*p50) - alone.median(*p50)
             by_relay = further.median(*p50) - relay.median(*p50)
@@ -256,9 +245,40 @@ def wire(port: int) -> Iterator[tuple[int, subprocess.Popen[str]]]:
         process.communicate()
 
 
+class PathLoss(NamedTuple):
+    """Effect of a lost path: seconds until messages arrive on another one, and acknowledged messages that were lost."""
+
+    seconds: float
+    lost: int
+
+
+def lose_path(a: BenchRouter, b: BenchRouter, cable: subprocess.Popen[str]) -> PathLoss:
+    """Cut a connection while messages flow from a client of `a` to one of `b`. Raises MeasureError if one notices."""
+    with MeasuredFlow(a.port, b.port) as flow:
+        flow.wait(time.monotonic(), KNOWN_LIMIT)
+        time.sleep(0.5)
+        cut = time.monotonic()
+        cable.kill()
+        seconds = flow.wait(cut) - cut
+        time.sleep(0.2)
+    if flow.failure is not None:
+        raise MeasureError(f"a client noticed: {flow.failure}")
+    return PathLoss(seconds, len(flow.accepted - flow.arrived.keys()))
+
+
+def loss_figures(what: str, other: str, losses: Sequence[PathLoss], most: float) -> list[Figure]:
+    """Return the figures of a path that was lost several times. most: milliseconds until messages arrive."""
+    seconds = [loss.seconds for loss in losses]
+    return [
+        Figure(f"{what}: messages on the {other}", 1000 * median(seconds), "ms after the cut", at_most(most)),
+        Figure(f"{what}: the longest", 1000 * max(seconds), "ms after the cut", None),
+        Figure(f"{what}: acknowledged and lost", sum(loss.lost for loss in losses), "messages", at_most(0)),
+    ]
+
+
 def path_lost(bench: Bench) -> list[Figure]:
     """Cut the connection between two of three routers; measure the time until messages arrive through the third."""
-    seconds, lost = [], 0
+    losses = []
     for _ in range(min(bench.effort.rounds, LOSSES)):
         a_port, b_port = free_port(), free_port()
         with ExitStack() as stack:
@@ -268,21 +288,8 @@ def path_lost(bench: Bench) -> list[Figure]:
             stack.enter_context(bench.router(1, interior("C", None, [a_port, b_port])))
             wait_known(a, {"B": 1, "C": 1})
             wait_known(b, {"A": 1, "C": 1})
-            flow = stack.enter_context(MeasuredFlow(a.port, b.port))
-            flow.wait(time.monotonic(), KNOWN_LIMIT)
-            time.sleep(0.5)
-            cut = time.monotonic()
-            cable.kill()
-            seconds.append(flow.wait(cut) - cut)
-            time.sleep(0.2)
-        lost += len(flow.accepted.copy() - flow.arrived.copy().keys())
-        if flow.failure is not None:
-            raise MeasureError(f"a client noticed: {flow.failure}")
-    return [
-        Figure("path lost: messages on the new path", 1000 * median(seconds), "ms after the cut", at_most(100)),
-        Figure("path lost: the longest", 1000 * max(seconds), "ms after the cut", None),
-        Figure("path lost: acknowledged and lost", lost, "messages", at_most(0)),
-    ]
+            losses.append(lose_path(a, b, cable))
+    return loss_figures("path lost", "new path", losses, 100)
 
 
 # Large networks

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
-from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings
-from loadtests.processes import BenchRouter
+from loadtests.measuring import BODY, Bench
 from loadtests.report import Figure, ratio_at_most
 from tests.system.router import Section
 
@@ -38,11 +39,11 @@ def policy(bench: Bench) -> list[Figure]:
     """Measure the CPU of deliveries of an anonymous sender, and of a sender with a target, which no rule is checked
     for.
     """
-    options: dict[str, object] = {"seconds": bench.effort.seconds, "size": BODY, "address": ADDRESS}
     with bench.router(1, configuration(*many_rules())) as ruled, bench.router(1, configuration()) as free:
         figures = []
         for kind, anonymous in (("anonymous sender", True), ("sender with a target", False)):
-            with_rules, without = in_turn(bench, (ruled, free), {**options, "anonymous": anonymous})
+            options: dict[str, object] = {"size": BODY, "address": ADDRESS, "anonymous": anonymous}
+            with_rules, without = bench.in_turn(partial(ruled.load, **options), partial(free.load, **options))
             cpu = ("router_cpu", "us_per_delivery")
             figures.append(
                 Figure(
@@ -55,14 +56,3 @@ def policy(bench: Bench) -> list[Figure]:
                 )
             )
     return figures
-
-
-def in_turn(bench: Bench, routers: tuple[BenchRouter, ...], options: dict[str, object]) -> list[Readings]:
-    """Measure the same load through each router in turn, after warming them up."""
-    for router in routers:
-        router.load(**{**options, "seconds": WARM_SECONDS})
-    series = [Readings() for _ in routers]
-    for _ in range(bench.effort.rounds):
-        for readings, router in zip(series, routers, strict=True):
-            readings.append(router.load(**options))
-    return series

@@ -7,6 +7,7 @@ machine that slows down half-way then slows both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from loadtests.change_rows import changes
@@ -19,7 +20,7 @@ from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.hostile_rows import hostile_host
 from loadtests.landing_rows import landing
 from loadtests.login_rows import certificate_logins, logins, token_logins
-from loadtests.measuring import BODY, MB, MIB, WARM_SECONDS, Bench, Readings
+from loadtests.measuring import BODY, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
@@ -86,14 +87,9 @@ def two_workers(bench: Bench) -> list[Figure]:
 
 def two_workers_paced(bench: Bench) -> list[Figure]:
     """Measure the cost of crossing workers at a rate far below capacity."""
-    paced = {"size": BODY, "rate": PACED_RATE}
-    one, two = Readings(), Readings()
+    paced: dict[str, object] = {"size": BODY, "rate": PACED_RATE}
     with bench.router(1) as single, bench.router(2) as double:
-        single.load(seconds=WARM_SECONDS, **paced)
-        double.load(seconds=WARM_SECONDS, place="apart", **paced)
-        for _ in range(bench.effort.rounds):
-            one.append(single.load(seconds=bench.effort.seconds, **paced))
-            two.append(double.load(seconds=bench.effort.seconds, place="apart", **paced))
+        one, two = bench.in_turn(partial(single.load, **paced), partial(double.load, place="apart", **paced))
     return [
         Figure(f"2 workers, {PACED_RATE:,} /s: {name}", two.median(*path), unit, ratio_at_most(limit),
                one.median(*path), "1 worker")
@@ -135,7 +131,7 @@ def large_frames(bench: Bench) -> list[Figure]:
         {"size": size * MB, "max_frame": MAX_FRAME, "credit": FRAME_CREDIT} for size in FRAMES
     ]
     with bench.router(1, text) as router:
-        series = bench.in_turn(router, *loads)
+        series = bench.in_turn(*(partial(router.load, **options) for options in loads))
     costs = [
         readings.median("router_cpu", "us_per_delivery") * 1000 / (size * MB)
         for readings, size in zip(series, FRAMES, strict=True)

@@ -8,11 +8,12 @@ is not counted.
 from __future__ import annotations
 
 import subprocess
+from functools import partial
 from typing import Any
 
 from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.haproxy import CIPHER, Certificate, Haproxy
-from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
+from loadtests.measuring import BODY, MIB, Bench, Readings
 from loadtests.processes import BenchRouter, MeasureError, Relay, finish_load, load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 
@@ -63,19 +64,16 @@ def cost_of_haproxy(certificate: Certificate, **options: object) -> dict[str, An
         return load(port=middle.ports[0], receiver_port=behind.ports[1], direct=True, pid=middle.pid, **TLS, **options)
 
 
-def throughput(bench: Bench, size: int) -> tuple[Readings, Readings, Readings, Readings]:
+def throughput(bench: Bench, size: int) -> list[Readings]:
     """Measure in turn: router over TLS, router without TLS, rate of HAProxy, CPU of HAProxy."""
     certificate = Certificate()
-    over_tls, plain, rates, costs = Readings(), Readings(), Readings(), Readings()
     with bench.router(1, configuration(certificate)) as router:
-        encrypted(router, certificate, seconds=WARM_SECONDS, size=size)
-        options = {"seconds": bench.effort.seconds, "size": size}
-        for _ in range(bench.effort.rounds):
-            over_tls.append(encrypted(router, certificate, **options))
-            plain.append(load(port=router.ports[1], pid=router.pid, **options))
-            rates.append(rate_of_haproxy(certificate, **options))
-            costs.append(cost_of_haproxy(certificate, **options))
-    return over_tls, plain, rates, costs
+        return bench.in_turn(
+            partial(encrypted, router, certificate, size=size),
+            partial(load, port=router.ports[1], pid=router.pid, size=size),
+            partial(rate_of_haproxy, certificate, size=size),
+            partial(cost_of_haproxy, certificate, size=size),
+        )
 
 
 def tls_unsettled(bench: Bench) -> list[Figure]:

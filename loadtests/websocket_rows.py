@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
-from loadtests.measuring import BODY, MIB, WARM_SECONDS, Bench, Readings
+from loadtests.measuring import BODY, MIB, Bench
 from loadtests.processes import load
 from loadtests.report import Figure, ratio_at_least
 
@@ -19,12 +21,11 @@ def websocket(bench: Bench) -> list[Figure]:
             ("unsettled", BODY, "per_second", "/s"),
             ("100 kB bodies", LARGE_BODY, "bytes_per_second", "MiB/s"),
         ):
-            over, plain = Readings(), Readings()
-            options = {"pid": router.pid, "seconds": bench.effort.seconds, "size": size}
-            load(port=router.ports[1], websocket=True, **{**options, "seconds": WARM_SECONDS})
-            for _ in range(bench.effort.rounds):
-                over.append(load(port=router.ports[1], websocket=True, **options))
-                plain.append(load(port=router.ports[0], **options))
+            options: dict[str, object] = {"pid": router.pid, "size": size}
+            over, plain = bench.in_turn(
+                partial(load, port=router.ports[1], websocket=True, **options),
+                partial(load, port=router.ports[0], **options),
+            )
             scale = MIB if unit == "MiB/s" else 1
             mine, theirs = (readings.median(field) / scale for readings in (over, plain))
             figures.append(Figure(f"WebSocket, {name}", mine, unit, ratio_at_least(0.8), theirs, "TCP"))
