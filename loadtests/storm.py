@@ -37,6 +37,7 @@ from router.sasl.bearer import OAuthBearerClient
 from router.sasl.verifiers import salted_password
 
 HOST = "127.0.0.1"
+HOSTS = 250  # loopback addresses with equal first three octets
 PATIENCE = 60.0  # seconds for an answer
 AT_ONCE = 32  # connections that are opened together
 LINKS = 1000  # links of one connection
@@ -75,10 +76,11 @@ def attach(handle: int, receives: bool) -> bytes:
 
 
 class StormClient:
-    """Blocking connection."""
+    """Blocking connection. number: connect from a loopback address of its own, as a host of its own."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), PATIENCE)
+    def __init__(self, port: int, number: int | None = None) -> None:
+        source = None if number is None else (f"127.0.{2 + number // HOSTS}.{1 + number % HOSTS}", 0)
+        self.socket = socket.create_connection((HOST, port), PATIENCE, source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._rest = b""
 
@@ -226,8 +228,8 @@ def field(body: bytes, number: int) -> Any:
 def logins(port: int, count: int) -> None:
     """Log in with SCRAM; all clients take each step before the next one begins.
 
-    All clients are one user, whose key is computed once, as in clients that keep it. The exchange then costs mostly
-    the router.
+    Each client is a host of its own, because the router limits the logins of a host. All clients are one user, whose
+    key is computed once, as in clients that keep it. The exchange then costs mostly the router.
     """
     with patch.object(scram, "salted_password", cache(salted_password)):
         log_in(port, count)
@@ -235,8 +237,8 @@ def logins(port: int, count: int) -> None:
 
 def log_in(port: int, count: int) -> None:
     crowd = []
-    for _ in range(count):
-        client, exchange = StormClient(port), scram.ScramClient(MECHANISM, USER, PASSWORD)
+    for number in range(count):
+        client, exchange = StormClient(port, number), scram.ScramClient(MECHANISM, USER, PASSWORD)
         init = frame(INIT, encode_symbol(MECHANISM), encode_binary(exchange.response), sasl=True)
         client.send(SASL + init)
         crowd.append((client, exchange))
@@ -267,7 +269,7 @@ def token_logins(port: int, count: int, file: Path) -> None:
     """Log in with a token; all at once, because the token is in the first frame."""
     response = encode_binary(OAuthBearerClient(file.read_text()).response)
     init = SASL + frame(INIT, encode_symbol("OAUTHBEARER"), response, sasl=True)
-    crowd = [StormClient(port) for _ in range(count)]
+    crowd = [StormClient(port, number) for number in range(count)]
     for client in crowd:
         client.send(init)
     for client in crowd:
@@ -278,8 +280,8 @@ def token_logins(port: int, count: int, file: Path) -> None:
 class EncryptedClient(StormClient):
     """Connection over TLS. `begin` and `finish` do the handshake, so that many can be in progress together."""
 
-    def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, number: int, context: ssl.SSLContext) -> None:
+        super().__init__(port, number)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=HOST)
 
@@ -323,7 +325,7 @@ def certificate_logins(port: int, count: int, file: Path) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(file)
     init = SASL + frame(INIT, encode_symbol("EXTERNAL"), encode_binary(b""), sasl=True)
-    crowd = [EncryptedClient(port, context) for _ in range(count)]
+    crowd = [EncryptedClient(port, number, context) for number in range(count)]
     for client in crowd:
         client.begin()
     for client in crowd:
