@@ -1,5 +1,5 @@
 """Comparison of the fast paths of deliveries with the slow path: the same input is played through both, and all octets
-that peers receive and all counters of the routers must be equal (docs/internals/engine.md, "The fast path").
+that peers receive and all counters of the routers must be equal (docs/internals/life-of-a-message.md).
 """
 
 import re
@@ -54,21 +54,27 @@ vhost {
 class RecordingReplay(ConversationReplay):
     """Conversation whose peers keep the octets that they receive."""
 
-    def __init__(self, case: dict[str, Any]) -> None:
+    def __init__(self, case: dict[str, Any], *, checked: bool) -> None:
         super().__init__(case["workers"], case["ring"], more=case["more"])
         self.heard: dict[int, bytes] = {}
+        self.checked = checked
 
     def settle(self) -> None:
         self.router.settle()
+        if self.checked:
+            engine.check_plans()
         self.router.check_quiet()
         for number, peer in self.peers.items():
             self.heard[number] = self.heard.get(number, b"") + peer.take()
 
 
-def play(case: dict[str, Any], fast: bool) -> tuple[dict[int, list[Any]], Any]:
-    """Return the frames that each peer of a conversation received, and the counters of the router."""
+def play(case: dict[str, Any], fast: bool, *, checked: bool = False) -> tuple[dict[int, list[Any]], Any]:
+    """Return the frames that each peer of a conversation received, and the counters of the router.
+
+    checked: compare each remembered plan with a fresh one.
+    """
     engine.use_spread(case["spread"])
-    replay = RecordingReplay(case)
+    replay = RecordingReplay(case, checked=checked)
     engine.use_fast_paths(fast)
     try:
         for event in case["events"]:
@@ -88,7 +94,11 @@ def compare(case: dict[str, Any]) -> None:
     """Play a conversation (`tests.unit.engine.replay`) with fast paths and without. Raises AssertionError if the
     effects differ.
     """
-    assert play(case, fast=True) == play(case, fast=False)
+    fast = play(case, fast=True)
+    assert fast == play(case, fast=False)
+    # Planning has no effect: with each plan made twice, everything is as before.
+    assert fast == play(case, fast=True, checked=True)
+    assert engine.plan_differences() == 0
 
 
 # -- scripted input ---------------------------------------------------------------------------------------------------
