@@ -19,7 +19,7 @@ def _find_python(user: str) -> str | None:
     """Return the path of an interpreter of this version that `user` can run with the installed modules."""
     name = f"python3.{sys.version_info.minor}"
     for path in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{name}", f"/usr/local/bin/{name}"):
-        words = [path, "-P", "-c", "import zmq, router.interworker.region"]
+        words = [path, "-P", "-c", "import zmq, router.ring.region"]
         try:
             done = subprocess.run(words, user=user, env=_environment(), capture_output=True, timeout=60, check=False)
         except OSError:

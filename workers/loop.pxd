@@ -1,9 +1,9 @@
 """Event loop of a worker."""
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from router.interworker.layout cimport WorkerSlot
+from router.ring.layout cimport WorkerSlot
 from router.amqp.scheduler cimport Scheduler
-from router.interworker.port_work cimport PortWork
+from router.ring.port_work cimport PortWork
 from workers.poller cimport PollEvent, Poller
 from workers.transport.base cimport TransportHost
 

@@ -15,10 +15,10 @@ from router.stats.counters cimport totals, use_worker_slot
 from router.stats.samples cimport use_samples
 from router.delivery.delivery cimport delivery_octets, pools_drop, pools_grew
 from router.message.content cimport chunks_drop, stored_octets
-from router.interworker.region cimport Region
-from router.interworker.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take_doorbells
-from router.interworker.port cimport WorkerPort
-from router.interworker.port_work cimport PortWork, take_lowest
+from router.ring.region cimport Region
+from router.ring.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take_doorbells
+from router.ring.port cimport WorkerPort
+from router.ring.port_work cimport PortWork, take_lowest
 from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent
 from workers.transport.base cimport ADMISSION_STEPS_PER_WAKE, Transport
 

@@ -5,8 +5,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.endpoint cimport is_open
 from router.stats.counters cimport totals, unblock
-from router.interworker.layout cimport LinkSlot
-from router.interworker.region cimport Region
+from router.ring.layout cimport LinkSlot
+from router.ring.region cimport Region
 from router.links.delivery_link cimport DeliveryLink
 from router.stalls.stall cimport update_stall
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from router.amqp.session import Session
-from router.forwarding.table import Table
-from router.interworker.link_table import LinkTable
-from router.interworker.port import WorkerPort
 from router.links.consumer_link import ConsumerLink, set_tag_space
 from router.message.annotations import use_node
+from router.ring.link_table import LinkTable
+from router.ring.port import WorkerPort
+from router.table.table import Table
 from router.tls.context import TlsError
 
 from router.addressing.address import EDGE_MODE
@@ -33,8 +33,8 @@ from router.control.ops import (
     WorkerStateOp,
 )
 from router.control.setup import WorkerSetup
-from router.interworker.region import Region
 from router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
+from router.ring.region import Region
 from router.websocket.origins import OriginPolicy
 from workers.background import BackgroundThread
 from workers.connections.admissions import Admissions

@@ -11,7 +11,7 @@ cpdef enum LinkLife:
     LIFE_ATTACHING = 1               # local attach was first, the peer has not answered
     LIFE_PENDING = 2                 # the peer's attach is being decided: its frames wait
     LIFE_ATTACHED = 3
-    # States of routed links (linkroute/routed_link.pyx). LEFT: the peer's detach was received, and the other end has
+    # States of routed links (routed/routed_link.pyx). LEFT: the peer's detach was received, and the other end has
     # to answer it. DUE: the other end has detached, and this side's detach waits until it can be written.
     LIFE_ROUTE_MADE = 4              # created for a pair; neither attach is written
     LIFE_ROUTE_ASKED = 5             # the peer has attached, this side's answer is not written

@@ -9,7 +9,7 @@ from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
 from router.delivery.plan cimport Plan
-from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
+from router.table.table cimport ForwardingAddress, NotFoundReason, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
 from router.delivery.producer_handler cimport ProducerHandler

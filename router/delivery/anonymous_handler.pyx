@@ -17,8 +17,8 @@ from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, pla
 from router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
 )
-from router.forwarding.address_cache cimport RECENT_TEXT
-from router.forwarding.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
+from router.table.address_cache cimport RECENT_TEXT
+from router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
 from router.policy.messages cimport MessageRules
 
 from router.delivery.producer_handler cimport (

@@ -7,7 +7,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from router.amqp.items cimport item_at
 from router.delivery.plan cimport Plan
-from router.forwarding.table cimport ForwardingAddress
+from router.table.table cimport ForwardingAddress
 from router.message.scanned_prefix cimport ScannedPrefix, has_prefix
 from router.message.sections cimport Sections
 

@@ -7,8 +7,8 @@ from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_count, out_make,
 )
 from router.delivery.plan cimport Plan
-from router.interworker.port_out cimport PortOut, room_for_whole, write_whole
-from router.interworker.records cimport F_HONOUR, F_PRESETTLED, K_CHECKPOINT
+from router.ring.port_out cimport PortOut, room_for_whole, write_whole
+from router.ring.records cimport F_HONOUR, F_PRESETTLED, K_CHECKPOINT
 from router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_replaced
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit

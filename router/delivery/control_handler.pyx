@@ -6,7 +6,7 @@ from router.delivery.delivery cimport IN_ACCEPT, InDelivery
 from router.links.producer_link cimport ROUTED, WANTS_MORE, DeliveryHandler, ProducerLink
 from router.message.content cimport Content
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
-from router.forwarding.table cimport Table
+from router.table.table cimport Table
 
 from router.amqp import codec
 

@@ -2,7 +2,7 @@
 from router.amqp.scheduler cimport Scheduler
 from router.delivery.delivery cimport NodeOwner
 from router.amqp.meter cimport Meter
-from router.forwarding.table cimport ForwardingAddress
+from router.table.table cimport ForwardingAddress
 
 # Producer of the router's own messages in this process. Owner: the worker.
 cdef class InternalProducer(NodeOwner):

@@ -14,8 +14,8 @@ from router.amqp.meter cimport meter_new, meter_release
 from router.message.content cimport Content, message_append, message_meter, message_new, message_release, message_routed
 from router.message.sections cimport SCAN_MORE, scan
 from router.links.consumer_link cimport OVERFLOW_BLOCK, OVERFLOW_DROP_OLDEST, ConsumerLink
-from router.interworker.layout cimport DROP_OVERFLOW
-from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
+from router.ring.layout cimport DROP_OVERFLOW
+from router.table.forward cimport forward, forward_exchange, forward_fallback
 
 cdef enum:
     # Octets of the router's own messages that this process may hold, including those that wait for other workers.

@@ -11,7 +11,7 @@ from router.amqp.codec cimport Slice
 from router.amqp.spec cimport (
     S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
 )
-from router.interworker.layout cimport AddressSlot
+from router.ring.layout cimport AddressSlot
 from router.links.consumer_link cimport AnnotationsEdit
 from router.message.annotations cimport ComposedAnnotations
 from router.message.scanned_prefix cimport ScannedPrefix

@@ -5,10 +5,10 @@ from libc.string cimport memset
 from router.amqp.codec cimport Slice
 from router.amqp.items cimport item_at, items_in
 from router.delivery.plan cimport LeadingSections, Leg, Plan
-from router.forwarding.consumer cimport Consumer
-from router.forwarding.forward cimport FEW_CONSUMERS, NextHopChoice, choose_next_hop, least_loaded
-from router.forwarding.table cimport BALANCED, CLOSEST, ForwardingAddress
-from router.interworker.records cimport K_AS_IS
+from router.table.consumer cimport Consumer
+from router.table.forward cimport FEW_CONSUMERS, NextHopChoice, choose_next_hop, least_loaded
+from router.table.table cimport BALANCED, CLOSEST, ForwardingAddress
+from router.ring.records cimport K_AS_IS
 from router.links.consumer_link cimport ConsumerLink
 from router.message.annotations cimport ComposedAnnotations, composed_keep
 from router.message.content cimport Content

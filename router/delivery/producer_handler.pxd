@@ -9,7 +9,7 @@ from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, LeadingSections, Plan
 from router.delivery.planner cimport make_plan
 from router.message.sections cimport ScanResult
-from router.forwarding.table cimport ForwardingAddress, NotFoundReason, Table
+from router.table.table cimport ForwardingAddress, NotFoundReason, Table
 from router.policy.messages cimport MessageRules
 from router.policy.names cimport NameRules
 

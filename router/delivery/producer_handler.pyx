@@ -15,10 +15,10 @@ from router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
 )
 from router.amqp.spec cimport D_REJECTED, D_RELEASED
-from router.forwarding.forward cimport forward, forward_exchange, forward_fallback
+from router.table.forward cimport forward, forward_exchange, forward_fallback
 from router.message.annotations cimport composed_drop
 from router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
-from router.forwarding.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
+from router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
 from router.addressing import address as addresses
 from router.amqp import codec

@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t
 
 from router.amqp.codec cimport Slice
 from router.delivery.plan cimport Plan
-from router.forwarding.table cimport ForwardingAddress
+from router.table.table cimport ForwardingAddress
 from router.policy.names cimport NameRules
 
 cdef enum:

@@ -12,11 +12,11 @@ from router.delivery.delivery cimport IN_DISCARD, IN_TRACKED
 from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_MORE, SCAN_OK, ScanResult, Sections, scan
 from router.amqp.spec cimport D_RELEASED
-from router.forwarding.network cimport Network
+from router.table.network cimport Network
 from router.delivery.plan cimport LeadingSections, Plan, plan_holds, use_scanned_prefix
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
-from router.forwarding.address_cache cimport RECENT_TEXT, AddressCache
-from router.forwarding.table cimport NOWHERE_UNKNOWN
+from router.table.address_cache cimport RECENT_TEXT, AddressCache
+from router.table.table cimport NOWHERE_UNKNOWN
 from router.delivery.producer_handler cimport MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix
 
 

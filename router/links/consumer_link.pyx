@@ -41,7 +41,7 @@ from router.message.content cimport (
 )
 from router.message.annotations cimport compose, compose_room
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
-from router.interworker.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
+from router.ring.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
 
 from router.amqp.errors import RESOURCE_LIMIT
 

@@ -11,7 +11,7 @@ from router.delivery.delivery cimport (
     IN_PRESETTLED, OUT_CHECK, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_charge,
     in_new, out_free, queue_remove, sent_append, sent_remove,
 )
-from router.interworker.layout cimport LinkSlot
+from router.ring.layout cimport LinkSlot
 from router.message.content cimport COPY_OCTETS, copy_left
 from router.stats.counters cimport count_age, count_finished, count_outcome, count_presettled_delivery
 from router.stats.samples cimport (

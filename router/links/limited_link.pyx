@@ -1,7 +1,7 @@
 """Links on which the peer receives and takes no message above some length (max-message-size of its attach).
 
 routing-semantics.md 8.11. Lengths of whole messages are compared when a consumer is chosen
-(router/forwarding/size_limits.pyx). The length of a streamed message is known later: its copy here is aborted once it
+(router/table/size_limits.pyx). The length of a streamed message is known later: its copy here is aborted once it
 is too long.
 """
 from libc.stdint cimport uint32_t, uint64_t
@@ -13,7 +13,7 @@ from router.delivery.delivery cimport (
     OUT_ABORT, OUT_CHECK, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OutDelivery, out_free,
 )
 from router.delivery.outcome cimport out_left, out_update
-from router.interworker.layout cimport DROP_REJECTED
+from router.ring.layout cimport DROP_REJECTED
 from router.links.consumer_link cimport ConsumerLink
 from router.message.content cimport cursor_close
 from router.stats.counters cimport count_drop, count_presettled_delivery

@@ -35,7 +35,7 @@ from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from router.amqp.session_reports cimport report_settled
 from router.amqp.link cimport CREDIT_OCTETS
 from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
-from router.interworker.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
+from router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from router.amqp import codec
 from router.amqp.errors import RESOURCE_LIMIT, LocalError

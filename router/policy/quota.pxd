@@ -3,8 +3,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.clock cimport Clock
 from router.amqp.quota cimport Quota
-from router.interworker.layout cimport QuotaSlot
-from router.interworker.region cimport Region
+from router.ring.layout cimport QuotaSlot
+from router.ring.region cimport Region
 
 cdef enum:
     SCOPES_MOST = 2            # vhost and group

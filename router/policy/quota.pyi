@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from router.interworker.region import Region
+from router.ring.region import Region
 
 class TenantQuota:
     def __init__(

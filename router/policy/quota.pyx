@@ -13,7 +13,7 @@ from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 from router.amqp.connection cimport Connection
 from router.amqp.link cimport Link
 from router.amqp.session cimport Session
-from router.interworker.atomics cimport RELAXED, compare_exchange64, fetch_add64, load64
+from router.ring.atomics cimport RELAXED, compare_exchange64, fetch_add64, load64
 
 cdef enum:
     SECOND = 1000000000        # ns

@@ -11,7 +11,7 @@ from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_BEGIN, PAUSE_MEMORY, Con
 from router.amqp.endpoint cimport is_open
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport InDelivery
-from router.interworker.layout cimport LinkSlot
+from router.ring.layout cimport LinkSlot
 from router.links.delivery_link cimport DeliveryLink
 from router.links.granting_link cimport GrantingLink
 from router.links.pause cimport PAUSE_CONTROL, PAUSE_LOCAL, PAUSE_RING

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.spec cimport D_ACCEPTED
-from router.interworker.layout cimport LATENCY_BUCKETS, LinkSlot, WorkerSlot
+from router.ring.layout cimport LATENCY_BUCKETS, LinkSlot, WorkerSlot
 
 cdef extern from *:
     int leading_zeros "__builtin_clzll"(unsigned long long word) noexcept nogil

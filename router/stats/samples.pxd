@@ -2,8 +2,8 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.delivery.delivery cimport OUT_SAMPLED, OutDelivery
-from router.interworker.layout cimport SAMPLE_EVERY, LinkSlot
-from router.interworker.region cimport Region
+from router.ring.layout cimport SAMPLE_EVERY, LinkSlot
+from router.ring.region cimport Region
 from router.amqp.spec cimport D_ACCEPTED
 
 cdef enum:

@@ -2,7 +2,7 @@
 
 from array import array
 
-from router.interworker.region import Region
+from router.ring.region import Region
 
 LINK_SUMS: tuple[str, ...]
 ADDRESS_SUMS: tuple[str, ...]

@@ -17,15 +17,15 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.plan cimport Leg, Plan
 from router.links.producer_link cimport DeliveryHandler, ProducerLink, producers_made, use_fast_path
-from router.forwarding.forward cimport use_spread as set_spread
+from router.table.forward cimport use_spread as set_spread
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
 from router.links.consumer_link cimport ConsumerLink
-from router.linkroute.routed_link cimport RoutedLink
+from router.routed.routed_link cimport RoutedLink
 from router.amqp.session cimport Session
-from router.interworker.link_table cimport LinkTable
-from router.interworker.port cimport WorkerPort
-from router.interworker.port_out cimport PortOut
+from router.ring.link_table cimport LinkTable
+from router.ring.port cimport WorkerPort
+from router.ring.port_out cimport PortOut
 
 
 def live_objects():

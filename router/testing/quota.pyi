@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from router.interworker.region import Region
+from router.ring.region import Region
 
 class WaitingLink:
     woken: int

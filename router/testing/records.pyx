@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
-from router.interworker.records cimport (
+from router.ring.records cimport (
     R_TRANSFER, DeliveryRecord, DeliveryHead, LinkHead, LinkRecord, RecordTarget, TransferRecord, decode_delivery,
     decode_link,
     decode_transfer, delivery_record, encode_link, encode_transfer, transfer_octets, window_record,

@@ -14,9 +14,9 @@ from typing import Final
 from router.control.codec import decode_fork_answer, encode_fork
 from router.control.handover import ForkRequest
 from router.control.messages import Drain
-from router.interworker.layout import WorkerState
-from router.interworker.region import Region
 from router.log import ERROR, ProcessLog
+from router.ring.layout import WorkerState
+from router.ring.region import Region
 from supervisor.children.channels import WorkerChannels
 from supervisor.children.handover_sockets import HandoverSockets
 from supervisor.children.worker import WorkerProcess, WorkerStage

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from router.interworker.region import Region
+from router.ring.region import Region
 from supervisor.children.channels import make_keys
 from supervisor.children.private_directory import PrivateDirectory
 

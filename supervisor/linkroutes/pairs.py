@@ -16,7 +16,7 @@ from typing import Final
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
 from router.control.handlers import HandlerTable
-from router.linkroute.errors import LINK_LOST
+from router.routed.errors import LINK_LOST
 from supervisor.children.worker import WorkerProcess
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router

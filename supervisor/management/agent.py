@@ -15,9 +15,9 @@ from router.addressing.address import escapes_tenant_prefix, is_temporary, norma
 from router.amqp import codec
 from router.config.roles import BETWEEN_ROUTERS, EDGE
 from router.config.schema import SCHEMA
-from router.interworker.region import Region
 from router.log import CRITICAL, DEBUG, ERROR, WARNING, ProcessLog
 from router.policy.management import UNLIMITED, ManagementRights
+from router.ring.region import Region
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.audit.requests import RequestAudit
 from supervisor.composition import RouterCore

@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from router.config.entities import Configuration, EntityConfig
-from router.interworker.region import Region
 from router.log import ProcessLog
+from router.ring.region import Region
 from supervisor.composition import RouterCore
 from supervisor.management.remote import RemoteAgents
 from supervisor.management.request import Request

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import psutil
 
-from router.interworker.layout import DROP_NAMES, WorkerState
-from router.interworker.region import Region
+from router.ring.layout import DROP_NAMES, WorkerState
+from router.ring.region import Region
 from router.stats.latency import quantile
 from supervisor.management.context import AgentContext
 from supervisor.management.request import Request

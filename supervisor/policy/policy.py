@@ -36,7 +36,6 @@ from router.control.messages import (
     RulesGone,
     SessionDenied,
 )
-from router.interworker.region import Region
 from router.log import DEBUG, ProcessLog
 from router.policy.decisions import (
     CONNECTION_TEXT,
@@ -60,6 +59,7 @@ from router.policy.rules import (
     host_names,
     with_service_addresses,
 )
+from router.ring.region import Region
 from supervisor.audit.trail import AuditTrail
 from supervisor.children.worker import WorkerProcess
 from supervisor.configuration.change import ConfigurationChange

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from router.config.entities import SharedLimits
 from router.control.messages import Scope
-from router.interworker.region import MAX_QUOTAS, Region
+from router.ring.region import MAX_QUOTAS, Region
 
 VHOST: Final = ""  # group name that stands for the whole vhost
 

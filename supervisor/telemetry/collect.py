@@ -9,7 +9,7 @@ import psutil
 from msgspec import Struct, field
 
 from router.addressing.address import MOBILE
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.stats.sums import LINK_SUMS, AddressCounters, add_links
 from supervisor.addresses.record import AddressRecord
 from supervisor.children.worker import WorkerProcess

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psutil
 
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.stats.snapshot import LINK_COUNTERS, LinkReader, SampleReader
 from router.telemetry.schema import Row
 

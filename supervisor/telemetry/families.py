@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from router.config.entities import RouterConfig
-from router.interworker.layout import DROP_NAMES
-from router.interworker.region import Region
+from router.ring.layout import DROP_NAMES
+from router.ring.region import Region
 from router.stats.sums import ADDRESS_SUMS
 from supervisor.auth import failures
 from supervisor.composition import RouterCore

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.telemetry.schema import TABLES, Row
 from router.telemetry.writer import Encode, TelemetryWriter
 from supervisor.children.framing import MessageSplitter, pack

@@ -19,8 +19,8 @@ from router.addressing.address import LOCAL, key
 from router.config.entities import Configuration, TelemetryConfig, VhostConfig
 from router.config.roles import INTER_ROUTER
 from router.control.messages import Opened
-from router.interworker.region import Region
 from router.log import ERROR, LEVELS, ProcessLog
+from router.ring.region import Region
 from router.telemetry.schema import Row
 from supervisor.children.child_process import ChildProcess, ChildProgram, module_command
 from supervisor.children.framing import MessageError

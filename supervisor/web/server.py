@@ -19,8 +19,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from router.config.entities import ListenerConfig, RouterConfig
-from router.interworker.region import Region
 from router.log import DEBUG, WARNING, ProcessLog, place
+from router.ring.region import Region
 from router.stats.sums import AddressCounters
 from supervisor.children.worker import WorkerProcess
 from supervisor.composition import RouterCore

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from router.interworker.layout import DROP_NAMES
-from router.interworker.region import MEMFD_NAME, Region
+from router.ring.layout import DROP_NAMES
+from router.ring.region import MEMFD_NAME, Region
 from tests.system.router import RouterProcess, poll
 
 #: Ends of a delivery from a client, each counted once. Drops of presettled deliveries are counted in addition.

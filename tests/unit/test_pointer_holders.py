@@ -29,10 +29,10 @@ ALLOWED: Final = {
     ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,
     ("router/delivery/plan.pxd", "Leg", "port"): GENERATION,
     ("router/delivery/plan.pxd", "Leg", "link"): GENERATION,
-    ("router/forwarding/forward.pxd", "NextHopChoice", "link"): ONE_CALL,
-    ("router/forwarding/forward.pyx", "BestConsumer", "consumer"): ONE_CALL,
-    ("router/forwarding/forward.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
-    ("router/interworker/link_table.pxd", "LinkPlace", "link"): LEAVES,
+    ("router/table/forward.pxd", "NextHopChoice", "link"): ONE_CALL,
+    ("router/table/forward.pyx", "BestConsumer", "consumer"): ONE_CALL,
+    ("router/table/forward.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
+    ("router/ring/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
 }
 

@@ -23,8 +23,8 @@ from router.control import messages as control
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
 from router.control.handover import Handover, InitiateData
 from router.control.setup import RouterFacts, WorkerSetup
-from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from router.ring.region import Region
 from supervisor.children.worker import WorkerCorruptError, WorkerStage
 from supervisor.children.worker import WorkerProcess as Known
 from supervisor.composition import RouterCore

@@ -26,7 +26,7 @@ from router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
 from router.control.names import deltas_path, identity
 from router.control.ops import Op
 from router.control.setup import WorkerSetup
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.testing.interworker import set_worker
 
 MAX_MESSAGE = 4096

@@ -14,7 +14,7 @@ from workers.loop import Loop
 from workers.transport.tcp import TcpTransport
 
 import router.testing.engine as engine
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.testing.interworker import Doorbell, RingEnd
 from tests.peer.frames import AMQP_HEADER, frame_octets
 from tests.unit.engine.host import LINKS, RING_OCTETS

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import router.testing.engine as engine
-from router.interworker.errors import MalformedRecordError
+from router.ring.errors import MalformedRecordError
 from router.testing import records
 from tests.peer.frames import ACCEPTED
 from tests.peer.types import Described, ULong

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from router.forwarding.table import TableError
 from router.links.pause import RouterPause
+from router.table.table import TableError
 from workers.testing import InjectedTransportError as LoopInjectedError
 
 import router.testing.engine as engine
@@ -32,7 +32,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from tests.unit.router.linkroute.test_routed_links import ScriptedRouteContainer, link_route
+from tests.unit.router.routed.test_routed_links import ScriptedRouteContainer, link_route
 from tests.unit.workers.loops import LoopRouter
 from workers.frame_trace import Tracing
 from workers.inprocess import CONFIRM_MS

@@ -322,7 +322,7 @@ def test_link_rate_covers_last_five_seconds(routers, monkeypatch):
     consuming, sending = connect_pair(router)
     now = use_machine_clock(router)
     reader = [now]
-    monkeypatch.setattr("router.interworker.region.time.monotonic_ns", lambda: reader[0])
+    monkeypatch.setattr("router.ring.region.time.monotonic_ns", lambda: reader[0])
     number = 0
     for count in (10, 20, 30):  # a second each
         for _ in range(count):

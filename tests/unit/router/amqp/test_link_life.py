@@ -11,11 +11,11 @@ from router.amqp.codec import decode_one, encode_binary
 from router.amqp.connection import Pause
 from router.amqp.link_life import TRANSITIONS, LifeEvent, LinkLife
 from router.amqp.session import Session
-from router.linkroute.consumer_end import ConsumerEnd
-from router.linkroute.producer_end import ProducerEnd
-from router.linkroute.routed_link import LinkEvent
 from router.links.consumer_link import ConsumerLink
 from router.links.producer_link import ProducerLink
+from router.routed.consumer_end import ConsumerEnd
+from router.routed.producer_end import ProducerEnd
+from router.routed.routed_link import LinkEvent
 
 from router.amqp.errors import LocalError, RemoteError
 from router.testing.write_lists import live

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from router.forwarding.table import OPS
+from router.table.table import OPS
 
 from router.control import codec, messages, names
 from router.control.codec import ControlError

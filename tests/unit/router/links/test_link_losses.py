@@ -18,7 +18,7 @@ from tests.unit.engine.talk import (
     start,
     transfer,
 )
-from tests.unit.router.linkroute.test_routed_links import routed_ends, sending
+from tests.unit.router.routed.test_routed_links import routed_ends, sending
 
 __all__ = ["routed_ends"]
 

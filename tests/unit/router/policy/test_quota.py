@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.interworker.region import MAX_QUOTAS, Region
+from router.ring.region import MAX_QUOTAS, Region
 from router.testing.quota import QuotaWorker
 
 SECOND = 1_000_000_000

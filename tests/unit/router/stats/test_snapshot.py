@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.stats.snapshot import LINK_COUNTERS, LinkReader, SampleReader
 from router.testing.interworker import claim_link, free_link, write_sample
 

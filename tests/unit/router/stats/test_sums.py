@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.interworker.region import Region
+from router.ring.region import Region
 from router.stats.sums import ADDRESS_SUMS, LINK_SUMS, AddressCounters, add_links
 from router.testing.interworker import claim_link, free_link, set_address
 

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from router.config.load import load_text
 from router.control import messages
 from router.control.ops import Op
-from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from router.ring.region import Region
 from router.testing.interworker import claim_link, set_worker
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.children.worker import WorkerProcess, WorkerStage

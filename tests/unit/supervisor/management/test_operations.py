@@ -5,8 +5,8 @@ import json
 import pytest
 
 from router.config.schema import SCHEMA
-from router.interworker.layout import DROP_NAMES
 from router.log import KEPT_LINES
+from router.ring.layout import DROP_NAMES
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, ULong
 from tests.unit.supervisor.management.managed_router import VERBOSE, ManagedRouter

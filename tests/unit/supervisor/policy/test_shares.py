@@ -3,7 +3,7 @@
 import pytest
 
 from router.config.entities import SharedLimits
-from router.interworker.region import MAX_QUOTAS, Region
+from router.ring.region import MAX_QUOTAS, Region
 from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
 
 RATE = SharedLimits(messages_per_second=5)

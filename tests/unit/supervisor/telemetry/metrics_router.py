@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.addressing.address import MOBILE, key
 from router.config.load import load_text
 from router.control import messages
-from router.interworker.region import Region
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from router.ring.region import Region
 from router.stats.sums import AddressCounters
 from router.testing.interworker import claim_link, set_address
 from supervisor.addresses.record import AddressRecord

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.interworker.layout import DROP_NAMES
+from router.ring.layout import DROP_NAMES
 from router.testing.interworker import claim_link, set_worker
 from supervisor.connections.connections import RegisteredLink
 from supervisor.policy.denials import DenialKind

@@ -13,7 +13,7 @@ from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, erro
 from tests.peer.types import Array, Described, Symbol, ULong
 from tests.unit.engine.host import InProcessRouter, configuration
 from tests.unit.engine.talk import consumer, flow, frames, message, messages, of, producer, say, settle, start, transfer
-from tests.unit.router.linkroute.test_routed_links import link_route
+from tests.unit.router.routed.test_routed_links import link_route
 
 MANY = 0x7FFFFFFF
 CONTAINERS = "listener { name: containers; host: 127.0.0.1; port: 3; role: route-container; idleTimeoutSeconds: 0 }"

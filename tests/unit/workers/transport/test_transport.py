@@ -14,7 +14,7 @@ from workers.poller import EpollPoller
 from workers.testing import ManualPoller, ScriptedTransport
 
 from router.control.handover import Handover
-from router.interworker.region import Region
+from router.ring.region import Region
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, say, start, transfer
 from tests.unit.workers.loops import LoopRouter, SocketPeer
 

@@ -1,0 +1,14 @@
+"""Routed links on which the peer receives."""
+from libc.stdint cimport uint8_t, uint32_t
+
+from router.amqp.codec cimport Slice
+from router.delivery.delivery cimport InDelivery, OutDelivery
+from router.amqp.frames cimport Flow, Transfer
+from router.amqp.meter cimport Meter
+from router.routed.routed_link cimport RoutedLink
+
+# Routed link on which the peer receives. Owner: its session.
+cdef class ConsumerEnd(RoutedLink):
+    cdef OutDelivery* partial              # the delivery that is OUT_PARTIAL, or NULL
+    cdef uint32_t held_count               # sender's delivery-count when the pending flow arrived, as counted here
+    cdef int write_now(self, OutDelivery* o, const Transfer* t, bint first) except -1
