@@ -28,6 +28,7 @@ FUZZ_TESTS: Final = {
     "PARSERS": "tests/fuzz/test_parsers.py::test_parser_survives_damaged_input",
     "ENGINE": "tests/fuzz/test_engine.py::test_conversations_with_router_keep_invariants",
     "NETWORK": "tests/fuzz/test_engine.py::test_conversations_with_router_keep_invariants",
+    "PATHS": "tests/fuzz/test_engine.py::test_conversations_with_router_keep_invariants",
     "DELIVERIES": "tests/fuzz/test_deliveries.py::test_delivery_conversations_match_model",
 }
 NO_TESTS: Final = 5  # exit status of pytest if no test is selected

@@ -19,10 +19,10 @@ from router.delivery.remembered_address cimport (
 )
 from router.table.address_cache cimport RECENT_TEXT
 from router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
-from router.policy.messages cimport MessageRules
 
+from router.delivery.producer_origin cimport ProducerOrigin
 from router.delivery.producer_handler cimport (
-    MOST_TO, ProducerHandler, check_sections, entry_counters, plan_for, rejection,
+    MOST_TO, ProducerHandler, check_sections, plan_for, rejection,
 )
 
 cdef enum:
@@ -41,17 +41,9 @@ cdef inline bint is_mobile(ForwardingAddress address) noexcept:
 cdef class AnonymousHandler(ProducerHandler):
     """Handler of a link without a target: each message names its address."""
 
-    def __cinit__(self, Table table not None, *, honour=False, tenant=None, container=False, MessageRules rules=None,
-                  edge=0, mark=None, checks=False):
+    def __cinit__(self, Table table not None, ProducerOrigin origin not None):
         self.table = table
-        self.honour = honour
-        self.tenant = tenant
-        self.container = container
-        self.rules = rules
-        self.edge = edge
-        self.mark = mark
-        self.checks = checks
-        self.entry = entry_counters(edge != 0, container)
+        self.use_origin(origin)
 
     cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
         cdef LeadingSections said

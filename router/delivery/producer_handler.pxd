@@ -6,8 +6,9 @@ from router.delivery.delivery cimport InDelivery
 from router.links.producer_link cimport DeliveryHandler, ProducerLink
 from router.message.content cimport Content
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
-from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, LeadingSections, Plan
+from router.delivery.plan cimport LeadingSections, Plan
 from router.delivery.planner cimport make_plan
+from router.delivery.producer_origin cimport ProducerOrigin
 from router.message.sections cimport ScanResult
 from router.table.table cimport ForwardingAddress, NotFoundReason, Table
 from router.policy.messages cimport MessageRules
@@ -35,6 +36,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
     cdef Plan plain                        # for messages without annotations
     cdef uint8_t entry                     # Plan.entry of its messages
+    cdef int use_origin(self, ProducerOrigin origin) except -1
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef bint exceeds_all(self, const Content* c, ForwardingAddress address) except *
     cdef void count_undeliverable(self, ForwardingAddress address) noexcept
@@ -59,11 +61,6 @@ cdef bytes rejection(condition, description)
 # Refuse a delivery whose leading sections are malformed or too large, and leave any other untouched. Returns ROUTED,
 # or WANTS_MORE if that cannot be told yet. most: routers in a trace, at most.
 cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult result, uint32_t most) except -1
-
-
-cdef inline uint8_t entry_counters(bint edge, bint container) noexcept nogil:
-    """Return the counters (Plan.entry) of messages that enter the network by a link."""
-    return ENTRY_COUNTED | (ENTRY_EDGE if edge else 0) | (ENTRY_CONTAINER if container else 0)
 
 
 cdef inline bint plan_for(ProducerHandler handler, Plan* plan, ForwardingAddress address, uint32_t came_by,

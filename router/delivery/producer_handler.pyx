@@ -18,6 +18,7 @@ from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.table.forward cimport forward, forward_exchange, forward_fallback
 from router.message.annotations cimport composed_drop
 from router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
+from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE
 from router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
 from router.addressing import address as addresses
@@ -75,6 +76,18 @@ cdef class ProducerHandler(DeliveryHandler):
 
     def __dealloc__(self):
         composed_drop(&self.plain.composed)
+
+    cdef int use_origin(self, ProducerOrigin origin) except -1:
+        """Take the facts about the link's connection."""
+        self.honour = origin.honour
+        self.tenant = origin.tenant
+        self.container = origin.container
+        self.rules = origin.rules
+        self.edge = origin.edge
+        self.mark = origin.mark
+        self.checks = origin.checks
+        self.entry = ENTRY_COUNTED | (ENTRY_EDGE if origin.edge else 0) | (ENTRY_CONTAINER if origin.container else 0)
+        return 0
 
     cdef bint streams(self, ProducerLink link, const Content* c) noexcept:
         """Return True for a stream from a router: it goes on as a stream once its leading sections are here."""

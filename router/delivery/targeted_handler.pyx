@@ -10,8 +10,9 @@ from router.amqp.spec cimport S_PROPERTIES
 from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, plan_holds, use_scanned_prefix
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.policy.messages cimport MessageRules
+from router.delivery.producer_origin cimport ProducerOrigin
 from router.delivery.producer_handler cimport (
-    MOST_TO, ProducerHandler, check_sections, entry_counters, plan_for, use_cached_prefix,
+    MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix,
 )
 
 from router.amqp import codec
@@ -31,29 +32,18 @@ cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at
 cdef class TargetedHandler(ProducerHandler):
     """Handler of a link with a target: deliveries go to the address that was bound at attach."""
 
-    def __cinit__(self, Table table not None, ForwardingAddress address not None, *, to=None, phase=0, honour=False,
-                  tenant=None,
-                  from_fallback=False, container=False, MessageRules rules=None, edge=0, mark=None, checks=False):
-        """to: text for x-opt-qd.to. container: the producer is a route container. rules: of its connection.
-
-        edge: number of its edge connection. mark: on an uplink, the mark of this router. checks: see RouterHandler.
-        """
+    def __cinit__(self, Table table not None, ForwardingAddress address not None, ProducerOrigin origin not None, *,
+                  to=None, phase=0, from_fallback=False):
+        """to: text for x-opt-qd.to. from_fallback: the producer serves a fallback."""
         self.table = table
+        self.use_origin(origin)
         self.address = address
         self.to_owner = codec.encode_string(to) if to is not None else None
         if to is not None:
             self.to.data = self.to_owner
             self.to.size = len(self.to_owner)
         self.phase = phase
-        self.honour = honour
-        self.tenant = tenant
         self.from_fallback = from_fallback
-        self.container = container
-        self.rules = rules
-        self.edge = edge
-        self.mark = mark
-        self.checks = checks
-        self.entry = entry_counters(edge != 0, container)
 
     def rebind(self, ForwardingAddress address not None, ProducerLink link not None):
         """Bind the link to the same address in a new table."""

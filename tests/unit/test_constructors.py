@@ -17,13 +17,11 @@ _COMMENT: Final = re.compile(r"#[^\n]*")
 #: Constructors with more parameters. The list only shrinks.
 REMAINING: Final = frozenset(
     [
-        "router/delivery/targeted_handler.pyx TargetedHandler",
         "supervisor/connections/registry.py Connections",
         "supervisor/edge/proxies.py Proxies",
         "supervisor/edge/uplink.py Uplink",
         "supervisor/links/handler.py LinkHandler",
         "supervisor/listeners/runtime_listeners.py RuntimeListeners",
-        "supervisor/network/protocol/link_state.py LinkStates",
     ]
 )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from router.amqp.session import Session
 from router.delivery.anonymous_handler import AnonymousHandler
 from router.delivery.peer_message_handler import PeerMessageHandler
+from router.delivery.producer_origin import ProducerOrigin
 from router.delivery.targeted_handler import TargetedHandler
 
 from router.amqp.errors import INTERNAL_ERROR, LocalError
@@ -111,11 +112,10 @@ class LinkRecord:
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
-    def anonymous_handler(self) -> AnonymousHandler:
-        """Return a route for messages that each name their address."""
+    def origin(self) -> ProducerOrigin:
+        """Return the facts about the connection that hold for all messages of the link."""
         client = self.client
-        return AnonymousHandler(
-            client.worker.table,
+        return ProducerOrigin(
             honour=not client.profile.strip_annotations_in,
             tenant=client.policy.tenant,
             container=client.role.route_container,
@@ -124,6 +124,10 @@ class LinkRecord:
             mark=client.role.edge_mark,
             checks=client.role.checks,
         )
+
+    def anonymous_handler(self) -> AnonymousHandler:
+        """Return a route for messages that each name their address."""
+        return AnonymousHandler(self.client.worker.table, self.origin())
 
     def start_flow(self, route: AnonymousHandler | PeerMessageHandler) -> None:
         """Let deliveries arrive that do not share an address."""
@@ -141,16 +145,10 @@ class LinkRecord:
             TargetedHandler(
                 client.worker.table,
                 address,
+                self.origin(),
                 to=answer.to,
                 phase=answer.phase,
-                honour=not client.profile.strip_annotations_in,
-                tenant=client.policy.tenant,
                 from_fallback=not answer.fallback,
-                container=client.role.route_container,
-                rules=self.rules(),
-                edge=client.role.edge,
-                mark=client.role.edge_mark,
-                checks=client.role.checks,
             )
         )
         link.decided()
