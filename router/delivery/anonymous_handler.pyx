@@ -13,7 +13,8 @@ from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_to
 from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
 from router.message.annotations cimport composed_drop
-from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, plan_holds
+from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations
+from router.delivery.planner cimport is_ready
 from router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
 )
@@ -66,8 +67,8 @@ cdef class AnonymousHandler(ProducerHandler):
                 or not self.allowed(&text, remembered) or self.rules.concerns_management(&text)):
             return NULL
         plan = &(<RememberedAddress>remembered).plan
-        if not plan_holds(plan, self.table.recent.version, &said):
-            address = <void*>(<RememberedAddress>remembered).address
+        address = <void*>(<RememberedAddress>remembered).address
+        if not is_ready(plan, self.table.recent.version, &said, address, self.edge):
             to.data = NULL
             to.size = 0
             if self.tenant is not None and is_mobile(<ForwardingAddress>address):

@@ -44,11 +44,13 @@ cdef struct Leg:
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
 # for `composed` before it uses the struct for other messages.
 cdef struct Plan:
-    # Table.recent.version for which the plan holds; 0: a plan is made for each message. It holds for messages with
-    # annotations at offset `at` and with a header of this priority.
+    # Table.recent.version for which the plan holds; 0: the whole plan is made for each message. It holds for messages
+    # with annotations at offset `at` and with a header of this priority.
     uint64_t version
     size_t at
     int priority
+    # One of several consumers by load: `choose_again` chooses it for each message; all else is remembered.
+    bint several
     bint slow                  # the messages need the slow path; `leg` and the fields below are not set
     Leg leg
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations

@@ -2,10 +2,49 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
-from router.delivery.plan cimport LeadingSections, Plan
+from router.amqp.items cimport items_in
+from router.delivery.plan cimport LeadingSections, Plan, plan_holds
+from router.links.consumer_link cimport ConsumerLink
+from router.table.consumer cimport Consumer
+from router.table.forward cimport least_loaded
 from router.table.table cimport ForwardingAddress
 
 # Plan a producer's next delivery to this address. False: it needs the slow path.
 # came_by: number of the connection of an edge router or another router; 0: of a client. to, phase: as of Content.
 cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
                     const LeadingSections* said, const Slice* to, int phase) noexcept
+
+
+cdef inline bint is_usual_leg(void* link) noexcept:
+    """Return True for a link of this worker that gets messages without router annotations, like all usual ones."""
+    return link is not NULL and (<ConsumerLink>link).plain and not (<ConsumerLink>link).annotations
+
+
+cdef inline bint choose_again(Plan* plan, ForwardingAddress address, uint32_t came_by) noexcept:
+    """Choose the consumer for one more message of a plan with `several`. False: the whole plan has to be made."""
+    cdef bint idle = False
+    cdef void* chosen = least_loaded(address, came_by, &idle)
+    cdef void* link
+    if chosen is NULL or (<Consumer>chosen).link is None:
+        return False
+    link = <void*>(<Consumer>chosen).link
+    if not is_usual_leg(link):
+        return False
+    plan.leg.link = link
+    plan.leg.container = (<Consumer>chosen).container
+    if idle:
+        plan.start = &address.start
+        plan.consumers = <int>items_in(<void*>address.consumers)
+    else:
+        plan.start = NULL
+    return True
+
+
+cdef inline bint is_ready(Plan* plan, uint64_t version, const LeadingSections* said, void* address,
+                          uint32_t came_by) noexcept:
+    """Return True if the remembered plan holds for this message; choose its consumer again if it has several.
+
+    address: the plan's ForwardingAddress, borrowed.
+    """
+    return plan_holds(plan, version, said) \
+        and (not plan.several or choose_again(plan, <ForwardingAddress>address, came_by))

@@ -135,9 +135,13 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
         return False
     plan.slot = address.slot
     plan.slow = False
+    plan.several = False
     plan.came_by_router = came_by != 0
     plan.to = to[0]
     plan.phase = phase
     if alone:
         plan.version = version
+    elif not plan.leg.transit and is_usual_leg(plan.leg.link):
+        plan.version = version
+        plan.several = True
     return True

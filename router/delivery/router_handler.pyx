@@ -13,7 +13,8 @@ from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_MORE, SCAN_OK, ScanResult, Sections, scan
 from router.amqp.spec cimport D_RELEASED
 from router.table.network cimport Network
-from router.delivery.plan cimport LeadingSections, Plan, plan_holds, use_scanned_prefix
+from router.delivery.plan cimport LeadingSections, Plan, use_scanned_prefix
+from router.delivery.planner cimport is_ready
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.table.address_cache cimport RECENT_TEXT, AddressCache
 from router.table.table cimport NOWHERE_UNKNOWN
@@ -51,7 +52,7 @@ cdef class RouterHandler(ProducerHandler):
             return NULL
         use_scanned_prefix(&(<CachedPrefix>prefix).last, &said)
         plan = &(<CachedPrefix>prefix).plan
-        if not plan_holds(plan, version, &said):
+        if not is_ready(plan, version, &said, <void*>(<CachedPrefix>prefix).address, self.conn):
             if (<CachedPrefix>prefix).version != version or (<CachedPrefix>prefix).address is None \
                     or said.sections.settled or not plan_for(
                         self, plan, (<CachedPrefix>prefix).address, self.conn, link.number, &said,

@@ -1,5 +1,5 @@
 """Routing of the deliveries of a link with a target, to the address that was bound at attach."""
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t
 
 from router.amqp.codec cimport Slice
 from router.amqp.frames cimport Transfer
@@ -7,7 +7,8 @@ from router.delivery.delivery cimport IN_DISCARD
 from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_user
 from router.amqp.spec cimport S_PROPERTIES
-from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, plan_holds, use_scanned_prefix
+from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, use_scanned_prefix
+from router.delivery.planner cimport is_ready
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.policy.messages cimport MessageRules
 from router.delivery.producer_origin cimport ProducerOrigin
@@ -53,7 +54,6 @@ cdef class TargetedHandler(ProducerHandler):
     cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
         cdef LeadingSections said
         cdef Plan* plan = &self.plain
-        cdef uint64_t version = self.table.recent.version
         cdef void* prefix
         cdef bint checked = self.rules is not None and not self.rules.proxies
         if self.from_fallback:
@@ -70,7 +70,7 @@ cdef class TargetedHandler(ProducerHandler):
             if (said.sections.served.data is not NULL and self.mark is not None) \
                     or (self.checks and said.sections.settled):
                 return NULL
-        if not plan_holds(plan, version, &said) and not plan_for(
+        if not is_ready(plan, self.table.recent.version, &said, <void*>self.address, self.edge) and not plan_for(
                 self, plan, self.address, self.edge, link.number, &said, &self.to, self.phase):
             return NULL
         return NULL if plan.slow else plan
