@@ -1,9 +1,9 @@
 """Execution of a plan: from a frame into the consumer's write buffer or queue, or into the ring to its worker.
 
 docs/internals/life-of-a-message.md, "Carry", shows the ends of a copy. `carry_whole` first checks its conditions
-without any effect. Then it does everything the slow path would do for this delivery, counter by
-counter. Whoever changes one of the paths changes the other; random scenarios go through both and are compared
-(tests/unit/workers/test_short_ways.py, test_short_ways_between_routers.py).
+without any effect. Then it does everything the slow path would do for this delivery, counter by counter. Whoever
+changes one of the paths changes the other; random conversations go through both and are compared (the fuzz targets
+`paths`, tests/unit/workers/test_short_ways_between_routers.py).
 """
 from libc.stdint cimport uint64_t
 
