@@ -497,7 +497,7 @@ def test_expired_certificate_is_logged_and_refused(start: Start, authority: Pki)
     assert "sslProfile 'p': the certificate has expired" in router.log
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         authority.context().wrap_socket(dial(router.ports[""]), server_hostname="localhost")
-    assert "the certificate has expired" in get(router.ports["http"])[1]
+    assert "the certificate expired on" in get(router.ports["http"])[1]
 
 
 def test_large_authority_file_is_loaded(start: Start, tls: Tls, authority: Pki, tmp_path: Path) -> None:

@@ -435,7 +435,7 @@ def test_invalid_name_mapping_file_keeps_the_names(start: Start, authority: Pki,
         return str(next(row["user"] for row in reversed(rows) if row["sasl"] == "EXTERNAL"))
 
     assert user() == "alice"
-    for broken, reason in (("{", "Expecting"), ('{"127.0.0.1": 7}', "It is not a JSON object with names as values")):
+    for broken, reason in (("{", "Expecting"), ('{"127.0.0.1": 7}', "it is not a JSON object with names as values")):
         names.write_text(broken)
         router.wait_log(
             rf"DISPLAYNAME \(error\) sslProfile 'p': uidNameMappingFile \S+: {reason}.*; the previous names"
