@@ -49,7 +49,7 @@ cdef struct Plan:
     uint64_t version
     size_t at
     int priority
-    # One of several consumers by load: `choose_again` chooses it for each message; all else is remembered.
+    # Consumer chosen by load among several: `choose_again` chooses it for each message; all else is remembered.
     bint several
     bint slow                  # the messages need the slow path; `leg` and the fields below are not set
     Leg leg
