@@ -19,7 +19,7 @@ from router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
 )
 from router.table.address_cache cimport RECENT_TEXT
-from router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN
+from router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN, Table
 
 from router.delivery.producer_origin cimport ProducerOrigin
 from router.delivery.producer_handler cimport (

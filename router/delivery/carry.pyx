@@ -44,6 +44,7 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
         return False
     # Reserve everything first: nothing may fail once the delivery exists.
     deliveries_reserve()
+    map_reserve(&link.session.received)
     map_reserve(&(<PortOut>port).sent)
     if t.settled and is_checkpoint(link, t.payload.size):
         kind |= K_CHECKPOINT

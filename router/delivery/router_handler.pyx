@@ -17,7 +17,7 @@ from router.delivery.plan cimport LeadingSections, Plan, use_scanned_prefix
 from router.delivery.planner cimport is_ready
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.table.address_cache cimport RECENT_TEXT, AddressCache
-from router.table.table cimport NOWHERE_UNKNOWN
+from router.table.table cimport NOWHERE_UNKNOWN, NotFoundReason, Table
 from router.delivery.producer_handler cimport MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix
 
 

@@ -11,6 +11,10 @@ from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, use
 from router.delivery.planner cimport is_ready
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.policy.messages cimport MessageRules
+from router.links.producer_link cimport ProducerLink
+from router.delivery.delivery cimport InDelivery
+from router.message.content cimport Content
+from router.table.table cimport Table
 from router.delivery.producer_origin cimport ProducerOrigin
 from router.delivery.producer_handler cimport (
     MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix,
