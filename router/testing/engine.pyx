@@ -109,7 +109,8 @@ cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
         and x.edited == y.edited and x.routed == y.routed and x.transit == y.transit and x.container == y.container
         and x.outstanding is y.outstanding
         and (not x.edited or (x.edit.at == y.edit.at and x.edit.end == y.edit.end and x.edit.size == y.edit.size
-                              and memcmp(x.edit.octets, y.edit.octets, x.edit.size) == 0)))
+                              and (x.edit.size == 0
+                                   or memcmp(x.edit.octets, y.edit.octets, x.edit.size) == 0))))
 
 
 cdef class CheckedPlansHandler(DeliveryHandler):
