@@ -146,7 +146,7 @@ def test_rejected_messages_go_to_dead_letters(spark: SparkSession, url: str):
 
 
 def test_write_without_consumer_times_out(spark: SparkSession, url: str):
-    with pytest.raises(PySparkException, match=r"no message to 'balanced/nobody' was settled within 1.5 s; \d+ are"):
+    with pytest.raises(PySparkException, match=r"no message to 'balanced/nobody' was settled within 1.5 s; \d+ messages are left"):
         write(table(spark, 10), url, "balanced/nobody", sendTimeoutMs=SHORT)
 
 
