@@ -146,7 +146,8 @@ def test_rejected_messages_go_to_dead_letters(spark: SparkSession, url: str):
 
 
 def test_write_without_consumer_times_out(spark: SparkSession, url: str):
-    with pytest.raises(PySparkException, match=r"no message to 'balanced/nobody' was settled within 1.5 s; \d+ messages are left"):
+    text = r"no message to 'balanced/nobody' was settled within 1.5 s; \d+ messages are left"
+    with pytest.raises(PySparkException, match=text):
         write(table(spark, 10), url, "balanced/nobody", sendTimeoutMs=SHORT)
 
 
