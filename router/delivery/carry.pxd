@@ -15,6 +15,7 @@ from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, request_flow, spend_credit
 from router.message.content cimport STREAM_AT
 from router.stats.counters cimport Tally, totals
+from router.table.chooser cimport choice_used, count_choice
 
 
 cdef inline bint is_plain_arrival(GrantingLink link, const Transfer* t) noexcept:
@@ -83,22 +84,11 @@ cdef inline void count_entry(const Plan* plan) noexcept:
 
 
 cdef inline void count_carried(const Plan* plan) noexcept:
-    """Count the delivery at its address and in the totals, and rotate lists, as `deliver` and `forward` do."""
+    """Count the delivery at its address and in the totals, and use its choice, as `deliver` and `forward` do."""
     if plan.entry:
         count_entry(plan)
-    if plan.leg.transit:
-        plan.slot.transit += 1
-        totals.transit += 1
-        if plan.turn is not NULL:
-            plan.turn[0] += 1
-        return
-    plan.slot.egress += 1
-    totals.egress += 1
-    if plan.leg.container:
-        plan.slot.egress_container += 1
-        totals.egress_container += 1
-    if plan.start is not NULL:
-        plan.start[0] = plan.start[0] + 1 if plan.start[0] + 1 < plan.consumers else 0
+    choice_used(plan.address, &plan.choice)
+    count_choice(plan.slot, &plan.choice)
 
 
 cdef inline bint carry_whole(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
@@ -113,7 +103,7 @@ cdef inline bint carry_whole(GrantingLink link, const Transfer* t, const Plan* p
             return False
     elif can_send_now(<ConsumerLink>plan.leg.link, octets_out(t, &plan.leg), t.settled):
         write_now(link, <ConsumerLink>plan.leg.link, t, &plan.leg.edit if plan.leg.edited else NULL,
-                  plan.leg.outstanding)
+                  plan.choice.outstanding)
     elif not put_in_queue(link, t, plan):
         return False
     count_carried(plan)

@@ -50,8 +50,8 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
         kind |= K_CHECKPOINT
     d = begin_delivery(link, t)
     o = out_make(&(<PortOut>port).node, d, t.settled, True)
-    if plan.leg.outstanding is not NULL and not t.settled:
-        out_count(o, plan.leg.outstanding)
+    if plan.choice.outstanding is not NULL and not t.settled:
+        out_count(o, plan.choice.outstanding)
     write_whole(<PortOut>port, room, o, (F_PRESETTLED if t.settled else 0) | (F_HONOUR if plan.honour else 0), kind,
                 plan.phase, t.message_format, plan.leg.slot_index, plan.leg.generation, &plan.to,
                 t.payload.data, t.payload.size)
@@ -76,7 +76,7 @@ cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) e
     m = message_whole(t.message_format, octets_out(t, &plan.leg), link.whole_meter(), &cursor)
     write_replaced(&cursor.chunk.data[0], t.payload.data, t.payload.size, &plan.leg.edit)
     d = begin_delivery(link, t)
-    consumer.queue_whole(d, m, &cursor, plan.leg.outstanding)
+    consumer.queue_whole(d, m, &cursor, plan.choice.outstanding)
     link.slot.deliveries += 1
     d.flags |= IN_ROUTED
     return True

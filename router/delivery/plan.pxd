@@ -11,12 +11,12 @@ from router.amqp.codec cimport Slice
 from router.amqp.spec cimport (
     S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
 )
-from router.ring.layout cimport AddressSlot
 from router.links.consumer_link cimport AnnotationsEdit
+from router.ring.layout cimport AddressSlot
 from router.message.annotations cimport ComposedAnnotations
 from router.message.scanned_prefix cimport ScannedPrefix
 from router.message.sections cimport NO_PRIORITY, Sections
-from router.stats.counters cimport Tally
+from router.table.choice cimport Choice
 
 cdef enum:
     HIGHEST_PRIORITY = 9
@@ -36,10 +36,7 @@ cdef struct Leg:
     uint32_t* sent             # Consumer.sent
     bint edited                # `edit` changes the message; always False for a copy into a ring
     bint routed                # the link is a RouterOut: neither streams nor tracked deliveries take this leg
-    bint transit               # the consumer is a data link to another router
-    bint container             # the consumer belongs to a route container
     AnnotationsEdit edit
-    Tally* outstanding         # counts unsettled deliveries to that router; NULL: they are not counted
 
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
 # for `composed` before it uses the struct for other messages.
@@ -52,14 +49,12 @@ cdef struct Plan:
     # Consumer chosen by load among several: `choose_again` chooses it for each message; all else is remembered.
     bint several
     bint slow                  # the messages need the slow path; `leg` and the fields below are not set
+    Choice choice
     Leg leg
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
-    AddressSlot* slot          # counters of the address, borrowed
+    void* address              # ForwardingAddress, borrowed
+    AddressSlot* slot          # its counters
     uint8_t entry              # counters of the entry: ENTRY_…; this and `honour` are set by the handler
-    # Rotation of an address that has several consumers or routers: `carry_whole` advances it. Borrowed.
-    int* start                 # ForwardingAddress.start, below `consumers`; NULL: the list of consumers does not rotate
-    int consumers
-    uint32_t* turn             # ForwardingAddress.turn; NULL: the routers at one distance do not rotate
     # Fields of the record, for a copy into a ring. `to` is borrowed from the handler or from a cached prefix.
     Slice to
     int phase

@@ -6,8 +6,8 @@ from router.amqp.items cimport items_in
 from router.delivery.plan cimport LeadingSections, Plan, plan_holds
 from router.links.consumer_link cimport ConsumerLink
 from router.table.consumer cimport Consumer
-from router.table.forward cimport least_loaded
-from router.table.table cimport ForwardingAddress
+from router.table.chooser cimport FEW_CONSUMERS, choose_least_loaded
+from router.table.table cimport BALANCED, ForwardingAddress
 
 # Plan a producer's next delivery to this address. False: it needs the slow path.
 # came_by: number of the connection of an edge router or another router; 0: of a client. to, phase: as of Content.
@@ -20,23 +20,22 @@ cdef inline bint is_usual_leg(void* link) noexcept:
     return link is not NULL and (<ConsumerLink>link).plain and not (<ConsumerLink>link).annotations
 
 
+cdef inline bint chosen_by_load(ForwardingAddress address) noexcept:
+    """Return True for a balanced address whose few consumers are all on this router."""
+    return address.treatment == BALANCED and address.remotes is None and address.served is None \
+        and items_in(<void*>address.consumers) <= FEW_CONSUMERS
+
+
 cdef inline bint choose_again(Plan* plan, ForwardingAddress address, uint32_t came_by) noexcept:
     """Choose the consumer for one more message of a plan with `several`. False: the whole plan has to be made."""
-    cdef bint idle = False
-    cdef void* chosen = least_loaded(address, came_by, &idle)
     cdef void* link
-    if chosen is NULL or (<Consumer>chosen).link is None:
+    choose_least_loaded(address, came_by, &plan.choice)
+    if plan.choice.consumer is NULL or (<Consumer>plan.choice.consumer).link is None:
         return False
-    link = <void*>(<Consumer>chosen).link
+    link = <void*>(<Consumer>plan.choice.consumer).link
     if not is_usual_leg(link):
         return False
     plan.leg.link = link
-    plan.leg.container = (<Consumer>chosen).container
-    if idle:
-        plan.start = &address.start
-        plan.consumers = <int>items_in(<void*>address.consumers)
-    else:
-        plan.start = NULL
     return True
 
 

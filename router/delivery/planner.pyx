@@ -3,11 +3,11 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
-from router.amqp.items cimport item_at, items_in
+from router.amqp.items cimport items_in
 from router.delivery.plan cimport LeadingSections, Leg, Plan
 from router.table.consumer cimport Consumer
-from router.table.forward cimport FEW_CONSUMERS, NextHopChoice, choose_next_hop, least_loaded
-from router.table.table cimport BALANCED, CLOSEST, ForwardingAddress
+from router.table.chooser cimport choose
+from router.table.table cimport CLOSEST, ForwardingAddress
 from router.ring.records cimport K_AS_IS
 from router.links.consumer_link cimport ConsumerLink
 from router.message.annotations cimport ComposedAnnotations, composed_keep
@@ -20,45 +20,18 @@ cdef inline bint never_carried(ForwardingAddress address) noexcept:
         or (address.remotes is None and items_in(<void*>address.consumers) == 0)
 
 
-cdef inline bint choose_leg(Plan* plan, bint* alone, ForwardingAddress address, uint32_t came_by,
-                            const LeadingSections* said, uint64_t producer) noexcept:
-    """Choose the consumer that gets the next delivery, as `deliver` and `forward` do.
-
-    alone: set to True if no other consumer can get the next delivery while the table does not change. Returns False if
-    the address needs the slow path.
-    """
-    cdef void* consumers = <void*>address.consumers
+cdef inline bint choose_leg(Plan* plan, ForwardingAddress address, uint32_t came_by, const LeadingSections* said,
+                            uint64_t producer) noexcept:
+    """Choose the consumer that gets the next delivery. Returns False if there is none."""
     cdef void* chosen
-    cdef bint rotates = False
-    cdef NextHopChoice step
     cdef Leg* leg = &plan.leg
-    leg.transit = address.remotes is not None
-    leg.outstanding = NULL
-    plan.start = NULL
-    plan.turn = NULL
-    alone[0] = True
-    if leg.transit:
-        choose_next_hop(address, said.priority, said.sections, producer, &step)
-        chosen = step.link
-        leg.outstanding = step.outstanding
-        alone[0] = step.alone
-        if address.treatment == CLOSEST:
-            plan.turn = &address.turn
-    elif items_in(consumers) == 1:
-        chosen = item_at(consumers, 0)
-        if came_by and (<Consumer>chosen).edge == came_by:
-            return False
-    elif address.treatment == BALANCED and address.served is None and items_in(consumers) <= FEW_CONSUMERS:
-        chosen = least_loaded(address, came_by, &rotates)
-        alone[0] = False
-        if rotates:
-            plan.start = &address.start
-            plan.consumers = <int>items_in(consumers)
-    else:
+    if address.remotes is not None and address.version != address.network.version:
         return False
+    choose(address, came_by, producer, said.priority, NULL if said.sections is NULL else &said.sections.ingress,
+           &plan.choice)
+    chosen = plan.choice.consumer
     if chosen is NULL:
         return False
-    leg.container = (<Consumer>chosen).container
     if (<Consumer>chosen).link is not None:
         leg.link = <void*>(<Consumer>chosen).link
         return True
@@ -114,7 +87,6 @@ cdef inline bint choose_edit(Leg* leg, const LeadingSections* said, ComposedAnno
 
 cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
                     const LeadingSections* said, const Slice* to, int phase) noexcept:
-    cdef bint alone = False
     plan.version = 0
     plan.slow = True
     plan.at = said.at
@@ -123,7 +95,7 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
         plan.version = version
         return False
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
-            or not choose_leg(plan, &alone, address, came_by, said, producer):
+            or not choose_leg(plan, address, came_by, said, producer):
         return False
     plan.overflow = <uint8_t>address.overflow
     if plan.leg.link is NULL:
@@ -133,15 +105,16 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
             plan.overflow |= K_AS_IS
     elif not choose_edit(&plan.leg, said, &plan.composed, to, phase):
         return False
+    plan.address = <void*>address
     plan.slot = address.slot
     plan.slow = False
     plan.several = False
     plan.came_by_router = came_by != 0
     plan.to = to[0]
     plan.phase = phase
-    if alone:
+    if plan.choice.alone:
         plan.version = version
-    elif not plan.leg.transit and is_usual_leg(plan.leg.link):
+    elif not plan.choice.remote and is_usual_leg(plan.leg.link) and chosen_by_load(address):
         plan.version = version
         plan.several = True
     return True

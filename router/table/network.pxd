@@ -90,7 +90,7 @@ cdef class Network:
     cdef uint32_t node_slots               # its size, a power of two
     cdef list node_texts                   # bytes that `nodes` point into
     cdef bint nodes_stale
-    cdef uint64_t chance                   # state of `next_random`
+    cdef uint64_t chance                   # state of the random numbers of choices (chooser.pyx)
     cdef object uplink                     # at an edge router: ForwardingAddress of its uplink; None: no uplink
     cdef WorkerPort own_port               # port to this worker itself; None: there is none
     cdef dict edges                        # at an edge router: ForwardingAddress of each connected edge router, by id
@@ -98,16 +98,6 @@ cdef class Network:
     # Return the index of the router that an encoded node id names; HERE when there is no id.
     cdef int origin_of(self, const Slice* encoded) noexcept
     cdef list ways(self, list destinations)
-
-
-cdef inline uint64_t next_random(Network network) noexcept nogil:
-    """Return a random number (xorshift64*). A worker draws the same sequence after each start."""
-    cdef uint64_t x = network.chance
-    x ^= x >> 12
-    x ^= x << 25
-    x ^= x >> 27
-    network.chance = x
-    return x * <uint64_t>0x2545F4914F6CDD1D
 
 
 # Look-ups for each delivery to another router. Arguments and results are borrowed.

@@ -17,6 +17,7 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.plan cimport Leg, Plan
 from router.links.producer_link cimport DeliveryHandler, ProducerLink, producers_made, use_fast_path
+from router.table.choice cimport Choice
 from router.table.forward cimport use_spread as set_spread
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
@@ -94,20 +95,26 @@ cdef uint64_t differences = 0
 cdef uint64_t checked_links = 0     # links of producers made when check_plans last searched for them
 
 
+cdef bint same_choice(const Choice* a, const Choice* b) noexcept:
+    """Return True if two choices choose the same consumer and change the same."""
+    return (a.consumer is b.consumer and a.remote == b.remote and a.outstanding is b.outstanding
+            and a.moves == b.moves
+            and (not a.moves or (a.start == b.start and a.turn == b.turn and a.chance == b.chance)))
+
+
 cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
     """Return True if two plans for the same message are equal, apart from where composed annotations are kept."""
     cdef const Leg* x = &a.leg
     cdef const Leg* y = &b.leg
     return (
-        a.version == b.version and a.at == b.at and a.priority == b.priority and a.slot is b.slot
-        and a.entry == b.entry and a.start is b.start and (a.start is NULL or a.consumers == b.consumers)
-        and a.turn is b.turn and a.to.data is b.to.data and a.to.size == b.to.size and a.phase == b.phase
+        a.version == b.version and a.at == b.at and a.priority == b.priority and a.address is b.address
+        and a.entry == b.entry and same_choice(&a.choice, &b.choice)
+        and a.to.data is b.to.data and a.to.size == b.to.size and a.phase == b.phase
         and a.overflow == b.overflow and a.honour == b.honour and a.came_by_router == b.came_by_router
         and x.link is y.link
         and (x.link is not NULL or (x.port is y.port and x.slot_index == y.slot_index
                                     and x.generation == y.generation and x.sent is y.sent))
-        and x.edited == y.edited and x.routed == y.routed and x.transit == y.transit and x.container == y.container
-        and x.outstanding is y.outstanding
+        and x.edited == y.edited and x.routed == y.routed
         and (not x.edited or (x.edit.at == y.edit.at and x.edit.end == y.edit.end and x.edit.size == y.edit.size
                               and (x.edit.size == 0
                                    or memcmp(x.edit.octets, y.edit.octets, x.edit.size) == 0))))

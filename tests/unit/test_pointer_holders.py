@@ -29,9 +29,10 @@ ALLOWED: Final = {
     ("router/delivery/delivery.pxd", "DeliveryNode", "owner"): PART_OF_IT,
     ("router/delivery/plan.pxd", "Leg", "port"): GENERATION,
     ("router/delivery/plan.pxd", "Leg", "link"): GENERATION,
-    ("router/table/forward.pxd", "NextHopChoice", "link"): ONE_CALL,
-    ("router/table/forward.pyx", "BestConsumer", "consumer"): ONE_CALL,
-    ("router/table/forward.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
+    ("router/delivery/plan.pxd", "Plan", "address"): GENERATION,
+    ("router/table/choice.pxd", "Choice", "consumer"): GENERATION,
+    ("router/table/chooser.pyx", "BestConsumer", "consumer"): ONE_CALL,
+    ("router/table/chooser.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
     ("router/ring/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
 }

@@ -1,0 +1,58 @@
+"""Choice of the consumer that gets a delivery of a balanced or closest address (routing-semantics.md 8.2, 8.3).
+
+`choose` has no effect. What a choice changes for the next one (rotations, random numbers) is part of its result, and
+`choice_used` stores it when a delivery takes this choice.
+"""
+from libc.stdint cimport uint32_t, uint64_t
+
+from router.amqp.codec cimport Slice
+from router.ring.layout cimport AddressSlot
+from router.stats.counters cimport totals
+from router.table.choice cimport Choice
+from router.table.consumer cimport Consumer
+from router.table.network cimport DEFAULT_PRIORITY
+from router.table.table cimport ForwardingAddress
+
+cdef enum:
+    # Up to this many consumers are all compared for a delivery. Of more, the next one in rotation and two random ones
+    # are compared; if these are all at their capacity, this many others as well (decision 0039).
+    FEW_CONSUMERS = 16
+
+# Choose the consumer of a producer's next delivery. Multicast and unavailable addresses have no such consumer. The
+# paths of the address must be current (ForwardingAddress.version).
+# came_by: number of the inter-router or edge connection that the message arrived by; 0: by none. producer: number of
+# the producer's link. priority: of the message's header, or negative. ingress: the message's ingress annotation, or
+# NULL.
+cdef void choose(ForwardingAddress address, uint32_t came_by, uint64_t producer, int priority, const Slice* ingress,
+                 Choice* choice) noexcept
+# Choose by load among the consumers of a balanced address, FEW_CONSUMERS at most and none on other routers.
+cdef void choose_least_loaded(ForwardingAddress address, uint32_t came_by, Choice* choice) noexcept
+
+
+cdef inline void choice_used(void* address, const Choice* choice) noexcept:
+    """Store what the choice changes: a delivery takes it. address: the ForwardingAddress, borrowed."""
+    if choice.moves:
+        (<ForwardingAddress>address).start = choice.start
+        (<ForwardingAddress>address).turn = choice.turn
+        (<ForwardingAddress>address).network.chance = choice.chance
+
+
+cdef inline void count_choice(AddressSlot* slot, const Choice* choice) noexcept:
+    """Count a copy for the chosen consumer. slot: of the address."""
+    if choice.remote:
+        slot.transit += 1
+        totals.transit += 1
+        return
+    slot.egress += 1
+    totals.egress += 1
+    if (<Consumer>choice.consumer).container:
+        slot.egress_container += 1
+        totals.egress_container += 1
+
+
+# routing-semantics.md F-5, 11.5.
+cdef inline int priority_at(ForwardingAddress address, int priority) noexcept:
+    """Return the priority by which a message of this priority (negative: none) takes one of a next hop's links."""
+    if address.priority >= 0:
+        return address.priority
+    return priority if priority >= 0 else DEFAULT_PRIORITY
