@@ -13,7 +13,7 @@ from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_to
 from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
 from router.message.annotations cimport composed_drop
-from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations
+from router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, has_no_annotations
 from router.delivery.planner cimport is_ready
 from router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
@@ -45,6 +45,7 @@ cdef class AnonymousHandler(ProducerHandler):
     def __cinit__(self, Table table not None, ProducerOrigin origin not None):
         self.table = table
         self.use_origin(origin)
+        self.anonymous = not self.edge
 
     cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
         cdef LeadingSections said
@@ -77,7 +78,7 @@ cdef class AnonymousHandler(ProducerHandler):
             if not plan_for(self, plan, <ForwardingAddress>address, self.edge, link.number, &said, &to,
                             (<ForwardingAddress>address).phase):
                 return NULL
-        return NULL if plan.slow else plan
+        return NULL if plan.verdict == NO_PLAN else plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result
@@ -97,7 +98,7 @@ cdef class AnonymousHandler(ProducerHandler):
         c.came_by = self.edge
         if self.edge:
             self.mark_edge_arrival(d, c)
-        c.anonymous = not self.edge
+        c.anonymous = self.anonymous
         text = c.sections.to
         if c.sections.to_override.data is not NULL:
             c.to = c.sections.to_override

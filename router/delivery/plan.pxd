@@ -38,6 +38,11 @@ cdef struct Leg:
     bint routed                # the link is a RouterOut: neither streams nor tracked deliveries take this leg
     AnnotationsEdit edit
 
+cdef enum PlanVerdict:
+    NO_PLAN = 0                # each message is routed by itself; the fields behind the verdict are not set
+    ONE_LEG = 1                # one consumer gets the message: `carry_whole`
+    EACH_CONSUMER = 2          # each consumer of a multicast address gets it: `forward_all`
+
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
 # for `composed` before it uses the struct for other messages.
 cdef struct Plan:
@@ -48,18 +53,19 @@ cdef struct Plan:
     int priority
     # Consumer chosen by load among several: `choose_again` chooses it for each message; all else is remembered.
     bint several
-    bint slow                  # the messages need the slow path; `leg` and the fields below are not set
-    Choice choice
+    PlanVerdict verdict
+    Choice choice              # this and `leg` are set for ONE_LEG only
     Leg leg
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
     void* address              # ForwardingAddress, borrowed
     AddressSlot* slot          # its counters
-    uint8_t entry              # counters of the entry: ENTRY_…; this and `honour` are set by the handler
+    uint8_t entry              # counters of the entry: ENTRY_…; this, `honour` and `anonymous` are set by the handler
     # Fields of the record, for a copy into a ring. `to` is borrowed from the handler or from a cached prefix.
     Slice to
     int phase
     uint8_t overflow           # Overflow, and K_… flags
     bint honour                # router annotations of the message are used
+    bint anonymous             # the message arrived from a client by a link without a target
     bint came_by_router        # the message arrived from another router, an edge router included
 
 # Facts about routing in a message's leading sections, without its properties.

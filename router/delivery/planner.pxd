@@ -1,4 +1,4 @@
-"""Planning of a delivery with one consumer (plan.pxd)."""
+"""Planning of a delivery (plan.pxd)."""
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.codec cimport Slice
@@ -9,7 +9,7 @@ from router.table.consumer cimport Consumer
 from router.table.chooser cimport FEW_CONSUMERS, choose_least_loaded
 from router.table.table cimport BALANCED, ForwardingAddress
 
-# Plan a producer's next delivery to this address. False: it needs the slow path.
+# Plan a producer's next delivery to this address. False: it has no plan.
 # came_by: number of the connection of an edge router or another router; 0: of a client. to, phase: as of Content.
 cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
                     const LeadingSections* said, const Slice* to, int phase) noexcept

@@ -1,13 +1,13 @@
-"""Plan of a delivery with one consumer: the choice of its leg, and the edit of the message (plan.pxd)."""
+"""Plan of a delivery: the choice of its leg, and the edit of the message (plan.pxd)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from router.amqp.codec cimport Slice
 from router.amqp.items cimport items_in
-from router.delivery.plan cimport LeadingSections, Leg, Plan
+from router.delivery.plan cimport EACH_CONSUMER, NO_PLAN, ONE_LEG, LeadingSections, Leg, Plan
 from router.table.consumer cimport Consumer
 from router.table.chooser cimport choose
-from router.table.table cimport CLOSEST, ForwardingAddress
+from router.table.table cimport MULTICAST, ForwardingAddress
 from router.ring.records cimport K_AS_IS
 from router.links.consumer_link cimport ConsumerLink
 from router.message.annotations cimport ComposedAnnotations, composed_keep
@@ -15,8 +15,8 @@ from router.message.content cimport Content
 
 
 cdef inline bint never_carried(ForwardingAddress address) noexcept:
-    """Return True if all messages of the address need the slow path while the table does not change."""
-    return address.exchange is not None or address.special or address.treatment > CLOSEST \
+    """Return True if no message of the address has a plan while the table does not change."""
+    return address.exchange is not None or address.special or address.treatment > MULTICAST \
         or (address.remotes is None and items_in(<void*>address.consumers) == 0)
 
 
@@ -88,16 +88,28 @@ cdef inline bint choose_edit(Leg* leg, const LeadingSections* said, ComposedAnno
 cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
                     const LeadingSections* said, const Slice* to, int phase) noexcept:
     plan.version = 0
-    plan.slow = True
+    plan.verdict = NO_PLAN
+    plan.several = False
     plan.at = said.at
     plan.priority = said.priority
+    plan.address = <void*>address
+    plan.slot = address.slot
+    plan.overflow = <uint8_t>address.overflow
+    plan.came_by_router = came_by != 0
+    plan.to = to[0]
+    plan.phase = phase
     if never_carried(address):
         plan.version = version
         return False
+    if address.treatment == MULTICAST:
+        if said.sections is not NULL or came_by:
+            return False
+        plan.version = version
+        plan.verdict = EACH_CONSUMER
+        return True
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
             or not choose_leg(plan, address, came_by, said, producer):
         return False
-    plan.overflow = <uint8_t>address.overflow
     if plan.leg.link is NULL:
         # The other worker scans the message again and composes its annotations.
         plan.leg.edited = plan.leg.routed = False
@@ -105,13 +117,7 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
             plan.overflow |= K_AS_IS
     elif not choose_edit(&plan.leg, said, &plan.composed, to, phase):
         return False
-    plan.address = <void*>address
-    plan.slot = address.slot
-    plan.slow = False
-    plan.several = False
-    plan.came_by_router = came_by != 0
-    plan.to = to[0]
-    plan.phase = phase
+    plan.verdict = ONE_LEG
     if plan.choice.alone:
         plan.version = version
     elif not plan.choice.remote and is_usual_leg(plan.leg.link) and chosen_by_load(address):

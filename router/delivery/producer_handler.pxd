@@ -36,6 +36,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
     cdef Plan plain                        # for messages without annotations
     cdef uint8_t entry                     # Plan.entry of its messages
+    cdef bint anonymous                    # Plan.anonymous of its messages
     cdef int use_origin(self, ProducerOrigin origin) except -1
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1
     cdef bint exceeds_all(self, const Content* c, ForwardingAddress address) except *
@@ -68,6 +69,7 @@ cdef inline bint plan_for(ProducerHandler handler, Plan* plan, ForwardingAddress
     """Make a plan for the handler's messages; see `make_plan`."""
     plan.entry = handler.entry
     plan.honour = handler.honour
+    plan.anonymous = handler.anonymous
     return make_plan(plan, address, handler.table.recent.version, came_by, producer, said, to, phase)
 
 

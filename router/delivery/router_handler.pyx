@@ -13,7 +13,7 @@ from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_MORE, SCAN_OK, ScanResult, Sections, scan
 from router.amqp.spec cimport D_RELEASED
 from router.table.network cimport Network
-from router.delivery.plan cimport LeadingSections, Plan, use_scanned_prefix
+from router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, use_scanned_prefix
 from router.delivery.planner cimport is_ready
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.table.address_cache cimport RECENT_TEXT, AddressCache
@@ -58,7 +58,7 @@ cdef class RouterHandler(ProducerHandler):
                         self, plan, (<CachedPrefix>prefix).address, self.conn, link.number, &said,
                         &said.sections.to_override, said.sections.phase):
                 return NULL
-        return NULL if plan.slow else plan
+        return NULL if plan.verdict == NO_PLAN else plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

@@ -7,7 +7,7 @@ from router.delivery.delivery cimport IN_DISCARD
 from router.links.producer_link cimport ROUTED, WANTS_MORE
 from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_user
 from router.amqp.spec cimport S_PROPERTIES
-from router.delivery.plan cimport LeadingSections, Plan, has_no_annotations, use_scanned_prefix
+from router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, has_no_annotations, use_scanned_prefix
 from router.delivery.planner cimport is_ready
 from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
 from router.policy.messages cimport MessageRules
@@ -77,7 +77,7 @@ cdef class TargetedHandler(ProducerHandler):
         if not is_ready(plan, self.table.recent.version, &said, <void*>self.address, self.edge) and not plan_for(
                 self, plan, self.address, self.edge, link.number, &said, &self.to, self.phase):
             return NULL
-        return NULL if plan.slow else plan
+        return NULL if plan.verdict == NO_PLAN else plan
 
     cdef int route(self, ProducerLink link, InDelivery* d, Content* c) except -1:
         cdef int result

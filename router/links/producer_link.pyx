@@ -15,7 +15,7 @@ from router.stats.counters cimport (
 )
 from router.amqp.id_map cimport map_take
 from router.amqp.states cimport is_outcome, plain_state, state_kind
-from router.delivery.carry cimport carry_whole, is_plain_arrival
+from router.delivery.carry cimport carry_whole, count_entry, is_plain_arrival
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
     IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
@@ -28,8 +28,11 @@ from router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
     message_new, message_release, message_routed, message_state,
 )
-from router.message.sections cimport scan_needs
+from router.delivery.plan cimport ONE_LEG
+from router.message.sections cimport Sections, scan_needs
 from router.links.settlement cimport settle_sources
+from router.table.forward cimport forward_all
+from router.table.table cimport ForwardingAddress
 from router.links.delivery_link cimport check_continues, delivery_begins
 from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from router.amqp.session_reports cimport report_settled
@@ -164,12 +167,28 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
     return 0
 
 
-cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) except -1:
+cdef inline bint forward_planned(const Plan* plan, InDelivery* d, Content* c) except -1:
+    """Forward a delivery whose plan is EACH_CONSUMER. Returns False, without any effect, if no consumer gets it."""
+    c.sections.at = c.sections.end = plan.at
+    c.sections.priority = plan.priority
+    c.honour = plan.honour
+    c.anonymous = plan.anonymous
+    c.to = plan.to
+    c.phase = plan.phase
+    if not forward_all(<ForwardingAddress>plan.address, d, c):
+        zero(&c.sections, sizeof(Sections))
+        return False
+    count_entry(plan)
+    return True
+
+
+cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c, const Plan* plan) except -1:
     """Route a delivery, and take the steps that follow a routing; see `route_delivery`."""
     cdef bint complete = c.complete
     c.producer = link.number
     c.checkpoint = c.settled and is_checkpoint(link, c.size)
-    if (link.route_logged(d, c) if link.logged else link.deliveries.route(link, d, c)) == WANTS_MORE:
+    if (plan is NULL or not forward_planned(plan, d, c)) \
+            and (link.route_logged(d, c) if link.logged else link.deliveries.route(link, d, c)) == WANTS_MORE:
         if c.whole:
             raise LocalError("link", "amqp:internal-error", "a whole message cannot be routed")
         return WANTS_MORE
@@ -199,14 +218,17 @@ cdef inline int route_content(ProducerLink link, InDelivery* d, Content* c) exce
     return 0
 
 
-cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c) except -1:
-    """Route a delivery. Returns ROUTED (d may be freed), or WANTS_MORE for content that is not whole."""
+cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c, const Plan* plan=NULL) except -1:
+    """Route a delivery. Returns ROUTED (d may be freed), or WANTS_MORE for content that is not whole.
+
+    plan: of a whole message that each consumer gets, or NULL.
+    """
     cdef bint stored_here = d.message is NULL and c.stored is NULL
     cdef bint failed = True
     cdef int result
     # Not `except`: that would save the interpreter's state for each delivery.
     try:
-        result = route_content(link, d, c)
+        result = route_content(link, d, c, plan)
         failed = False
     finally:
         if failed and stored_here and c.stored is not NULL:
@@ -215,8 +237,9 @@ cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c) exc
     return result
 
 
-cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
-    """Process the first frame of a delivery: route it if it is the only frame, else store it."""
+cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+    """Process the first frame of a delivery: route it if it is the only frame, else store it. plan: as of
+    `route_delivery`."""
     cdef InDelivery* d
     cdef Content c
     note_delivery(link.session, t)
@@ -249,7 +272,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t) except -1:
     if t.state.size:
         c.state = relayed_state(link.session, &t.state)
     d.flags |= IN_COMPLETE
-    return route_delivery(link, d, &c)
+    return route_delivery(link, d, &c, plan)
 
 
 cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
@@ -369,15 +392,17 @@ cdef class ProducerLink(GrantingLink):
     # -- deliveries ---------------------------------------------------------------------------------------------------
 
     cdef int on_transfer(self, const Transfer* t) except -1:
-        cdef const Plan* plan
+        cdef const Plan* plan = NULL
         self.slot.octets += t.payload.size
         if self.current is not NULL:
             return next_frame(self, t)
         if fast_path_on and is_plain_arrival(self, t):
             plan = self.deliveries.plan(self, t)
-            if plan is not NULL and carry_whole(self, t, plan):
-                return 0
-        return first_frame(self, t)
+            if plan is not NULL and plan.verdict == ONE_LEG:
+                if carry_whole(self, t, plan):
+                    return 0
+                plan = NULL
+        return first_frame(self, t, plan)
 
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
         """Apply a delivery state in one of several transfers. Copies that have started are notified; others carry the

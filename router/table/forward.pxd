@@ -16,6 +16,8 @@ cdef int forward_fallback(ForwardingAddress address, InDelivery* d, Content* c) 
 # Forward a delivery to consumers of the address by its treatment; return the number of copies. 0: no consumer may get
 # it.
 cdef int forward(ForwardingAddress address, InDelivery* d, Content* c) except -1
+# The same, whatever the length of the message: the address has no consumers with a limit (ForwardingAddress.limits).
+cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) except -1
 
 
 cdef inline bint returns_to_edge(Consumer consumer, const Content* c) noexcept:

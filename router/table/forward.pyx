@@ -143,16 +143,25 @@ cdef int forward_multicast(ForwardingAddress address, InDelivery* d, Content* c)
 
     Each other worker gets one record for all its consumers. Returns the number of copies.
     """
-    cdef Consumer consumer
+    cdef int copies = -1
+    # Not `except`: that would save the interpreter's state for each delivery.
     try:
-        return offer_to_all(address, d, c)
-    except BaseException:
-        for consumer in [*address.consumers, *multicast_links(address, c), *uplink_of(address)]:
-            if consumer.port is not None:
-                consumer.port.outgoing.target_count = 0     # the next delivery must not get these targets
-        if address.spreads:
-            address.network.own_port.outgoing.target_count = 0
-        raise
+        copies = offer_to_all(address, d, c)
+    finally:
+        if copies < 0:
+            forget_targets(address, c)
+    return copies
+
+
+cdef int forget_targets(ForwardingAddress address, Content* c) except -1:
+    """Drop the targets of a delivery whose copies could not all be made: the next delivery must not get them."""
+    cdef Consumer consumer
+    for consumer in [*address.consumers, *multicast_links(address, c), *uplink_of(address)]:
+        if consumer.port is not None:
+            consumer.port.outgoing.target_count = 0
+    if address.spreads:
+        address.network.own_port.outgoing.target_count = 0
+    return 0
 
 
 cdef PortOut spread_port(ForwardingAddress address):

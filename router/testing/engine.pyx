@@ -15,7 +15,7 @@ from router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTING,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
-from router.delivery.plan cimport Leg, Plan
+from router.delivery.plan cimport EACH_CONSUMER, Leg, Plan
 from router.links.producer_link cimport DeliveryHandler, ProducerLink, producers_made, use_fast_path
 from router.table.choice cimport Choice
 from router.table.forward cimport use_spread as set_spread
@@ -106,8 +106,10 @@ cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
     """Return True if two plans for the same message are equal, apart from where composed annotations are kept."""
     cdef const Leg* x = &a.leg
     cdef const Leg* y = &b.leg
+    if a.verdict == b.verdict == EACH_CONSUMER:
+        return a.version == b.version and a.address is b.address and a.to.data is b.to.data
     return (
-        a.version == b.version and a.at == b.at and a.priority == b.priority and a.address is b.address
+        a.verdict == b.verdict and a.version == b.version and a.at == b.at and a.priority == b.priority and a.address is b.address
         and a.entry == b.entry and same_choice(&a.choice, &b.choice)
         and a.to.data is b.to.data and a.to.size == b.to.size and a.phase == b.phase
         and a.overflow == b.overflow and a.honour == b.honour and a.came_by_router == b.came_by_router
