@@ -300,5 +300,7 @@ cdef class WorkerPort:
         return (<RoutedLink>link).end_by(fault)
 
     def counts(self):
-        """Return (deliveries sent and unsettled, received and unsettled, octets in the backlog), for tests."""
-        return self.outgoing.sent.used, self.incoming.received.used, buffer_used(&self.outbox.backlog)
+        """Return (deliveries sent and unsettled, received and unsettled, octets in the backlog, meters kept), for
+        tests."""
+        return (self.outgoing.sent.used, self.incoming.received.used, buffer_used(&self.outbox.backlog),
+                len(self.outgoing.meters or ()))

@@ -104,7 +104,7 @@ cdef class PortIn(ReportingNode):
         if not decode_transfer(p, size, &r):
             return refuse_transfer(size)
         if head.count == 1 and not head.flags & (F_ABORTED | F_MORE | F_STATE | F_MULTI) \
-                and not head.kind & K_SERVED and not self.progress:
+                and not head.kind & K_SERVED and not self.progress and self.meters is None:
             return self.receive_one(&r)
         return self.receive_several(&r)
 

@@ -38,8 +38,6 @@ cdef class PortOut(NodeOwner):
     cdef OutDelivery* failing
     cdef DeliveryNode* concerned           # upstream of these (borrowed); NULL: none
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
-    cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
-                       int overflow) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
     cdef int keep_meter(self, const InDelivery* d) except -1
     cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c,

@@ -59,26 +59,6 @@ cdef class PortOut(NodeOwner):
         self.target_count += 1
         return 0
 
-    cdef int offer_one(self, uint32_t slot_index, uint32_t generation, InDelivery* d, Content* c,
-                       int overflow) except -1:
-        """Send d to one consumer: a whole message at once, if there is room; anything else by `offer`."""
-        cdef OutDelivery* o
-        cdef uint8_t kind = <uint8_t>overflow
-        cdef uint8_t* w = NULL
-        if c.whole and not d.flags & IN_OWN and c.served.size == 0 and c.state.size == 0:
-            w = room_for_whole(self, c.to.size, c.size)
-        if w is NULL:
-            self.add_target(slot_index, generation)
-            return self.offer(d, c, overflow)
-        map_reserve(&self.sent)
-        o = out_new(&self.node, d, c, True)
-        if c.checkpoint:
-            kind |= K_CHECKPOINT
-        if not c.sections.rewrite and (c.settled or not c.checkpoint):
-            kind |= K_AS_IS
-        return write_whole(self, w, o, (F_PRESETTLED if c.settled else 0) | (F_HONOUR if c.honour else 0), kind,
-                           c.phase, c.format, slot_index, generation, &c.to, c.data, c.size)
-
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1:
         """Send d to the targets collected by add_target."""
         cdef uint8_t* w = NULL
@@ -158,6 +138,8 @@ cdef class PortOut(NodeOwner):
             | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
             | (F_AT_HAND if c.complete and (c.stored.size if c.stored is not NULL else c.size) < STREAM_AT else 0)
         head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0)
+        if not c.sections.rewrite and (c.settled or not c.checkpoint):
+            head.kind |= K_AS_IS
         head.phase = <uint8_t>c.phase
         head.count = count
         head.key = self.next_key

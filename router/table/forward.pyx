@@ -42,9 +42,9 @@ cdef inline int offer_to_consumer(Consumer consumer, InDelivery* d, Content* c, 
     """Make the copy for one consumer, of this or another worker."""
     if consumer.link is not None:
         return consumer.link.offer(d, c, overflow)
-    consumer.port.outgoing.offer_one(consumer.slot_index, consumer.generation, d, c, overflow)
     consumer.sent += 1
-    return 0
+    consumer.port.outgoing.add_target(consumer.slot_index, consumer.generation)
+    return consumer.port.outgoing.offer(d, c, overflow)
 
 
 cdef int forward(ForwardingAddress address, InDelivery* d, Content* c) except -1:

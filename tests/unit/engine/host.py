@@ -504,7 +504,7 @@ class InProcessRouter:
                 assert gauges is None, f"worker {number} keeps link slot {index}: {gauges}"
             assert worker.in_process.held() == (0, 0, 0, 0), f"worker {number} keeps messages of the router itself"
             for port in worker.ports:
-                assert port.counts() == (0, 0, 0), f"port {number} to {port.peer} holds {port.counts()}"
+                assert port.counts() == (0, 0, 0, 0), f"port {number} to {port.peer} holds {port.counts()}"
                 assert engine.streams(port) == 0, f"port {number} from {port.peer} holds {engine.streams(port)} streams"
         used = {key: value for key, value in self.workers[0].table.describe().items() if value}
         assert not used, f"addresses keep consumers: {used}"

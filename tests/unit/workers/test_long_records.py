@@ -136,4 +136,4 @@ def test_record_beyond_limit_is_an_error(router):
     port = router.workers[0].peers[0]
     with pytest.raises(Exception, match="a record of 262145 octets for another worker"):
         engine.post(port, bytes(262_145))
-    assert port.counts() == (0, 0, 0)
+    assert port.counts() == (0, 0, 0, 0)

@@ -180,7 +180,7 @@ def test_lost_worker_settles_its_deliveries(routers):
     router.settle()
     port = router.workers[1].peers[0]
     port.down()
-    assert port.counts() == (0, 0, 0)
+    assert port.counts() == (0, 0, 0, 0)
     assert not port.alive
     router.settle()
     states = [(frame.first, frame.state.value[0]) for frame in of(frames(sending), "disposition")]

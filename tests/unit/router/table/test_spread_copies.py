@@ -185,3 +185,20 @@ def test_waiting_copies_count_for_producer(routers: Any, spread_from_three: None
     crowd.feed(settle(0, 999, ACCEPTED))
     router.settle()
     assert octets_held(sending.connection) == 0
+
+
+def test_copy_for_one_consumer_keeps_no_meter(routers: Any) -> None:
+    engine.use_spread(1)
+    try:
+        router = routers(1)
+        crowd = connected(router, receivers(1))
+        sending = connected(router, producer(0, ADDRESS))
+        sending.feed(b"".join(transfer(0, number, message(b"x"), settled=True) for number in range(50)))
+        router.settle()
+        assert len(messages(frames(crowd))) == 50
+    finally:
+        engine.use_spread()
+    for peer in (sending, crowd):
+        peer.lose()
+    router.settle()
+    router.check_empty()
