@@ -9,12 +9,13 @@ from libc.stdint cimport uint64_t
 
 from router.amqp.frames cimport Transfer
 from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery
-from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, Leg, Plan
+from router.delivery.entry cimport count_entry
+from router.delivery.plan cimport Leg, Plan
 from router.links.consumer_link cimport AnnotationsEdit, ConsumerLink, can_send_now, send_whole
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, request_flow, spend_credit
 from router.message.content cimport STREAM_AT
-from router.stats.counters cimport Tally, totals
+from router.stats.counters cimport Tally
 from router.table.chooser cimport choice_used, count_choice
 
 
@@ -71,22 +72,9 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
 cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 
 
-cdef inline void count_entry(const Plan* plan) noexcept:
-    """Count a message that enters the network here, as `count_ingress` does."""
-    plan.slot.ingress += 1
-    totals.ingress += 1
-    if plan.entry != ENTRY_COUNTED:
-        if plan.entry & ENTRY_EDGE:
-            totals.ingress_edge += 1
-        if plan.entry & ENTRY_CONTAINER:
-            plan.slot.ingress_container += 1
-            totals.ingress_container += 1
-
-
 cdef inline void count_carried(const Plan* plan) noexcept:
     """Count the delivery at its address and in the totals, and use its choice, as `deliver` and `forward` do."""
-    if plan.entry:
-        count_entry(plan)
+    count_entry(plan.entry, plan.slot)
     choice_used(plan.address, &plan.choice)
     count_choice(plan.slot, &plan.choice)
 

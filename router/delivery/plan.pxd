@@ -21,12 +21,6 @@ from router.table.choice cimport Choice
 cdef enum:
     HIGHEST_PRIORITY = 9
 
-cdef enum:
-    # Plan.entry: counters of messages that enter the network here. 0: another router has counted the message.
-    ENTRY_COUNTED = 1
-    ENTRY_EDGE = 2             # the message came by an edge connection
-    ENTRY_CONTAINER = 4        # the producer is a route container
-
 # Leg of a delivery: the one copy of a message, and the way it takes. All pointers are borrowed while the plan holds.
 cdef struct Leg:
     void* link                 # ConsumerLink of this worker; NULL: the copy goes into the ring to another worker
@@ -39,9 +33,9 @@ cdef struct Leg:
     AnnotationsEdit edit
 
 cdef enum PlanVerdict:
-    NO_PLAN = 0                # each message is routed by itself; the fields behind the verdict are not set
-    ONE_LEG = 1                # one consumer gets the message: `carry_whole`
-    EACH_CONSUMER = 2          # each consumer of a multicast address gets it: `forward_all`
+    NO_PLAN = 0                # each message is routed by itself
+    ONE_LEG = 1                # `carry_whole` makes the copy for one consumer
+    EACH_CONSUMER = 2          # `forward_all` makes a copy for each consumer of a multicast address
 
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
 # for `composed` before it uses the struct for other messages.
@@ -54,12 +48,13 @@ cdef struct Plan:
     # Consumer chosen by load among several: `choose_again` chooses it for each message; all else is remembered.
     bint several
     PlanVerdict verdict
-    Choice choice              # this and `leg` are set for ONE_LEG only
-    Leg leg
+    Choice choice              # set for ONE_LEG only
+    Leg leg                    # likewise
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
     void* address              # ForwardingAddress, borrowed
     AddressSlot* slot          # its counters
-    uint8_t entry              # counters of the entry: ENTRY_…; this, `honour` and `anonymous` are set by the handler
+    # Kind of the messages, see `count_entry`. The handler sets this, `honour` and `anonymous`.
+    uint8_t entry
     # Fields of the record, for a copy into a ring. `to` is borrowed from the handler or from a cached prefix.
     Slice to
     int phase

@@ -25,8 +25,6 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef readonly Table table
     cdef readonly bint honour              # router annotations of messages are used (the listener does not strip them)
     cdef str tenant
-    cdef bint container                    # the producer is a route container
-    cdef bint counted_before               # deliveries were counted by the router where they entered the network
     cdef MessageRules rules                # of the link's connection; None: nothing in a message is restricted
     cdef readonly uint32_t edge            # number of the edge connection that the link is on; 0: on none
     cdef bytes mark                        # on an uplink: own mark in x-opt-sluice.served, encoded; else None
@@ -35,7 +33,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef uint32_t others                   # messages with annotations whose prefix was not cached
     cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
     cdef Plan plain                        # for messages without annotations
-    cdef uint8_t entry                     # Plan.entry of its messages
+    cdef uint8_t entry                     # kind of its messages, see `count_entry`
     cdef bint anonymous                    # Plan.anonymous of its messages
     cdef int use_origin(self, ProducerOrigin origin) except -1
     cdef bint forged(self, ProducerLink link, InDelivery* d, const Content* c) except -1

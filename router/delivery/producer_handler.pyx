@@ -18,7 +18,7 @@ from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.table.forward cimport forward, forward_exchange, forward_fallback
 from router.message.annotations cimport composed_drop
 from router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
-from router.delivery.plan cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE
+from router.delivery.entry cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry
 from router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
 from router.addressing import address as addresses
@@ -56,21 +56,6 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
     return ROUTED
 
 
-cdef inline void count_ingress(ProducerHandler handler, void* address) noexcept:
-    """Count a client's delivery. address: borrowed; None: not counted at an address. management.md 7.1."""
-    if handler.counted_before:
-        return
-    totals.ingress += 1
-    if handler.edge:
-        totals.ingress_edge += 1
-    if address is not <void*>None:
-        (<ForwardingAddress>address).slot.ingress += 1
-    if handler.container:
-        totals.ingress_container += 1
-        if address is not <void*>None:
-            (<ForwardingAddress>address).slot.ingress_container += 1
-
-
 cdef class ProducerHandler(DeliveryHandler):
     """Base of the handlers that route an incoming link's deliveries; subclasses find the address."""
 
@@ -81,7 +66,6 @@ cdef class ProducerHandler(DeliveryHandler):
         """Take the facts about the link's connection."""
         self.honour = origin.honour
         self.tenant = origin.tenant
-        self.container = origin.container
         self.rules = origin.rules
         self.edge = origin.edge
         self.mark = origin.mark
@@ -114,7 +98,7 @@ cdef class ProducerHandler(DeliveryHandler):
             return ROUTED
         if address.fallback is not None and not (targeted and self.from_fallback) \
                 and forward_fallback(address, d, c):
-            count_ingress(self, <void*>address)
+            count_entry(self.entry, address.slot)
             return ROUTED
         if c.anonymous and self.table.network.uplink is not None and not address.confined:
             # Only the interior router knows destinations elsewhere.
@@ -135,7 +119,7 @@ cdef class ProducerHandler(DeliveryHandler):
         """Forward to the uplink of this edge router (inter-router.md 14.2)."""
         cdef ForwardingAddress uplink = self.table.network.uplink
         if forward(uplink, d, c):
-            count_ingress(self, <void*>uplink)
+            count_entry(self.entry, uplink.slot)
         else:
             link.refuse(d, D_RELEASED, None, True)
         return ROUTED
@@ -148,7 +132,7 @@ cdef class ProducerHandler(DeliveryHandler):
         cdef ForwardingAddress beyond = self.edge_of(c)
         if beyond is None or not forward(beyond, d, c):
             return False
-        count_ingress(self, <void*>beyond)
+        count_entry(self.entry, beyond.slot)
         return True
 
     cdef ForwardingAddress edge_of(self, const Content* c):
@@ -205,15 +189,15 @@ cdef class ProducerHandler(DeliveryHandler):
             else:
                 link.refuse(d, D_RELEASED, None, True)
         else:
-            count_ingress(self, <void*>address)
+            count_entry(self.entry, address.slot)
         return ROUTED
 
     cdef void count_undeliverable(self, ForwardingAddress address) noexcept:
         """Count a delivery at its address, although nothing takes it."""
-        if self.counted_before:
+        if not self.entry:
             return
         address.slot.ingress += 1
-        if self.container:
+        if self.entry & ENTRY_CONTAINER:
             address.slot.ingress_container += 1
 
     cdef int deliver_local(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address) except -1:
@@ -234,7 +218,7 @@ cdef class ProducerHandler(DeliveryHandler):
             return ROUTED
         d.flags |= IN_ACCEPT
         address.slot.to_container += 1
-        count_ingress(self, <void*>address)
+        count_entry(self.entry, address.slot)
         totals.to_container += 1
         return ROUTED
 
@@ -249,10 +233,7 @@ cdef class ProducerHandler(DeliveryHandler):
             return self.deliver_local(link, d, c, address)
         if forward(address, d, c) == 0:
             return self.deliver_elsewhere(link, d, c, address, targeted)
-        if targeted and self.from_fallback:
-            count_ingress(self, <void*>None)
-        else:
-            count_ingress(self, <void*>address)
+        count_entry(self.entry, NULL if targeted and self.from_fallback else address.slot)
         return ROUTED
 
     cdef int cache_prefix(self, const Content* c) except -1:

@@ -31,7 +31,7 @@ cdef class RouterHandler(ProducerHandler):
         (Content.checkpoint)."""
         self.checks = checks
         self.table = table
-        self.honour = self.counted_before = True
+        self.honour = True
         self.conn = conn
         self.streaming = streaming
 

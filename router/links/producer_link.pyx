@@ -15,12 +15,13 @@ from router.stats.counters cimport (
 )
 from router.amqp.id_map cimport map_take
 from router.amqp.states cimport is_outcome, plain_state, state_kind
-from router.delivery.carry cimport carry_whole, count_entry, is_plain_arrival
+from router.delivery.carry cimport carry_whole, is_plain_arrival
 from router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
     IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
     in_has_unwritten,
 )
+from router.delivery.entry cimport count_entry
 from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
 from router.delivery.settled_state cimport settled_state
 from router.amqp.meter cimport Meter, meter_new
@@ -178,7 +179,7 @@ cdef inline bint forward_planned(const Plan* plan, InDelivery* d, Content* c) ex
     if not forward_all(<ForwardingAddress>plan.address, d, c):
         zero(&c.sections, sizeof(Sections))
         return False
-    count_entry(plan)
+    count_entry(plan.entry, plan.slot)
     return True
 
 

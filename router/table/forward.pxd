@@ -16,7 +16,7 @@ cdef int forward_fallback(ForwardingAddress address, InDelivery* d, Content* c) 
 # Forward a delivery to consumers of the address by its treatment; return the number of copies. 0: no consumer may get
 # it.
 cdef int forward(ForwardingAddress address, InDelivery* d, Content* c) except -1
-# The same, whatever the length of the message: the address has no consumers with a limit (ForwardingAddress.limits).
+# Forward a delivery of any length to an address without limits of length (ForwardingAddress.limits).
 cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) except -1
 
 

@@ -109,8 +109,8 @@ cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
     if a.verdict == b.verdict == EACH_CONSUMER:
         return a.version == b.version and a.address is b.address and a.to.data is b.to.data
     return (
-        a.verdict == b.verdict and a.version == b.version and a.at == b.at and a.priority == b.priority and a.address is b.address
-        and a.entry == b.entry and same_choice(&a.choice, &b.choice)
+        a.verdict == b.verdict and a.version == b.version and a.at == b.at and a.priority == b.priority
+        and a.address is b.address and a.entry == b.entry and same_choice(&a.choice, &b.choice)
         and a.to.data is b.to.data and a.to.size == b.to.size and a.phase == b.phase
         and a.overflow == b.overflow and a.honour == b.honour and a.came_by_router == b.came_by_router
         and x.link is y.link
