@@ -231,9 +231,12 @@ def unfinished(ports: Ports) -> None:
 
 
 def promises(ports: Ports) -> None:
-    """Use the credit of many links of many sessions for a consumer that takes no message."""
+    """Use the credit of many links of many sessions for a consumer that takes no message.
+
+    With container ids of their own, the two may be on different workers.
+    """
     sessions, links = 60, 20
-    with Attacker(ports.clients) as consumer, Attacker(ports.clients) as client:
+    with Attacker(ports.clients, "consumer") as consumer, Attacker(ports.clients, "producer") as client:
         consumer.begin()
         consumer.send(receiver(0, "attack.promises"))
         consumer.attached(1)

@@ -66,6 +66,8 @@ cdef class ConnectionMemory:
     cdef ProcessMemory process
     cdef ObjectTable local_channels         # sessions
     cdef Meter* content                     # octets held of messages and deliveries that arrived here, or NULL
+    # The part of `content` that other workers have: messages that crossed, until their copies end; or NULL.
+    cdef Meter* crossed
     cdef readonly uint64_t content_limit    # octets that the connection may hold
     cdef readonly bint relays               # the peer is a router, so messages come from and go to many clients
     cdef list withheld                      # links that get no credit while too much is held; None: none
@@ -74,6 +76,7 @@ cdef class ConnectionMemory:
     cdef uint64_t withdraw_at               # octets held at which the windows of its sessions are shortened next
     cdef Quota quota                        # limits shared with other connections; None: none
     cdef Meter* content_meter(self) except NULL
+    cdef Meter* crossed_meter(self) except NULL
     cdef bint content_full(self) noexcept
     cdef bint full(self) noexcept
     cdef bint must_defer_transfer(self, bint promised) noexcept

@@ -184,6 +184,8 @@ cdef class ProcessMemory:
 
 cdef class ConnectionMemory:
     def __dealloc__(self):
+        if self.crossed is not NULL:
+            meter_release(self.crossed)
         if self.content is not NULL:
             self.content.owner = NULL
             meter_release(self.content)
@@ -193,6 +195,11 @@ cdef class ConnectionMemory:
             self.content = meter_new(<void*>self, connection_freed)
             self.content.awaited = True
         return self.content
+
+    cdef Meter* crossed_meter(self) except NULL:
+        if self.crossed is NULL:
+            self.crossed = meter_new(NULL, NULL, self.content_meter())
+        return self.crossed
 
     cdef bint content_full(self) noexcept:
         """True if the connection holds all octets that it may."""
@@ -283,8 +290,8 @@ cdef class ConnectionMemory:
         held.now = process.clock.now
         self.survey(&held)
         # Unsettled deliveries count, but no link is evicted for them here: their producer waits until the consumers
-        # settle them.
-        awaited = held.awaited
+        # settle them. So do messages that other workers have.
+        awaited = held.awaited + (self.crossed.held if self.crossed is not NULL else 0)
         if self.content.held > 2 * held.stuck + held.moving + held.unrouted + awaited:
             if process.clock.now - process.surveyed_at < WALK_MS:
                 return process.clock.now + WALK_MS

@@ -1,10 +1,12 @@
 """Ends of a copy that are not inline: the ring to another worker, and the queue of a consumer (carry.pxd)."""
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from router.amqp.frames cimport Transfer
 from router.amqp.id_map cimport map_reserve
+from router.amqp.meter cimport Meter
 from router.delivery.delivery cimport (
-    IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_count, out_make,
+    IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_charge, out_count,
+    out_make,
 )
 from router.delivery.plan cimport Plan
 from router.ring.port_out cimport PortOut, room_for_whole, write_whole
@@ -37,6 +39,7 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
     cdef OutDelivery* o
     cdef uint8_t kind = plan.overflow
     cdef uint8_t* room
+    cdef Meter* meter = NULL
     if t.settled and plan.came_by_router:
         return False                       # bounded otherwise, see `overflow_of`
     room = room_for_whole(<PortOut>port, plan.to.size, t.payload.size)
@@ -46,12 +49,18 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
     deliveries_reserve()
     map_reserve(&link.session.received)
     map_reserve(&(<PortOut>port).sent)
+    if link.node.meter is not NULL:
+        meter = link.session.connection.crossed
+        if meter is NULL:
+            meter = link.session.connection.crossed_meter()
     if t.settled and is_checkpoint(link, t.payload.size):
         kind |= K_CHECKPOINT
     d = begin_delivery(link, t)
     o = out_make(&(<PortOut>port).node, d, t.settled, True)
     if plan.choice.outstanding is not NULL and not t.settled:
         out_count(o, plan.choice.outstanding)
+    if meter is not NULL:
+        out_charge(o, meter, <uint32_t>t.payload.size)
     write_whole(<PortOut>port, room, o, (F_PRESETTLED if t.settled else 0) | (F_HONOUR if plan.honour else 0), kind,
                 plan.phase, t.message_format, plan.leg.slot_index, plan.leg.generation, &plan.to,
                 t.payload.data, t.payload.size)

@@ -3,7 +3,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from router.amqp.codec cimport Slice
-from router.amqp.meter cimport DELIVERY_OCTETS, Meter, meter_give_back
+from router.amqp.meter cimport (
+    DELIVERY_OCTETS, Meter, meter_add, meter_drop, meter_give_back, meter_subtract_quietly,
+)
 from router.amqp.prefetch cimport prefetch
 from router.amqp.zero cimport zero
 from router.message.content cimport Content, Cursor, Message, cursor_close, message_release
@@ -72,7 +74,9 @@ cdef struct OutDelivery:
     OutDelivery* next
     InDelivery* source         # its incoming delivery; NULL when outcomes are reported to nobody
     uint32_t id                # delivery-id, once started
-    uint32_t octets            # octets written so far by a link, or all if OUT_SAMPLED (mod 2**32)
+    # Octets written so far by a link, or all if OUT_SAMPLED (mod 2**32). Of a copy to another worker: those that `meter`
+    # counts.
+    uint32_t octets
     uint64_t since             # ns: `since` of its incoming delivery
     Tally* outstanding         # counts the copy while it lives (counted reference), or NULL
     uint8_t* prefix            # octets to write before those of the cursor (owned): sections up to the annotations
@@ -91,6 +95,7 @@ cdef struct OutDelivery:
     uint64_t tag_octets        # delivery tag, once started
     uint64_t acknowledged      # of a copy to another worker: octets that this worker has passed on
     uint64_t sent              # ns: when the last octet was written, if OUT_SAMPLED
+    Meter* meter               # of a copy to another worker: ConnectionMemory.crossed (counted reference), or NULL
 
 cdef enum:
     # Bounds on octets of the router's own messages that wait for one consumer: for a link without credit, and for a
@@ -360,6 +365,20 @@ cdef inline void uncount(Tally* tally, uint32_t n) noexcept:
     tally_release(tally)
 
 
+cdef inline void out_charge(OutDelivery* o, Meter* meter, uint32_t octets) noexcept:
+    """Charge octets that go to another worker to their producer, until the copy ends."""
+    if o.meter is NULL:
+        o.meter = meter
+        meter.refs += 1
+    o.octets += octets
+    meter_add(meter, octets)
+
+
+cdef inline void out_uncharge(OutDelivery* o, uint32_t octets) noexcept:
+    o.octets -= octets
+    meter_subtract_quietly(o.meter, octets)
+
+
 cdef inline void out_free(OutDelivery* o) noexcept:
     """Release a copy that its downstream has removed from its lists."""
     if o.source is not NULL:
@@ -374,6 +393,9 @@ cdef inline void out_free(OutDelivery* o) noexcept:
         cursor_close(&o.cursor)
     if o.message is not NULL:
         message_release(o.message)
+    if o.meter is not NULL:
+        out_uncharge(o, o.octets)
+        meter_drop(o.meter)
     pools.outs_alive -= 1
     if pools.outs_kept < POOL_KEEP:
         pools.outs_kept += 1

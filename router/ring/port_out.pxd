@@ -4,6 +4,7 @@ from libc.string cimport memcpy
 
 from router.amqp.codec cimport Slice
 from router.amqp.id_map cimport IdMap, map_put
+from router.amqp.meter cimport Meter
 from router.delivery.delivery cimport OUT_STARTED, DeliveryNode, InDelivery, NodeOwner, OutDelivery
 from router.ring.outbox cimport Outbox, commit
 from router.ring.records cimport (
@@ -39,6 +40,7 @@ cdef class PortOut(NodeOwner):
     cdef DeliveryNode* concerned           # upstream of these (borrowed); NULL: none
     cdef int add_target(self, uint32_t slot_index, uint32_t generation) except -1
     cdef int offer(self, InDelivery* d, Content* c, int overflow) except -1
+    cdef Meter* producer_meter(self, const InDelivery* d) except? NULL
     cdef int keep_meter(self, const InDelivery* d) except -1
     cdef void fill_record(self, TransferRecord* r, DeliveryHead* head, const InDelivery* d, const Content* c,
                           uint32_t count,

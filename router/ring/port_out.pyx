@@ -9,12 +9,12 @@ from libc.string cimport memcpy, memset
 from router.amqp.buffer cimport buffer_used
 from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take, map_take_known
 from router.amqp.link cimport Link
-from router.amqp.meter cimport meter_hold
+from router.amqp.meter cimport Meter, meter_drop, meter_hold, meter_subtract_quietly
 from router.amqp.spec cimport D_MODIFIED
 from router.amqp.states cimport is_outcome, plain_state, state_kind
 from router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTING, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_free, out_new, outs_free,
-    own_message_charge, queue_append, queue_remove,
+    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTING, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_charge, out_free, out_new,
+    out_uncharge, outs_free, own_message_charge, queue_append, queue_remove,
 )
 from router.delivery.outcome cimport out_left, out_update
 from router.delivery.settled_state cimport settled_state
@@ -69,6 +69,7 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t charge = own_message_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o
+        cdef Meter* meter = self.producer_meter(d)
         self.target_count = 0              # also if this delivery fails, the next one has its own targets
         if size + c.sections.end > ring_longest(&self.outbox.ring):
             self.outbox.check_fits(size + c.sections.end)
@@ -76,6 +77,8 @@ cdef class PortOut(NodeOwner):
         o = out_new(&self.node, d, c, not dropped)
         o.charge = charge
         o.tag_octets = self.next_key
+        if meter is not NULL:
+            out_charge(o, meter, 0)
         map_put(&self.sent, self.next_key, o)
         if self.meters is not None:
             self.keep_meter(d)
@@ -88,6 +91,8 @@ cdef class PortOut(NodeOwner):
             memcpy(encode_transfer(w, &record), c.data, c.size)
             commit(self.outbox, <uint32_t>(size + c.size))
             o.flags |= OUT_STARTED
+            if meter is not NULL:
+                out_charge(o, meter, <uint32_t>c.size)
             return 0
         w = <uint8_t*>malloc(size)
         if w is NULL:
@@ -103,6 +108,13 @@ cdef class PortOut(NodeOwner):
         self.next_key += 1
         return self.queue_first_part(
             o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
+
+    cdef Meter* producer_meter(self, const InDelivery* d) except? NULL:
+        """Return the meter of the producer's connection for octets at the other worker. NULL: there is none, because
+        the producer is the router itself or another router, or the other worker is this one."""
+        if self.meters is not None or d.upstream is NULL or d.upstream.meter is NULL:
+            return NULL
+        return (<Link>d.upstream.owner).session.connection.crossed_meter()
 
     cdef int keep_meter(self, const InDelivery* d) except -1:
         """Keep the meter of the link that the delivery came by: it counts the copies made of the record."""
@@ -325,6 +337,8 @@ cdef class PortOut(NodeOwner):
         if part:
             cursor_read(&o.cursor, room + head_size, part)
             o.taken += part
+            if o.meter is not NULL:
+                out_charge(o, o.meter, <uint32_t>part)
         commit(self.outbox, <uint32_t>(head_size + part))
         if aborted:
             self.forget(o)
@@ -379,10 +393,13 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t most = min(head.count - self.progress, <uint32_t>RUN_MOST)
         cdef uint32_t n = 0
         cdef uint32_t i
+        cdef size_t octets = 0
+        cdef Meter* meter
         cdef OutDelivery* o = <OutDelivery*>map_get(&self.sent, first)
         if o is NULL or not can_join_run(o, o.source):
             return 0
         upstream = o.source.upstream
+        meter = o.meter
         while o is not NULL and can_join_run(o, o.source) and o.source.upstream is upstream and o.outstanding is NULL:
             run[n] = o
             n += 1
@@ -396,9 +413,14 @@ cdef class PortOut(NodeOwner):
         if not upstream.calls.settled(upstream.owner, run, n, head.kind, state):
             return 0
         map_take_known(&self.sent, first, n)
-        for i in range(n - 1):
-            run[i].next = run[i + 1]
-        run[n - 1].next = NULL
+        for i in range(n):
+            octets += run[i].octets
+            run[i].next = run[i + 1] if i + 1 < n else NULL
+        if meter is not NULL:
+            # All came by one link, so all have the same meter.
+            meter.refs -= n - 1
+            meter_subtract_quietly(meter, octets)
+            meter_drop(meter)
         outs_free(run[0], run[n - 1], n)
         return n
 
@@ -439,6 +461,8 @@ cdef class PortOut(NodeOwner):
                     f"window of {head.format} octets of delivery {head.key}, "
                     f"but {o.taken - o.acknowledged} are outstanding")
             o.acknowledged += head.format
+            if o.meter is not NULL:
+                out_uncharge(o, head.format)
             self.go_on(o)
         return 0
 

@@ -8,7 +8,20 @@ import router.testing.engine as engine
 from router.testing.output import octets_held, octets_uncharged
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.unit.engine.host import configuration
-from tests.unit.engine.talk import consumer, flow, frames, key, message, messages, of, producer, settle, start, transfer
+from tests.unit.engine.talk import (
+    consumer,
+    flow,
+    frames,
+    key,
+    message,
+    messages,
+    of,
+    producer,
+    say,
+    settle,
+    start,
+    transfer,
+)
 
 MEGABYTE = 1 << 20
 DELIVERY_OCTETS = 512  # octets counted for a delivery with one copy (router/amqp/meter.pxd)
@@ -139,3 +152,44 @@ def test_messages_from_other_worker_keep_to_process_bound(routers: Any, settled:
     states = [frame.state.descriptor for frame in of(frames(sending), "disposition")]
     assert settled == (not states)
     assert set(states) <= {RELEASED.descriptor}
+
+
+def test_messages_at_other_worker_keep_to_bound_of_producers_connection(routers: Any) -> None:
+    router = routers(2, text=configuration(listener="maxBufferedMegabytes: 1"))
+    links = range(20)
+    deaf = client(router, 1, *(consumer(handle, f"balanced.{handle}", 0) for handle in links))
+    reading = client(router, 1, consumer(0, "balanced.read"))
+    sending = client(router, 0, *(producer(handle, f"balanced.{handle}") for handle in links))
+    bystander = client(router, 0, producer(0, "balanced.read"))
+    most = 0
+    for number in range(300):
+        sending.feed(transfer(number % 20, number, message(b"x" * 15_000)))
+        bystander.feed(transfer(0, number, message(b"%d" % number)))
+        router.settle()
+        reading.feed(settle(number, state=ACCEPTED))
+        router.settle()
+        most = max(most, held())
+    assert MEGABYTE <= octets_held(sending.connection) <= MEGABYTE * 3 // 2
+    assert MEGABYTE <= most <= MEGABYTE * 3 // 2
+    assert messages(frames(reading)) == [message(b"%d" % number) for number in range(300)]
+    for _ in range(10):
+        deaf.feed(b"".join(flow(handle, 100) for handle in links) + settle(0, 299, ACCEPTED))
+        router.settle()
+    assert octets_held(sending.connection) == 0
+
+
+@pytest.mark.parametrize("size", [100, 15_000, 400_000], ids=["short", "frame", "stream"])
+def test_message_at_other_worker_counts_until_its_copy_ends(routers: Any, size: int) -> None:
+    router = routers(2)
+    deaf = client(router, 1, consumer(0, "balanced.a", 0))
+    sending = client(router, 0, producer(0, "balanced.a"))
+    sending.feed(transfer(0, 0, message(b"x" * size)))
+    router.settle()
+    assert octets_held(sending.connection) >= size
+    sending.feed(say("detach", handle=0, closed=True))
+    router.settle()
+    assert octets_held(sending.connection) >= size
+    for _ in range(10):
+        deaf.feed(flow(0, 100) + settle(0, state=ACCEPTED))
+        router.settle()
+    assert octets_held(sending.connection) == 0
