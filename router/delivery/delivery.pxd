@@ -74,8 +74,8 @@ cdef struct OutDelivery:
     OutDelivery* next
     InDelivery* source         # its incoming delivery; NULL when outcomes are reported to nobody
     uint32_t id                # delivery-id, once started
-    # Octets written so far by a link, or all if OUT_SAMPLED (mod 2**32). Of a copy to another worker: those that `meter`
-    # counts.
+    # Octets written so far by a link, or all if OUT_SAMPLED (mod 2**32). Of a copy to another worker: octets that
+    # `meter` counts.
     uint32_t octets
     uint64_t since             # ns: `since` of its incoming delivery
     Tally* outstanding         # counts the copy while it lives (counted reference), or NULL

@@ -1,5 +1,5 @@
 """Links on which the peer sends, and the credit granted to it (AMQP 1.0 part 2, 2.6.7)."""
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.frames cimport Flow
 from router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT, InDelivery
@@ -13,8 +13,13 @@ cdef enum:
     CHECKPOINT_EVERY = 16
     CHECKPOINT_OCTETS = 4096
 
+# Return the number of incoming links this process has made, which is the number of the last one.
+cdef uint64_t producers_made() noexcept
+
 # Base of ProducerLink. Owner: its session.
 cdef class GrantingLink(DeliveryLink):
+    cdef readonly uint64_t number          # of this link among the incoming links of the process, in order of creation
+    cdef readonly bint keeps_credit        # credit whatever its address can reach: messages for nobody are released
     cdef readonly uint32_t credit          # deliveries that the producer may still send
     cdef readonly uint32_t occupied        # occupied places of the capacity: unsettled, held back or withheld
     cdef uint32_t withheld                 # deliveries that arrived while the address was unreachable

@@ -12,8 +12,20 @@ from router.delivery.delivery cimport IN_CREDITED
 from router.stats.counters cimport unblock
 
 
+cdef uint64_t made = 0         # incoming links made so far
+
+
+cdef uint64_t producers_made() noexcept:
+    return made
+
+
 cdef class GrantingLink(DeliveryLink):
     """Base of ProducerLink. Owner: its session."""
+
+    def __cinit__(self):
+        global made
+        made += 1
+        self.number = made
 
     def limit_capacity(self, uint32_t capacity):
         """Limit the credit to less than the listener's capacity. To be called before any credit is granted."""

@@ -35,8 +35,6 @@ cdef enum:
 cdef void use_fast_path(bint on) noexcept
 # Make content to be routed of the stored part of d.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
-# Return the number of incoming links this process has made, which is the number of the last one.
-cdef uint64_t producers_made() noexcept
 
 # Link on which the peer sends. Owner: its session.
 cdef class ProducerLink(GrantingLink):
@@ -44,8 +42,6 @@ cdef class ProducerLink(GrantingLink):
     cdef InDelivery* current               # incomplete delivery, or NULL
     cdef uint64_t route_at                 # octets of `current` at which routing it may succeed; 0: it was not tried
     cdef uint32_t head_tried               # octets of its first chunk at the last call of DeliveryHandler.streams
-    cdef readonly uint64_t number          # of this link among the incoming links of the process, in order of creation
-    cdef readonly bint keeps_credit        # credit whatever its address can reach: messages for nobody are released
     cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1

@@ -58,11 +58,6 @@ SECTIONS_TOO_LARGE = codec.encode_described(
 
 # Octets of incomplete messages in this process that are collected whole.
 cdef Meter* collecting = meter_new(NULL, NULL)
-cdef uint64_t made = 0         # incoming links made so far
-
-
-cdef uint64_t producers_made() noexcept:
-    return made
 
 
 cdef class DeliveryHandler:
@@ -296,11 +291,8 @@ cdef class ProducerLink(GrantingLink):
 
     def __cinit__(self, *, capacity=0, initial_delivery_count=0):
         self.capacity = capacity or DEFAULT_CAPACITY
-        global made
         self.delivery_count = initial_delivery_count
         self.awaits_decision = True
-        made += 1
-        self.number = made
 
     def from_edge(self):
         """Use the credit rules of an edge connection at an interior router: those of links between routers

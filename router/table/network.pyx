@@ -9,7 +9,7 @@ from libc.string cimport memcmp
 
 from router.amqp.codec cimport open_list, open_variable, skip_value
 from router.stats.counters cimport tally_new, tally_release
-from router.links.producer_link cimport producers_made
+from router.links.granting_link cimport producers_made
 from router.table.consumer cimport find_consumer
 
 cdef enum:

@@ -1,7 +1,7 @@
 """Read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.links.producer_link cimport ProducerLink
+from router.links.granting_link cimport GrantingLink
 from router.ring.layout cimport AddressSlot
 from router.ring.region cimport Region
 from router.table.consumer cimport Consumer
@@ -56,7 +56,7 @@ cdef class ForwardingAddress:
     cdef uint32_t turn                     # rotation among routers at the same distance
     cdef Network network
     # Producers of this worker.
-    cdef dict producers                    # ProducerLink bound here -> whether it may use the fallback
+    cdef dict producers                    # GrantingLink bound here -> whether it may use the fallback
     cdef set waiting                       # producers that get credit once the address is reachable, or None
     cdef set called                        # producers on connections that the router initiated, or None
     cdef AddressSlot* slot                 # counters
@@ -66,8 +66,8 @@ cdef class ForwardingAddress:
     # Return True if a reachable router announced the address.
     cdef bint announced(self) noexcept
     cdef int make_paths(self) except -1
-    cdef int wait(self, ProducerLink link) except -1
-    cdef int give_credit(self, ProducerLink link, bint fallback) except -1
+    cdef int wait(self, GrantingLink link) except -1
+    cdef int give_credit(self, GrantingLink link, bint fallback) except -1
 
 # An exchange of the configuration, with its bindings. Owner: the table.
 cdef class Exchange:

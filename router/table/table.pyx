@@ -44,14 +44,14 @@ cdef class ForwardingAddress:
             or (fallback and self.fallback is not None
                 and (bool(self.fallback.consumers) or self.fallback.announced()))
 
-    cdef int wait(self, ProducerLink link) except -1:
+    cdef int wait(self, GrantingLink link) except -1:
         """List a producer of this worker that gets credit once the address is reachable."""
         if self.waiting is None:
             self.waiting = set()
         self.waiting.add(link)
         return 0
 
-    cdef int give_credit(self, ProducerLink link, bint fallback) except -1:
+    cdef int give_credit(self, GrantingLink link, bint fallback) except -1:
         """Grant a producer its credit if the address is reachable, else let it wait. fallback: as of `reachable`."""
         if not link.keeps_credit and not self.reachable(fallback):
             link.take_back()
@@ -505,7 +505,7 @@ cdef class Table:
             remove_consumer(consumer.address, consumer)
             consumer = self.unbind_consumer(key, generation, None)
 
-    def bind_producer(self, ForwardingAddress address not None, ProducerLink link not None, bint fallback):
+    def bind_producer(self, ForwardingAddress address not None, GrantingLink link not None, bint fallback):
         """Bind a producer of this worker and grant it credit if the address is reachable.
 
         fallback: as of `reachable`.
@@ -518,7 +518,7 @@ cdef class Table:
             address.called.add(link)
         address.give_credit(link, fallback)
 
-    def unbind_producer(self, ForwardingAddress address not None, ProducerLink link not None):
+    def unbind_producer(self, ForwardingAddress address not None, GrantingLink link not None):
         address.producers.pop(link, None)
         if address.waiting is not None:
             address.waiting.discard(link)
@@ -611,7 +611,7 @@ cdef int address_changed(ForwardingAddress address) except -1:
     Loss of the last consumer alone sends nothing to clients (routing-semantics.md K-8). Only a peer to which the
     router initiated the connection loses its credit (brokers-and-edge.md AL-12).
     """
-    cdef ProducerLink link
+    cdef GrantingLink link
     cdef set waiting = address.waiting
     if waiting is not None and address.reachable(True):
         address.waiting = None

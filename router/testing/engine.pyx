@@ -16,7 +16,8 @@ from router.delivery.delivery cimport (
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
 from router.delivery.plan cimport EACH_CONSUMER, Leg, Plan
-from router.links.producer_link cimport DeliveryHandler, ProducerLink, producers_made, use_fast_path
+from router.links.granting_link cimport producers_made
+from router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
 from router.table.choice cimport Choice
 from router.table.forward cimport use_spread as set_spread
 from router.links.settlement cimport use_runs
