@@ -19,6 +19,7 @@ from router.control.messages import MESSAGES_A_PART, Event
 from router.control.ops import Op, UnawaitedOp
 from router.log import CRITICAL, ProcessLog
 from router.log import place as place_of
+from router.pacing.admission_share import ACTIVE_MS
 from router.policy.management import SERVED_KEYS
 from router.process import forbid_memory_access, set_no_new_privileges
 from router.stats.sums import AddressCounters
@@ -36,7 +37,6 @@ from supervisor.composition import IN_PROCESS, RouterCore, add_services
 from supervisor.configuration.live import LiveConfiguration
 from supervisor.configuration.reload_requests import HangUp, register_reload
 from supervisor.configuration.reloads import Reloads
-from supervisor.listeners.accept_rate import ACTIVE_SECONDS
 from supervisor.listeners.acceptor import Listener, ListenError
 from supervisor.listeners.runtime_listeners import describe_configured
 from supervisor.management.agent import Agent
@@ -452,7 +452,7 @@ class Supervisor:
 
     def _clients_active(self) -> bool:
         """True if a worker has lately read from an established client."""
-        since = 1000 * (time.monotonic() - ACTIVE_SECONDS)
+        since = 1000 * time.monotonic() - ACTIVE_MS
         return any(self._shared.region.worker_heard(index) >= since for index in self._core.workers)
 
     def _log_listening(self, listener: Listener) -> None:

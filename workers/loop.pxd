@@ -1,8 +1,9 @@
 """Event loop of a worker."""
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from router.ring.layout cimport WorkerSlot
 from router.amqp.scheduler cimport Scheduler
+from router.pacing.token_bucket cimport TokenBucket
 from router.ring.port_work cimport PortWork
 from workers.poller cimport PollEvent, Poller
 from workers.transport.base cimport TransportHost
@@ -25,9 +26,7 @@ cdef class Loop(TransportHost):
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
     cdef LoopScheduler pieces              # same object as `scheduler`, with its type
-    # token bucket for admission and control messages in ns; below 0: deficit
-    cdef int64_t admission_bucket_ns
-    cdef uint64_t bucket_refilled_at               # last refill of the bucket in ns
+    cdef TokenBucket admission_bucket      # bucket of working time for admission and control messages
     cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short
     cdef bint trim_scheduled                        # the timer that returns memory to the system is running
     cdef uint64_t memory_used_at                  # last use of much memory in ms
@@ -52,7 +51,6 @@ cdef class Loop(TransportHost):
     cdef int timeout(self) except -2
     cdef bint shared(self) noexcept
     cdef int parts(self) noexcept
-    cdef void allow(self) noexcept
     cdef void charge(self, uint64_t begun) noexcept
     cdef int entrance(self) noexcept
     cdef bint doorbell_is_set(self) noexcept

@@ -5,10 +5,13 @@ one write, and ports wake their peers. The interpreter runs for each descriptor 
 and each connection, but never for each delivery.
 """
 from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
 
 from router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
 from router.amqp.scheduler cimport Scheduler
 from router.links.pause cimport PAUSE_DRAIN
+from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
+from router.pacing.token_bucket cimport TokenBucket
 from router.amqp.block cimport blocks_grew
 from router.amqp.buffer cimport buffer_used, buffers_drop
 from router.stats.counters cimport totals, use_worker_slot
@@ -43,22 +46,15 @@ cdef enum:
     MUCH_OCTETS = 1048576
     # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
     LONG_WAKE_NS = 20000000
-    # Share of the worker's time for admission and control messages while established clients are active: one part in
-    # SMALL_SHARE_DIVISOR. If the first waiting client has waited for LONG_WAIT_MS, the share is one part in
-    # LARGE_SHARE_DIVISOR, and after twice that time it is unlimited, so that no client gives up. The share is
-    # measured by the clock: where cores are scarce, fewer admission steps are made.
-    SMALL_SHARE_DIVISOR = 16
-    LARGE_SHARE_DIVISOR = 4
-    LONG_WAIT_MS = 2000
-    ACTIVE_MS = 100             # a client counts as active for this time after its last read
-    BUCKET_CAPACITY_NS = 500000      # capacity of the token bucket: unused time that may be used later
+    # Admission bucket: unused time that may be used later, and the largest deficit.
+    BUCKET_CAPACITY_NS = 500000
+    MAX_DEFICIT_NS = 1000000
     # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
     # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
     # worker, too.
     INTERPRETER_BUDGET_NS = 150000
     FRAMES_WHILE_ACTIVE = 8
-    # largest deficit of the token bucket; the rest is forgiven, which bounds the pause
-    MAX_DEFICIT_NS = 1000000
+    NS_A_MS = 1000000
     # A timer this late means that the process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
@@ -112,7 +108,7 @@ cdef class Loop(TransportHost):
         self.fed = []
         self.inside = []
         self.last_fd = -1
-        self.admission_bucket_ns = BUCKET_CAPACITY_NS
+        self.admission_bucket = TokenBucket(BUCKET_CAPACITY_NS, MAX_DEFICIT_NS)
         self.port_work.patient = self.poller.precise
         self.enlarge_read_buffer(READ_BUFFER_OCTETS)
         self.lingering = LingeringSockets(self)
@@ -160,35 +156,23 @@ cdef class Loop(TransportHost):
         """True if established clients are active."""
         return self.scheduler.now < self.active_at + ACTIVE_MS
 
-    cdef void allow(self) noexcept:
-        """Refill the token bucket for the time that has passed."""
-        cdef uint64_t now = self.scheduler.now_ns
-        if now > self.bucket_refilled_at:
-            self.admission_bucket_ns += <int64_t>((now - self.bucket_refilled_at) // self.parts())
-            self.admission_bucket_ns = min(BUCKET_CAPACITY_NS, self.admission_bucket_ns)
-            self.bucket_refilled_at = now
-
     cdef int parts(self) noexcept:
-        """Return the divisor of the worker's time that admission gets now; see SMALL_SHARE_DIVISOR."""
+        """Return the divisor of the worker's time that admission gets now."""
         cdef Transport first
-        cdef uint64_t waited
         if not self.entering:
             return SMALL_SHARE_DIVISOR
         first = self.entering[0]
-        waited = self.scheduler.now - first.waits_since
-        if waited <= LONG_WAIT_MS:
-            return SMALL_SHARE_DIVISOR
-        return LARGE_SHARE_DIVISOR if waited <= 2 * LONG_WAIT_MS else 1
+        return share_divisor(self.scheduler.now - first.waits_since)
 
     cdef void charge(self, uint64_t begun) noexcept:
         """Take the time since `begun` (ns) from the token bucket, after admission work or a control message."""
-        self.admission_bucket_ns = max(-MAX_DEFICIT_NS, self.admission_bucket_ns - <int64_t>(self.poller.now() - begun))
+        self.admission_bucket.spend(<int64_t>(self.poller.now() - begun))
 
     cdef int entrance(self) noexcept:
         """Return the ms until a waiting client may make its next admission step."""
-        if self.admission_bucket_ns > 0 or not self.shared():
+        if self.admission_bucket.tokens > 0 or not self.shared():
             return 0
-        return <int>(-self.admission_bucket_ns * self.parts() // 1000000) + 1
+        return <int>(self.admission_bucket.delay(self.parts()) // NS_A_MS) + 1
 
     cpdef void beat(self) noexcept:
         """Write the heartbeat, between items of a wake that may take long."""
@@ -398,13 +382,13 @@ cdef class Loop(TransportHost):
         self.slot.wakes += 1
         self.scheduler.begin_wake()
         self.clock()
-        self.allow()
+        self.admission_bucket.refill(self.scheduler.now_ns, self.parts(), 0)
         self.pieces.shared = self.shared()
         self.pieces.begin_time_budget()
         if self.pieces.shared:
             self.scheduler.frames_left = FRAMES_WHILE_ACTIVE
             self.admission_steps_left = 0
-            self.admission_steps_reserved = 1 if self.entering and self.admission_bucket_ns > 0 else 0
+            self.admission_steps_reserved = 1 if self.entering and self.admission_bucket.tokens > 0 else 0
         else:
             self.admission_steps_reserved = ADMISSION_STEPS_PER_WAKE if self.entering else 0
             self.admission_steps_left = ADMISSION_STEPS_PER_WAKE - self.admission_steps_reserved
