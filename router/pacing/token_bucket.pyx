@@ -1,6 +1,7 @@
 """Token bucket of working time: limits work to a part of the time that passes.
 
-All times are in ns. Work takes its time from the bucket after it is done, so the bucket may run into a deficit.
+All times are in ns. Work takes its time from the bucket after it is done, so the bucket may run into a deficit. For a
+rate of events, an event takes the time after which the next one is due.
 """
 
 

@@ -13,12 +13,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from router.pacing.token_bucket import TokenBucket
 from supervisor.audit.line import bounded_copy
 
 WINDOW_SECONDS: Final = 10.0
 AT_ONCE: Final = 10
 MOST_KINDS: Final = 10_000  # maximum number of kinds at a time; events of further kinds are combined over all hosts
-SINGLE_LINES_PER_SECOND: Final = 200.0  # lines for single events per second, of all kinds; further events are combined
+SINGLE_LINES_PER_SECOND: Final = 200  # lines for single events per second, of all kinds; further events are combined
+_NS_A_SECOND: Final = 1_000_000_000
+_NS_A_LINE: Final = _NS_A_SECOND // SINGLE_LINES_PER_SECOND
 
 Kind = tuple[object, ...]
 Event = Mapping[str, Any]
@@ -46,9 +49,7 @@ class Repetitions:
         self._clock: Final = clock
         self._windows: OrderedDict[Kind, _Window] = OrderedDict()  # in order of their begin
         self._combining = 0  # number of windows with combined events
-        # Token bucket of lines for single events; `_at` is the time of its last refill.
-        self._tokens = SINGLE_LINES_PER_SECOND
-        self._at = clock()
+        self._bucket: Final = TokenBucket(_NS_A_SECOND, 0)  # lines for single events; a line costs _NS_A_LINE
 
     def admit(self, kind: Kind, event: Event) -> bool:
         """Decide about an event, which has its `time`: True if it gets a line of its own; otherwise it is combined.
@@ -69,12 +70,11 @@ class Repetitions:
         return False
 
     def _take(self, now: float) -> bool:
-        """Take a token for a single event; False if there is none."""
-        self._tokens = min(SINGLE_LINES_PER_SECOND, self._tokens + (now - self._at) * SINGLE_LINES_PER_SECOND)
-        self._at = now
-        if self._tokens < 1:
+        """Take the tokens for a single event; False if there are too few."""
+        self._bucket.refill(int(now * _NS_A_SECOND), 1, 0)
+        if self._bucket.tokens < _NS_A_LINE:
             return False
-        self._tokens -= 1
+        self._bucket.spend(_NS_A_LINE)
         return True
 
     def _combine(self, window: _Window, event: Event) -> None:

@@ -99,6 +99,13 @@ def test_lines_of_many_hosts_are_bounded(log: RepetitionLog) -> None:
     assert log.events == 5000
 
 
+def test_lines_of_many_hosts_resume_with_time(log: RepetitionLog) -> None:
+    for number in range(1000):
+        log.happen(f"h{number}")
+    log.now += 0.25
+    assert sum(log.happen(f"later{number}") for number in range(1000)) == SINGLE_LINES_PER_SECOND // 4
+
+
 def test_hosts_beyond_memory_are_combined(log: RepetitionLog) -> None:
     for number in range(MOST_KINDS + 500):
         log.happen(f"h{number}")
