@@ -2,19 +2,11 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.ring.layout cimport WorkerSlot
-from router.amqp.scheduler cimport Scheduler
 from router.pacing.token_bucket cimport TokenBucket
 from router.ring.port_work cimport PortWork
-from workers.poller cimport PollEvent, Poller
+from workers.fairness cimport LoopScheduler
+from workers.poller cimport PollEvent
 from workers.transport.base cimport TransportHost
-
-# Scheduler of a loop. While established clients are active, it limits interpreter work to time budgets. Owner: the
-# loop.
-cdef class LoopScheduler(Scheduler):
-    cdef Poller poller
-    cdef bint shared                       # established clients are active
-    cdef uint64_t budget_ends               # end of the current time budget in ns
-    cdef void begin_time_budget(self) noexcept
 
 # Event loop of a worker. Everything in it runs in the only thread of the process. Owner: the worker.
 cdef class Loop(TransportHost):

@@ -8,7 +8,6 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
 from router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
-from router.amqp.scheduler cimport Scheduler
 from router.links.pause cimport PAUSE_DRAIN
 from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
 from router.pacing.token_bucket cimport TokenBucket
@@ -22,8 +21,12 @@ from router.ring.region cimport Region
 from router.ring.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take_doorbells
 from router.ring.port cimport WorkerPort
 from router.ring.port_work cimport PortWork, take_lowest
-from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent
-from workers.transport.base cimport ADMISSION_STEPS_PER_WAKE, Transport
+from workers.fairness cimport (
+    ADMISSION_STEPS_PER_WAKE, EVENTS_PER_WAKE, FRAMES_WHILE_ACTIVE, LONG_WAKE_NS, READ_BUFFER_OCTETS,
+    RING_PASSES_BEFORE_CONTROL, LoopScheduler, order_deliveries_first,
+)
+from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
+from workers.transport.base cimport Transport
 
 import heapq
 import os
@@ -37,23 +40,13 @@ cdef extern from "malloc.h" nogil:
     int M_MMAP_THRESHOLD
 
 cdef enum:
-    READ_BUFFER_OCTETS = 98304        # most octets of one read from a socket, and so of one connection in a wake
-    EVENTS_PER_WAKE = 256
-    RING_PASSES_BEFORE_CONTROL = 16   # most passes over the rings before a control message is processed
     MALLOC_THRESHOLD = 1048576  # blocks of at least this many octets are mapped, and returned to the system when freed
     TRIM_THRESHOLD = 8388608   # free octets that the heap keeps; growing and shrinking the heap costs page faults
     QUIET_MS = 5000            # time from the last use of much memory until free memory is returned to the system
     MUCH_OCTETS = 1048576
-    # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
-    LONG_WAKE_NS = 20000000
     # Admission bucket: unused time that may be used later, and the largest deficit.
     BUCKET_CAPACITY_NS = 500000
     MAX_DEFICIT_NS = 1000000
-    # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
-    # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
-    # worker, too.
-    INTERPRETER_BUDGET_NS = 150000
-    FRAMES_WHILE_ACTIVE = 8
     NS_A_MS = 1000000
     # A timer this late means that the process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
@@ -63,31 +56,6 @@ def set_heap_limits():
     """Set malloc options of the process so that freed memory, except for a small reserve, goes back to the system."""
     mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
-
-
-cdef list order_deliveries_first(list dirty):
-    """Return `dirty` with connections that have deliveries to write before those with only outcomes and credit.
-
-    Somebody waits for the deliveries. Outcomes and credit are collected in their sessions until they are written.
-    """
-    cdef list first = []
-    cdef list others = []
-    cdef Connection connection
-    for connection in dirty:
-        (first if buffer_used(&connection.out) else others).append(connection)
-    return first + others if first else others
-
-
-cdef class LoopScheduler(Scheduler):
-    def __cinit__(self, Poller poller not None):
-        self.poller = poller
-
-    cdef void begin_time_budget(self) noexcept:
-        if self.shared:
-            self.budget_ends = self.poller.now() + INTERPRETER_BUDGET_NS
-
-    cpdef bint has_time(self) noexcept:
-        return not self.shared or self.poller.now() < self.budget_ends
 
 
 cdef class Loop(TransportHost):

@@ -12,12 +12,6 @@ cdef enum Handshake:
     HANDSHAKE_DONE
     HANDSHAKE_FAILED           # through the peer's fault: the connection ends
 
-cdef enum:
-    # admission steps of a wake: frames before or with an open take a tenth of a millisecond
-    ADMISSION_STEPS_PER_WAKE = 4
-    # Admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond.
-    TLS_HANDSHAKE_COST = 4
-
 # Interface that a transport needs of its loop; a loop is a subclass. Owner: the loop.
 cdef class TransportHost:
     cdef readonly Scheduler scheduler

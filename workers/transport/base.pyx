@@ -21,6 +21,7 @@ from router.amqp.block cimport BLOCK_LEAST, block_give, block_take
 from router.amqp.buffer cimport buffer_release, buffer_used, read32
 from router.amqp.spec cimport FRAME_HEADER
 from router.stats.counters cimport totals
+from workers.fairness cimport ADMISSION_STEPS_PER_WAKE, READ_BUFFER_OCTETS, WRITES_PER_TURN
 from workers.poller cimport READABLE, WRITABLE
 
 import os
@@ -39,14 +40,12 @@ cdef extern from "<netinet/tcp.h>" nogil:
         uint32_t tcpi_rtt
 
 cdef enum:
-    WRITES_PER_TURN = 2          # full write buffers that one connection may send in one wake
     # A peer with this many unread octets is not read until it reads. Clients that read only now and then leave far
     # fewer.
     UNREAD_OCTETS = 4194304
     UNREAD_MS = 5000           # time that the last octets of an ended connection wait for a peer that does not read
     LARGE_FRAME = 65536        # longer frames are read into a buffer of their own
     FRAME_ROOM = 65536         # least free octets for a read behind an incomplete frame
-    NORMAL_ROOM = 98304        # most octets of one read from a socket, and so of one connection in a wake
 
 
 cdef class TransportHost:
@@ -79,7 +78,7 @@ cdef class TransportHost:
         free(self.room)
         self.room = room
         self.read_buffer_size = size
-        if size > NORMAL_ROOM:
+        if size > READ_BUFFER_OCTETS:
             self.note_memory_use()
         return 0
 

@@ -9,9 +9,10 @@ from libc.stdint cimport uint8_t, uint32_t
 from router.tls.context cimport TlsContext
 from router.tls.openssl cimport *
 from router.tls.peer cimport channel_binding, is_certificate_expired, negotiated_tls, is_chain_revoked
+from workers.fairness cimport TLS_HANDSHAKE_COST
 from workers.poller cimport READABLE, WRITABLE
 from workers.transport.base cimport (
-    HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, TLS_HANDSHAKE_COST, HANDSHAKE_WAITS, Handshake, Transport,
+    HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, HANDSHAKE_WAITS, Handshake, Transport,
 )
 
 import ipaddress
