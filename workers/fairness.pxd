@@ -1,7 +1,8 @@
 """Fairness of a worker: bounds of the work of a wake, and the scheduler of its event loop."""
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
+from router.pacing.token_bucket cimport TokenBucket
 from workers.poller cimport Poller
 
 cdef enum:
@@ -11,22 +12,31 @@ cdef enum:
     RING_PASSES_BEFORE_CONTROL = 16   # most passes over the rings before a control message is processed
     # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
     LONG_WAKE_NS = 20000000
-    # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
-    # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
-    # worker, too.
-    INTERPRETER_BUDGET_NS = 150000
-    FRAMES_WHILE_ACTIVE = 8
-    # admission steps of a wake: frames before or with an open take a tenth of a millisecond
-    ADMISSION_STEPS_PER_WAKE = 4
     # Admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond.
     TLS_HANDSHAKE_COST = 4
 
-# Scheduler of a loop. While established clients are active, it limits interpreter work to time budgets. Owner: the
-# loop.
+# Scheduler of a loop. While established clients are active, it limits interpreter work to time budgets, and the
+# admission of connecting clients to a share of the time. Owner: the loop.
 cdef class LoopScheduler(Scheduler):
     cdef Poller poller
-    cdef bint shared                       # established clients are active
-    cdef uint64_t budget_ends               # end of the current time budget in ns
+    cdef bint shared                       # established clients were active when the wake began
+    cdef uint64_t budget_ends              # end of the current time budget in ns
+    cdef uint64_t active_at                # time in ms when a client with deliveries was last read
+    # deque of (ms, Transport): transports whose peers wait for an admission step, with the time when the wait began
+    cdef readonly object entering
+    cdef TokenBucket admission_bucket      # for admission steps and messages of the supervisor
+    cdef int32_t admission_steps_left      # admission steps left in this wake while sockets are read
+    cdef int32_t admission_steps_reserved  # admission steps reserved for transports in `entering`
     cdef void begin_time_budget(self) noexcept
+    cdef bint has_active_clients(self) noexcept
+    cdef int admission_divisor(self) noexcept
+    cdef int admission_delay(self) noexcept
+    cdef void charge_admission(self, uint64_t begun) noexcept
+    cdef bint take_admission_step(self, int32_t cost) noexcept
+    cdef void allow_admission_step(self) noexcept
+    cdef void release_admission_steps(self) noexcept
+    cdef int add_entering(self, object transport) except -1
+    cdef bint may_admit(self) noexcept
+    cdef object take_first_entering(self)
 
 cdef list order_deliveries_first(list dirty)

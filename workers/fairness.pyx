@@ -1,9 +1,27 @@
-"""Fairness of a worker: budgets of the work that its event loop does in a wake, and the order of writes.
+"""Fairness of a worker: budgets and pacing of the work that its event loop does in a wake, and the order of writes.
 
 Turns and slices of connections are in `router/amqp/scheduler.pyx`. docs/internals/engine.md, "A wake".
 """
+from libc.stdint cimport int64_t
+
 from router.amqp.buffer cimport buffer_used
 from router.amqp.connection cimport Connection
+from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
+
+from collections import deque
+
+cdef enum:
+    # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
+    # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
+    # worker, too.
+    INTERPRETER_BUDGET_NS = 150000
+    FRAMES_WHILE_ACTIVE = 8
+    # admission steps of a wake: frames before or with an open take a tenth of a millisecond
+    ADMISSION_STEPS_PER_WAKE = 4
+    # Admission bucket: unused time that may be used later, and the largest deficit.
+    BUCKET_CAPACITY_NS = 500000
+    MAX_DEFICIT_NS = 1000000
+    NS_A_MS = 1000000
 
 
 cdef list order_deliveries_first(list dirty):
@@ -22,6 +40,29 @@ cdef list order_deliveries_first(list dirty):
 cdef class LoopScheduler(Scheduler):
     def __cinit__(self, Poller poller not None):
         self.poller = poller
+        self.entering = deque()
+        self.admission_bucket = TokenBucket(BUCKET_CAPACITY_NS, MAX_DEFICIT_NS)
+        self.admission_steps_left = ADMISSION_STEPS_PER_WAKE
+
+    cpdef void begin_wake(self) noexcept:
+        """Allow the frames, losses and admission steps of a new wake, whose time has been set."""
+        Scheduler.begin_wake(self)
+        self.admission_bucket.refill(self.now_ns, self.admission_divisor(), 0)
+        self.shared = self.has_active_clients()
+        self.begin_time_budget()
+        if self.shared:
+            self.frames_left = FRAMES_WHILE_ACTIVE
+            self.admission_steps_left = 0
+            self.admission_steps_reserved = 1 if self.entering and self.admission_bucket.tokens > 0 else 0
+        else:
+            self.admission_steps_reserved = ADMISSION_STEPS_PER_WAKE if self.entering else 0
+            self.admission_steps_left = ADMISSION_STEPS_PER_WAKE - self.admission_steps_reserved
+
+    cdef bint has_active_clients(self) noexcept:
+        """True if established clients are active."""
+        return self.now < self.active_at + ACTIVE_MS
+
+    # -- interpreter work ---------------------------------------------------------------------------------------------
 
     cdef void begin_time_budget(self) noexcept:
         if self.shared:
@@ -29,3 +70,58 @@ cdef class LoopScheduler(Scheduler):
 
     cpdef bint has_time(self) noexcept:
         return not self.shared or self.poller.now() < self.budget_ends
+
+    # -- admission ----------------------------------------------------------------------------------------------------
+
+    cdef int admission_divisor(self) noexcept:
+        """Return the divisor of the worker's time that admission gets now."""
+        cdef uint64_t waits_since
+        if not self.entering:
+            return SMALL_SHARE_DIVISOR
+        waits_since = self.entering[0][0]
+        return share_divisor(self.now - waits_since)
+
+    cdef int admission_delay(self) noexcept:
+        """Return the ms until a waiting client may make its next admission step."""
+        if self.admission_bucket.tokens > 0 or not self.has_active_clients():
+            return 0
+        return <int>(self.admission_bucket.delay(self.admission_divisor()) // NS_A_MS) + 1
+
+    cdef void charge_admission(self, uint64_t begun) noexcept:
+        """Take the time since `begun` (ns) from the admission bucket, after admission work or a control message."""
+        self.admission_bucket.spend(<int64_t>(self.poller.now() - begun))
+
+    cdef bint take_admission_step(self, int32_t cost) noexcept:
+        """Take `cost` of this wake's admission steps; False: none is left, and the client has to wait for a later
+        wake.
+
+        An admission step is a part of a handshake, or frames before the open, which cost interpreter work. The limit
+        keeps a connection burst from delaying all others.
+        """
+        if self.admission_steps_left <= 0:
+            return False
+        self.admission_steps_left -= cost
+        return True
+
+    cdef void allow_admission_step(self) noexcept:
+        """Allow at least one more admission step in this wake."""
+        self.admission_steps_left = max(self.admission_steps_left, 1)
+
+    cdef void release_admission_steps(self) noexcept:
+        """Make the reserved admission steps available to clients in `entering`."""
+        self.admission_steps_left += self.admission_steps_reserved
+        self.admission_steps_reserved = 0
+
+    cdef int add_entering(self, object transport) except -1:
+        """Queue a transport whose peer waits for an admission step."""
+        self.entering.append((self.now, transport))
+        return 0
+
+    cdef bint may_admit(self) noexcept:
+        """True if a client waits and an admission step is left."""
+        return bool(self.entering) and self.admission_steps_left > 0
+
+    cdef object take_first_entering(self):
+        """Return the transport that has waited longest, and remove it from the queue."""
+        _, transport = self.entering.popleft()
+        return transport

@@ -2,9 +2,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.ring.layout cimport WorkerSlot
-from router.pacing.token_bucket cimport TokenBucket
 from router.ring.port_work cimport PortWork
-from workers.fairness cimport LoopScheduler
 from workers.poller cimport PollEvent
 from workers.transport.base cimport TransportHost
 
@@ -17,8 +15,6 @@ cdef class Loop(TransportHost):
     cdef readonly PortWork port_work       # ports with something to do
     cdef list timers                       # heap of (due ms, number, Transport or callable, its Connection or None)
     cdef uint64_t timer_number
-    cdef LoopScheduler pieces              # same object as `scheduler`, with its type
-    cdef TokenBucket admission_bucket      # bucket of working time for admission and control messages
     cdef int last_fd                       # last descriptor handled in a wake that was cut short; -1: not cut short
     cdef bint trim_scheduled                        # the timer that returns memory to the system is running
     cdef uint64_t memory_used_at                  # last use of much memory in ms
@@ -37,14 +33,10 @@ cdef class Loop(TransportHost):
     cdef int flush_all(self, list dirty, list later) except -1
     cdef int handle_event(self, object what, uint32_t events) except -1
     cdef int read_buffered_transports(self) except -1
-    cdef int let_in(self) except -1
+    cdef int admit_clients(self) except -1
     cdef int flush_ports(self) except -1
     cdef int resume_connections(self) except -1
     cdef int timeout(self) except -2
-    cdef bint shared(self) noexcept
-    cdef int parts(self) noexcept
-    cdef void charge(self, uint64_t begun) noexcept
-    cdef int entrance(self) noexcept
     cdef bint doorbell_is_set(self) noexcept
     cdef int service_doorbells(self) except -1
     cdef int read_rings(self) except -1

@@ -5,12 +5,9 @@ one write, and ports wake their peers. The interpreter runs for each descriptor 
 and each connection, but never for each delivery.
 """
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t
 
 from router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
 from router.links.pause cimport PAUSE_DRAIN
-from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
-from router.pacing.token_bucket cimport TokenBucket
 from router.amqp.block cimport blocks_grew
 from router.amqp.buffer cimport buffer_used, buffers_drop
 from router.stats.counters cimport totals, use_worker_slot
@@ -22,8 +19,8 @@ from router.ring.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take
 from router.ring.port cimport WorkerPort
 from router.ring.port_work cimport PortWork, take_lowest
 from workers.fairness cimport (
-    ADMISSION_STEPS_PER_WAKE, EVENTS_PER_WAKE, FRAMES_WHILE_ACTIVE, LONG_WAKE_NS, READ_BUFFER_OCTETS,
-    RING_PASSES_BEFORE_CONTROL, LoopScheduler, order_deliveries_first,
+    EVENTS_PER_WAKE, LONG_WAKE_NS, READ_BUFFER_OCTETS, RING_PASSES_BEFORE_CONTROL, LoopScheduler,
+    order_deliveries_first,
 )
 from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
 from workers.transport.base cimport Transport
@@ -44,10 +41,6 @@ cdef enum:
     TRIM_THRESHOLD = 8388608   # free octets that the heap keeps; growing and shrinking the heap costs page faults
     QUIET_MS = 5000            # time from the last use of much memory until free memory is returned to the system
     MUCH_OCTETS = 1048576
-    # Admission bucket: unused time that may be used later, and the largest deficit.
-    BUCKET_CAPACITY_NS = 500000
-    MAX_DEFICIT_NS = 1000000
-    NS_A_MS = 1000000
     # A timer this late means that the process did not run: it was stopped, frozen, or starved of its core.
     HELD_UP_MS = 500
 
@@ -64,7 +57,7 @@ cdef class Loop(TransportHost):
     def __cinit__(self, Region region not None, int worker, Poller poller=None):
         """Create a loop. poller: source of events and time; None: epoll and the system clock."""
         self.poller = EpollPoller() if poller is None else poller
-        self.scheduler = self.pieces = LoopScheduler(self.poller)
+        self.scheduler = LoopScheduler(self.poller)
         self.slot = region.worker_slot(worker)
         self.slot_owner = region
         self.worker = worker
@@ -76,7 +69,6 @@ cdef class Loop(TransportHost):
         self.fed = []
         self.inside = []
         self.last_fd = -1
-        self.admission_bucket = TokenBucket(BUCKET_CAPACITY_NS, MAX_DEFICIT_NS)
         self.port_work.patient = self.poller.precise
         self.enlarge_read_buffer(READ_BUFFER_OCTETS)
         self.lingering = LingeringSockets(self)
@@ -115,32 +107,8 @@ cdef class Loop(TransportHost):
         """Read the clock: once in a wake, and again before each further socket and ring of the same wake."""
         self.slot.heartbeat = self.poller.now()
         self.port_work.now = self.slot.heartbeat
-        self.slot.heard = self.active_at
+        self.slot.heard = self.scheduler.active_at
         self.scheduler.set_clock(self.slot.heartbeat)
-
-    # -- admission ----------------------------------------------------------------------------------------------------
-
-    cdef bint shared(self) noexcept:
-        """True if established clients are active."""
-        return self.scheduler.now < self.active_at + ACTIVE_MS
-
-    cdef int parts(self) noexcept:
-        """Return the divisor of the worker's time that admission gets now."""
-        cdef Transport first
-        if not self.entering:
-            return SMALL_SHARE_DIVISOR
-        first = self.entering[0]
-        return share_divisor(self.scheduler.now - first.waits_since)
-
-    cdef void charge(self, uint64_t begun) noexcept:
-        """Take the time since `begun` (ns) from the token bucket, after admission work or a control message."""
-        self.admission_bucket.spend(<int64_t>(self.poller.now() - begun))
-
-    cdef int entrance(self) noexcept:
-        """Return the ms until a waiting client may make its next admission step."""
-        if self.admission_bucket.tokens > 0 or not self.shared():
-            return 0
-        return <int>(self.admission_bucket.delay(self.parts()) // NS_A_MS) + 1
 
     cpdef void beat(self) noexcept:
         """Write the heartbeat, between items of a wake that may take long."""
@@ -265,8 +233,8 @@ cdef class Loop(TransportHost):
         if self.scheduler.dirty or self.scheduler.resumed or self.scheduler.starved or self.scheduler.unfinished() \
                 or self.inside:
             return 0
-        if self.entering:
-            wait = self.entrance()
+        if self.scheduler.entering:
+            wait = self.scheduler.admission_delay()
             if wait == 0:
                 return 0
         if self.port_work.dirty or self.port_work.rung:
@@ -348,18 +316,8 @@ cdef class Loop(TransportHost):
         if n < 0:
             raise OSError(errno, os.strerror(errno))
         self.slot.wakes += 1
-        self.scheduler.begin_wake()
         self.clock()
-        self.admission_bucket.refill(self.scheduler.now_ns, self.parts(), 0)
-        self.pieces.shared = self.shared()
-        self.pieces.begin_time_budget()
-        if self.pieces.shared:
-            self.scheduler.frames_left = FRAMES_WHILE_ACTIVE
-            self.admission_steps_left = 0
-            self.admission_steps_reserved = 1 if self.entering and self.admission_bucket.tokens > 0 else 0
-        else:
-            self.admission_steps_reserved = ADMISSION_STEPS_PER_WAKE if self.entering else 0
-            self.admission_steps_left = ADMISSION_STEPS_PER_WAKE - self.admission_steps_reserved
+        self.scheduler.begin_wake()
         if stopped or (self.timers and self.scheduler.now >= <uint64_t>self.timers[0][0] + HELD_UP_MS):
             self.went_on = self.scheduler.now
         begun = self.scheduler.now_ns
@@ -398,7 +356,7 @@ cdef class Loop(TransportHost):
             begun = self.scheduler.now_ns
             self.read_rings()
             what()
-            self.charge(begun)
+            self.scheduler.charge_admission(begun)
             return 0
         transport = <Transport>what
         if events & (READABLE | BROKEN):
@@ -424,21 +382,20 @@ cdef class Loop(TransportHost):
                     transport.ended_by(fault)
         return 0
 
-    cdef int let_in(self) except -1:
+    cdef int admit_clients(self) except -1:
         """Let waiting clients make the admission steps that this wake reserved for them."""
         cdef Transport transport
         cdef uint64_t begun = self.poller.now()
-        self.admission_steps_left += self.admission_steps_reserved
-        self.admission_steps_reserved = 0
-        while self.entering and self.admission_steps_left > 0:
-            transport = self.entering.popleft()
+        self.scheduler.release_admission_steps()
+        while self.scheduler.may_admit():
+            transport = self.scheduler.take_first_entering()
             if transport.fd >= 0:
                 self.clock()
                 try:
                     transport.make_admission_step()
                 except Exception as fault:
                     transport.ended_by(fault)
-        self.charge(begun)
+        self.scheduler.charge_admission(begun)
         return 0
 
     cdef int finish_wake(self) except -1:
@@ -449,15 +406,15 @@ cdef class Loop(TransportHost):
             self.service_doorbells()
         if self.control is not None and self.control.busy:
             begun = self.poller.now()
-            self.pieces.begin_time_budget()
+            self.scheduler.begin_time_budget()
             self.control.go_on()
-            self.charge(begun)
+            self.scheduler.charge_admission(begun)
         if self.timers:
             self.run_timers()
         if self.scheduler.starved:
             self.check_starved()
         if self.scheduler.losing:
-            self.pieces.begin_time_budget()
+            self.scheduler.begin_time_budget()
             self.scheduler.end_lost_links()
         if self.port_work.dirty:
             # Flush before the writes below, so that other workers run in parallel. Ring records must also precede the
@@ -468,14 +425,14 @@ cdef class Loop(TransportHost):
             self.control.send()
         self.flush_connections()
         self.flush_ports()
-        if self.admission_steps_reserved:
-            self.let_in()                  # after all established clients
+        if self.scheduler.admission_steps_reserved:
+            self.admit_clients()           # after all established clients
         if self.scheduler.turns:
             self.scheduler.grant_turns()
         if self.scheduler.sliced:
             self.scheduler.resume_sliced()
         if self.scheduler.resumed:
-            self.pieces.begin_time_budget()
+            self.scheduler.begin_time_budget()
             self.resume_connections()
             self.flush_connections()
             self.flush_ports()         # resumed frames may have written ring records

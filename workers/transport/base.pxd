@@ -1,8 +1,8 @@
 """Interface of a transport, and of the loop that runs it."""
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.connection cimport Connection
-from router.amqp.scheduler cimport Scheduler
+from workers.fairness cimport LoopScheduler
 from workers.poller cimport Poller
 
 # Result of handshake().
@@ -14,7 +14,7 @@ cdef enum Handshake:
 
 # Interface that a transport needs of its loop; a loop is a subclass. Owner: the loop.
 cdef class TransportHost:
-    cdef readonly Scheduler scheduler
+    cdef readonly LoopScheduler scheduler
     cdef Poller poller
     cdef uint8_t* room                     # read buffer for all sockets
     cdef size_t read_buffer_size
@@ -23,11 +23,6 @@ cdef class TransportHost:
     cdef list inside                       # transports with buffered octets, which no event announces
     cdef readonly object lingering         # Lingering: sockets of ended connections
     cdef uint64_t went_on                  # time in ms when this process last resumed after being held up; 0: never
-    cdef uint64_t active_at                 # time in ms when a client with deliveries was last read
-    cdef readonly object entering          # deque of transports whose peers wait for an admission step
-    cdef int32_t admission_steps_left                # admission steps left in this wake while sockets are read
-    cdef int32_t admission_steps_reserved                # admission steps reserved for transports in `entering`
-    cdef bint take_admission_step(self, int32_t cost) noexcept
     cdef int enlarge_read_buffer(self, size_t size) except -1
     cpdef void note_memory_use(self)
 
@@ -43,8 +38,7 @@ cdef class Transport:
     cdef size_t whole                      # length of the large frame that `rest` begins with; 0: none
     cdef uint32_t interest                 # events of interest
     cdef bint ending                       # the connection has ended and its last octets are not sent yet
-    cdef bint waits                        # in `entering`
-    cdef uint64_t waits_since              # when the wait for an admission step began, in ms
+    cdef bint waits                        # for an admission step, in `LoopScheduler.entering`
     cdef uint64_t turn                     # number of the last wake in which the connection wrote
     cdef uint64_t due                      # when the connection needs its tick, in ms; 0: never
     # Octets pass unchanged: there is no handshake, and nothing is buffered here. None of the methods after

@@ -21,11 +21,10 @@ from router.amqp.block cimport BLOCK_LEAST, block_give, block_take
 from router.amqp.buffer cimport buffer_release, buffer_used, read32
 from router.amqp.spec cimport FRAME_HEADER
 from router.stats.counters cimport totals
-from workers.fairness cimport ADMISSION_STEPS_PER_WAKE, READ_BUFFER_OCTETS, WRITES_PER_TURN
+from workers.fairness cimport READ_BUFFER_OCTETS, WRITES_PER_TURN
 from workers.poller cimport READABLE, WRITABLE
 
 import os
-from collections import deque
 
 cdef extern from "<sys/socket.h>" nogil:
     ctypedef unsigned int socklen_t
@@ -51,24 +50,8 @@ cdef enum:
 cdef class TransportHost:
     """Services of a loop that its transports use."""
 
-    def __cinit__(self, *args, **kwargs):
-        self.admission_steps_left = ADMISSION_STEPS_PER_WAKE
-        self.entering = deque()
-
     def __dealloc__(self):
         free(self.room)
-
-    cdef bint take_admission_step(self, int32_t cost) noexcept:
-        """Take `cost` of this wake's admission steps; False: none is left, and the client has to wait for a later
-        wake.
-
-        An admission step is a part of a handshake, or frames before the open, which cost interpreter work. The limit
-        keeps a connection burst from delaying all others.
-        """
-        if self.admission_steps_left <= 0:
-            return False
-        self.admission_steps_left -= cost
-        return True
 
     cdef int enlarge_read_buffer(self, size_t size) except -1:
         """Enlarge the buffer into which all sockets are read. It holds at least the largest frame received."""
@@ -204,8 +187,7 @@ cdef class Transport:
         fill each list of events, and delay the events of others."""
         if not self.waits:
             self.waits = True
-            self.waits_since = self.loop.scheduler.now
-            self.loop.entering.append(self)
+            self.loop.scheduler.add_entering(self)
             self.interest = 0
             self.loop.poller.change(self.fd, 0)
         return 0
@@ -243,7 +225,7 @@ cdef class Transport:
                 self.connection.mark_dirty()      # the write in progress may have waited for this event
         if self.connection.paused:
             return self.watch()        # paused meanwhile: its socket must not wake the loop again and again
-        if self.connection.remote_open is None and not loop.take_admission_step(1):
+        if self.connection.remote_open is None and not loop.scheduler.take_admission_step(1):
             return self.wait_for_admission()
         if self.whole:
             return self.read_large_frame()
@@ -268,7 +250,7 @@ cdef class Transport:
         self.feed(self.incomplete_size + got)
         if got > <ssize_t>FRAME_HEADER and loop.scheduler.frames == asked and self.connection is not None \
                 and self.connection.remote_open is not None:
-            loop.active_at = loop.scheduler.now
+            loop.scheduler.active_at = loop.scheduler.now
         return 0
 
     cdef int handle_no_input(self, ssize_t got) except -1:
@@ -292,7 +274,7 @@ cdef class Transport:
         if got <= 0:
             return self.handle_no_input(got)
         self.incomplete_size += got
-        self.connection.last_received = loop.active_at = loop.scheduler.now
+        self.connection.last_received = loop.scheduler.active_at = loop.scheduler.now
         if self.incomplete_size == self.whole:
             self.whole = 0
             taken = self.connection.receive(self.rest, self.incomplete_size)
@@ -379,8 +361,7 @@ cdef class Transport:
         if buffer_used(&self.connection.out) >= UNREAD_OCTETS:
             self.flush()               # the peer may have read since
         if self.fd >= 0 and buffer_used(&self.connection.out) < UNREAD_OCTETS:
-            # a read that cannot wait for an admission step
-            self.loop.admission_steps_left = max(self.loop.admission_steps_left, 1)
+            self.loop.scheduler.allow_admission_step()      # the read cannot wait for one
             return self.readable()
         return 0
 

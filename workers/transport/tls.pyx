@@ -104,7 +104,7 @@ cdef class TlsTransport(Transport):
             state = self.look_at()
             if state != HANDSHAKE_GOES_ON or self.looks:
                 return state
-        if self.context.server and not self.loop.take_admission_step(TLS_HANDSHAKE_COST):
+        if self.context.server and not self.loop.scheduler.take_admission_step(TLS_HANDSHAKE_COST):
             return HANDSHAKE_WAITS
         return self.do_tls_handshake()
 

@@ -176,7 +176,7 @@ cdef class WebSocketTransport(Transport):
     cdef Handshake take_head(self, Py_ssize_t size) except *:
         """Process the HTTP head, which is complete or too long to wait for."""
         cdef bytes octets
-        if not self.client and not self.loop.take_admission_step(1):
+        if not self.client and not self.loop.scheduler.take_admission_step(1):
             return HANDSHAKE_WAITS
         head, self.early = bytes(self.head[:size]), bytes(self.head[size:]) or None
         side, self.side = self.side, None

@@ -94,5 +94,5 @@ class LoopRouter(SocketRouter):
             moved = self.supervise()
             for worker in self.workers:
                 self.wake(worker)
-                moved |= bool(worker.channels.events or worker.loop.entering)
+                moved |= bool(worker.channels.events or worker.loop.scheduler.entering)
             quiet = 0 if moved else quiet + 1
