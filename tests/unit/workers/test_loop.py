@@ -8,48 +8,16 @@ import threading
 import time
 
 import pytest
-import workers.testing as testing
-from router.amqp.connection import Connection, Pause
-from workers.loop import Loop
-from workers.transport.tcp import TcpTransport
+from router.amqp.connection import Pause
 
 import router.testing.engine as engine
-from router.ring.region import Region
 from router.testing.interworker import Doorbell, RingEnd
-from tests.peer.frames import AMQP_HEADER, frame_octets
-from tests.unit.engine.host import LINKS, RING_OCTETS
-from tests.unit.engine.talk import begin, consumer, message, producer, say, start, transfer
+from tests.unit.engine.talk import consumer, message, producer, say, start, transfer
+from tests.unit.workers.loop_connections import EMPTY, REGION, SOCKET_OCTETS, LoopConnections
 from workers import lingering
 
-# The process keeps a pointer to the slot of the last loop, so the region is never released.
-REGION = Region.create(1, LINKS, 16, RING_OCTETS)
-EMPTY = frame_octets(b"")
 EVENTS_PER_WAKE = 256
 PATIENCE = 10.0
-SOCKET_OCTETS = 50_000
-STOP = 1000  # descriptor of a test in its poller
-
-
-class OpeningHandler:
-    """Handler of a connection that only opens."""
-
-    def __init__(self):
-        self.closed = False
-
-    def refusal(self, connection, sasl):
-        return None
-
-    def on_open(self, connection, remote):
-        connection.send_open("router")
-
-    def on_begin(self, connection, channel, items):
-        return None
-
-    def on_closed(self, connection, error):
-        self.closed = True
-
-    def on_fault(self, connection, fault):
-        raise fault
 
 
 def read_all(far):
@@ -66,48 +34,6 @@ def tcp_pair():
     with socket.create_server(("127.0.0.1", 0)) as server:
         far = socket.create_connection(server.getsockname())
         return server.accept()[0], far
-
-
-class LoopConnections:
-    """Connections of one loop."""
-
-    def __init__(self):
-        self.loop = Loop(REGION, 0)
-        self.far = []
-        self.handlers = []
-        self.transports = []
-
-    def connect(self, pair=socket.socketpair):
-        """Connect a client, which opens during the next steps of the loop."""
-        near, far = pair()
-        near.setblocking(False)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux doubles this value
-        handler = OpeningHandler()
-        transport = TcpTransport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
-        self.loop.add(transport.fd, transport)
-        far.send(AMQP_HEADER + say("open", container_id="test"))
-        self.far.append(far)
-        self.handlers.append(handler)
-        self.transports.append(transport)
-        return transport
-
-    def steps(self, count=4):
-        """Run `count` wakes after those in which all clients open. One wake admits only a few clients."""
-        while any(each.fd >= 0 and each.connection.remote_open is None for each in self.transports):
-            self.loop.step()
-        for _ in range(count):
-            self.loop.step()
-
-    def run(self, seconds):
-        """Run the loop for so long."""
-        self.loop.call_at(self.loop.scheduler.now + int(seconds * 1000), lambda: setattr(self.loop, "running", False))
-        self.loop.run()
-
-    def close(self):
-        for far in self.far:
-            far.close()
-        while any(transport.fd >= 0 for transport in self.transports):
-            self.loop.step()
 
 
 @pytest.fixture
@@ -174,149 +100,6 @@ def test_long_wake_leaves_connections_to_next_wake(connections):
     connections.far[opened[0]].send(EMPTY)
     connections.steps(0)
     assert sorted(opened) == [0, 1, 2, 3]
-
-
-class BurstConnections(LoopConnections):
-    """An established client that is active in each wake, and connecting clients.
-
-    On the clock of the test each admission step takes `STEP_NS`.
-    """
-
-    STEP_NS = 200_000
-    WAKE_NS = 50_000
-
-    def __init__(self):
-        self.poller = testing.ManualPoller()
-        self.loop = Loop(REGION, 0, self.poller)
-        self.far, self.handlers, self.transports = [], [], []
-        self.connect()
-        self.wake()
-        self.wake()
-        self.opened: list[int] = []
-
-    def connect_burst(self, count):
-        for _ in range(count):
-            self.connect()
-            self.handlers[-1].on_open = self.on_open
-
-    def on_open(self, connection, remote):
-        connection.send_open("router")
-        self.poller.time_ns += self.STEP_NS
-        self.opened.append(self.poller.time_ns)
-
-    def wake(self, active=True, octets=2 * EMPTY):
-        readable_transports = [
-            each for each in self.transports if self.poller.interest[each.fd] and not each.connection.remote_open
-        ]
-        if active and self.transports[0] not in readable_transports:
-            self.far[0].send(octets)
-            readable_transports.append(self.transports[0])
-        self.poller.events = [(each.fd, 1) for each in readable_transports]
-        self.loop.step()
-        self.poller.time_ns += self.WAKE_NS
-
-    def close(self):
-        for each in self.transports:
-            os.close(each.fd)
-        for far in self.far:
-            far.close()
-
-
-@pytest.fixture
-def burst():
-    made = BurstConnections()
-    yield made
-    made.close()
-
-
-def test_connecting_clients_get_small_share_beside_active_clients(burst):
-    begun = burst.poller.time_ns
-    burst.connect_burst(100)
-    most = 0
-    while burst.poller.time_ns < begun + 200_000_000:
-        before = len(burst.opened)
-        burst.wake()
-        most = max(most, len(burst.opened) - before)
-    assert most == 1, "and never two of them in a wake"
-    taken = len(burst.opened) * burst.STEP_NS
-    assert 0.8 / 16 < taken / 200_000_000 < 1.2 / 16
-
-
-def test_connecting_clients_get_all_idle_time(burst):
-    begun = burst.poller.time_ns
-    burst.poller.time_ns += 200_000_000  # no established client has been active for a while
-    burst.connect_burst(100)
-    while len(burst.opened) < 100:
-        burst.wake(active=False)
-    assert burst.poller.time_ns - begun - 200_000_000 < 2 * 100 * burst.STEP_NS
-
-
-def test_heartbeats_do_not_delay_connecting_clients(burst):
-    """Thousands of idle connections send heartbeats all the time."""
-    begun = burst.poller.time_ns = burst.poller.time_ns + 200_000_000
-    burst.connect_burst(100)
-    while len(burst.opened) < 100:
-        burst.wake(octets=EMPTY)
-    assert burst.poller.time_ns - begun < 2 * 100 * burst.STEP_NS
-
-
-def test_connecting_clients_do_not_delay_each_other(burst):
-    """Each client begins a session after its open."""
-    begun = burst.poller.time_ns = burst.poller.time_ns + 200_000_000
-    burst.connect_burst(100)
-    waiting = list(zip(burst.transports[1:], burst.far[1:], strict=True))
-    while len(burst.opened) < 100:
-        opened_clients = [
-            (transport, far) for transport, far in waiting if transport.connection.remote_open is not None
-        ]
-        waiting = [each for each in waiting if each not in opened_clients]
-        for transport, far in opened_clients:
-            far.send(begin(0))
-            burst.poller.events.append((transport.fd, 1))
-        burst.loop.step()
-        burst.wake(active=False)
-    assert burst.poller.time_ns - begun < 2 * 100 * burst.STEP_NS
-
-
-def test_long_waiting_clients_are_admitted_faster(burst):
-    """A client that waits for too long would abort and reconnect."""
-    begun = burst.poller.time_ns
-    burst.connect_burst(900)
-    while burst.poller.time_ns < begun + 2_150_000_000:
-        burst.wake()
-    early = sum(each < begun + 2_000_000_000 for each in burst.opened)
-    late = len(burst.opened) - early
-    assert late < 900 - early, "some still wait"
-    assert 3 < late / 0.15 / (early / 2) < 5
-
-
-def test_clients_near_timeout_are_admitted_at_once(burst):
-    burst.connect_burst(400)
-    burst.wake()
-    burst.poller.time_ns += 4_100_000_000
-    begun, before = burst.poller.time_ns, len(burst.opened)
-    while burst.poller.time_ns < begun + 50_000_000:
-        burst.wake()
-    taken = (len(burst.opened) - before) * burst.STEP_NS
-    assert len(burst.opened) < 400, "some still wait"
-    assert taken / 50_000_000 > 0.5
-
-
-def test_loop_sleeps_until_next_admission(burst):
-    burst.connect_burst(10)
-    opened = -1
-    while len(burst.opened) != opened:
-        opened = len(burst.opened)
-        burst.wake()
-        burst.wake()
-    burst.loop.add(STOP, lambda: setattr(burst.loop, "running", False))
-    burst.poller.events = [(STOP, 1)]
-    burst.loop.run()
-    pause = burst.poller.waits[-1]
-    assert pause > 0, "the loop does not poll"
-    burst.poller.time_ns += pause * 1_000_000
-    burst.wake()
-    assert len(burst.opened) == opened + 1
 
 
 def test_paused_connection_does_not_wake_loop(connections):
