@@ -37,8 +37,8 @@ from loadtests.network_rows import (
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, StormClient, frame
-from router.amqp.message import Message
 from router.client.blocking import connect
+from router.client.message import Message
 
 FIRST_ADDRESSES = 300
 MANY_LINKS = 5000  # receivers of one client

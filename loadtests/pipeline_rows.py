@@ -40,7 +40,7 @@ VISIBLE_LIMIT = 120.0  # seconds until everything must be in the table
 
 def messages(count: int) -> list[bytes]:
     """Return messages as from a sensor: an id, a subject, a type, a time, two properties, 100 octets."""
-    from router.amqp.message import Message
+    from router.client.message import Message
 
     return [
         Message(

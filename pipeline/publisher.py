@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from router.amqp.bulk_sender import BulkSender, MessageBatch
+from router.client.bulk_sender import BulkSender, MessageBatch
 
 from pipeline.errors import PublishError
 from router.client import outcome

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from router.amqp.bulk_sender import MessageBatch
+from router.client.bulk_sender import MessageBatch
 
 from pipeline.columns import TYPES
 from pipeline.encode import encode, encoded_messages

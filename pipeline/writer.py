@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
 
 if TYPE_CHECKING:
-    from router.amqp.bulk_receiver import Batch
+    from router.client.bulk_receiver import Batch
 
 COMPRESSION = "zstd"
 LEVEL = 1

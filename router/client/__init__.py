@@ -1,6 +1,5 @@
 """AMQP 1.0 client on the router's engine: blocking (`connect`) and for asyncio (`aconnect`)."""
 
-from router.amqp.message import DataSections, Message, Sequences
 from router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect
 from router.client.attach import Terminus
 from router.client.backoff import Backoff
@@ -13,6 +12,7 @@ from router.client.errors import (
     UnsettledError,
 )
 from router.client.links import Delivery
+from router.client.message import DataSections, Message, Sequences
 from router.client.outcome import Accepted, Modified, OtherState, Outcome, Rejected, Released
 from router.client.tls import Tls
 

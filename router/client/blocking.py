@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from router.amqp.message import Message
 from router.client.attach import Terminus
 from router.client.backoff import Backoff
 from router.client.core import ClientCore, ConnectionStage, Options, target
 from router.client.errors import UnsettledError
 from router.client.links import Delivery, LinkState, ReceiverState, SenderState
+from router.client.message import Message
 from router.client.outcome import Outcome
 from router.client.session import SessionState
 from router.client.tls import failure

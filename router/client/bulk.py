@@ -1,7 +1,8 @@
-"""Receiving and sending many messages without an object for each: the client's side of `router.amqp.bulk_receiver` and
-`bulk_sender`.
+"""Receiving and sending many messages without an object for each, over links of `bulk_receiver` and `bulk_sender`.
 
-    session = connection.session(WINDOW)                 one for each: outcomes are reported for all of its deliveries
+A bulk receiver is the only receiver of its session, because outcomes are reported for all deliveries of the session:
+
+    session = connection.session(WINDOW)
     receiver = session.state.bulk_receiver(source=Terminus("address"), max_message_size=1 << 26)
     receiver.flow(100_000)
     batch = receiver.take()                              None: nothing received
@@ -9,14 +10,14 @@
 
     sender = BulkSenderState(session.state, target=Terminus("address"), source=Terminus())
     session.state.add(sender)
-    sender.give(Messages.of([octets]))                   after it is attached
+    sender.give(MessageBatch.of([octets]))               after it is attached
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from router.amqp.bulk_receiver import Batch, BulkReceiver
-from router.amqp.bulk_sender import BulkSender, MessageBatch
 from router.client import attach, outcome
+from router.client.bulk_receiver import Batch, BulkReceiver
+from router.client.bulk_sender import BulkSender, MessageBatch
 from router.client.links import LinkState
 
 if TYPE_CHECKING:

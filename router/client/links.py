@@ -4,13 +4,12 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from router.amqp import message
 from router.amqp.performatives import read_error
-from router.amqp.receiver import ReceivedDelivery, Receiver
-from router.amqp.sender import Sender, SentDelivery
 from router.amqp.session import Session
-from router.client import attach, outcome
+from router.client import attach, message, outcome
 from router.client.errors import ClientError, LinkDetachedError, StaleDeliveryError, UnsettledError
+from router.client.receiver import ReceivedDelivery, Receiver
+from router.client.sender import Sender, SentDelivery
 
 if TYPE_CHECKING:
     from router.client.session import SessionState

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.segments import Landing, LandingLog, Segment, schema
-from router.amqp.message import Message
+from router.client.message import Message
 
 ARRIVED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 from pipeline.segments import Landing, LandingLog
-from router.amqp.message import Message
 from router.client.blocking import connect
+from router.client.message import Message
 from tests.pipeline.java import environment
 from tests.pipeline.landers import LanderProcess
 from tests.pipeline.receiving import ReceivingThread

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
 from pipeline.segments import Landing, LandingLog
-from router.amqp.message import Message
 from router.client.links import Delivery
+from router.client.message import Message
 from tests.pipeline.receiving import ReceivingThread
 from tests.pipeline.segments import land, numbered
 from tests.system.fixtures import Start

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from pipeline import columns
 from pipeline.segments import FORMAT_KEY, Group, Landing, LandingLog, Segment, now
-from router.amqp.message import Message
+from router.client.message import Message
 from tests.pipeline.segments import ARRIVED, land, numbered
 
 if TYPE_CHECKING:

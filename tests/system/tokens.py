@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from router.amqp.message import Message, decode
+from router.client.message import Message, decode
 from tests.peer import logins
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender

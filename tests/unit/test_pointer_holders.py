@@ -18,7 +18,7 @@ GENERATION: Final = "compared with a generation first"
 ONE_CALL: Final = "lives for one call"
 
 ALLOWED: Final = {
-    ("router/amqp/bulk_sender.pxd", "MessageRow", "messages"): PART_OF_IT,
+    ("router/client/bulk_sender.pxd", "MessageRow", "messages"): PART_OF_IT,
     ("router/amqp/endpoint.pxd", "DeliveryEntryOwner", "link"): PART_OF_IT,
     ("router/amqp/id_map.pxd", "IdSlot", "value"): PART_OF_IT,
     ("router/amqp/meter.pxd", "Meter", "owner"): LEAVES,

@@ -13,7 +13,7 @@ from proton import Message as ProtonMessage
 from proton import symbol, timestamp, ulong
 
 from router.amqp import codec
-from router.amqp.message import DataSections, Message, Sequences
+from router.client.message import DataSections, Message, Sequences
 
 pa = pytest.importorskip("pyarrow")
 from pipeline import columns, decode  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.amqp.message import Message, decode
+from router.client.message import Message, decode
 
 pa = pytest.importorskip("pyarrow")
 from pipeline.encode import encode, encoded_messages  # noqa: E402

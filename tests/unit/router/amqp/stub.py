@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from router.amqp.connection import Connection
-from router.amqp.receiver import Receiver
 from router.amqp.scheduler import Scheduler
-from router.amqp.sender import Sender
 from router.amqp.session import Session
+from router.client.receiver import Receiver
+from router.client.sender import Sender
 
 from router.amqp import codec, sasl
 from router.sasl.simple import anonymous_client

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from router.amqp.connection import Connection
-from router.amqp.sender import Sender
+from router.client.sender import Sender
 
 from tests.unit.router.amqp.stub import ConnectionPair, RecordingHandler
 

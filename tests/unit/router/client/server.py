@@ -7,9 +7,9 @@ import time
 from collections import defaultdict, deque
 from typing import Any
 
-from router.amqp.receiver import Receiver
-from router.amqp.sender import Sender
 from router.amqp.session import Session
+from router.client.receiver import Receiver
+from router.client.sender import Sender
 
 from router.amqp import codec, sasl
 from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from router.amqp.bulk_sender import MessageBatch
+from router.client.bulk_sender import MessageBatch
 
 from router.amqp import codec
 from router.amqp.errors import LocalError

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.amqp import codec
-from router.amqp import message as messages
 from router.amqp.errors import AmqpError
 from router.client import Accepted, Backoff, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
+from router.client import message as messages
 from router.client import outcome as outcomes
 from router.client.url import Url, parse
 from tests.peer.types import Symbol

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from router.amqp.frames cimport Transfer
-from router.amqp.receiver cimport Receiver
+from router.client.receiver cimport Receiver
 
 # Memory that Python code reads through the buffer protocol. Owner: the code that has the object.
 cdef class OctetBuffer:

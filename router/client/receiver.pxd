@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.frames cimport Transfer
-from router.amqp.plain_link cimport PlainLink, UnsettledEntry
+from router.client.plain_link cimport PlainLink, UnsettledEntry
 
 # Received delivery. Owner: the code that took it.
 cdef class ReceivedDelivery:

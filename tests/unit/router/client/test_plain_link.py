@@ -1,8 +1,8 @@
 """Connection without a router: both sides of the protocol with recording handlers."""
 
 import pytest
-from router.amqp.receiver import Receiver
-from router.amqp.sender import Sender
+from router.client.receiver import Receiver
+from router.client.sender import Sender
 
 from router.amqp import codec
 from tests.unit.router.amqp.stub import MS, ConnectionPair

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.endpoint cimport DeliveryEntryOwner
-from router.amqp.sender cimport Sender
+from router.client.sender cimport Sender
 
 # Message that was given to a link. Begins like the entries in the maps of a session.
 cdef struct MessageRow:
@@ -36,7 +36,7 @@ cdef class BulkSender(Sender):
     cdef public uint32_t most              # most messages that may be unsettled; 0: any number
     cdef readonly uint32_t rows_in_flight          # number of messages written and not done
     cdef readonly uint64_t accepted
-    cdef list kept                         # Messages objects that are not done
+    cdef list kept                         # MessageBatch objects that are not done
     cdef bint abort                        # the message being written was settled
     cdef int write_row(self, MessageBatch messages, size_t* budget) except -1
     cdef int skip_done(self, MessageBatch messages) except -1
