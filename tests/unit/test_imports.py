@@ -112,6 +112,17 @@ def test_client_imports_only_amqp_sasl_and_records():
     assert not foreign
 
 
+def test_router_and_its_processes_import_no_client():
+    """Only the pipeline, users and tests import router/client."""
+    wrong = {
+        (module_of(path), name)
+        for path in sources("router", "workers", "supervisor")
+        for name in all_imports(path)
+        if name.startswith("router.client") and not module_of(path).startswith("router.client")
+    }
+    assert not wrong
+
+
 def test_sasl_imports_only_amqp_and_records():
     foreign = {
         (module_of(path), name)
