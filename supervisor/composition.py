@@ -27,6 +27,7 @@ from supervisor.auth.providers import asks_supervisor
 from supervisor.configuration.ops import address_entries
 from supervisor.connections.admission import Admission
 from supervisor.connections.containers import Containers
+from supervisor.connections.opens import OpenDecider
 from supervisor.connections.registry import Connections
 from supervisor.connections.watches import Watches
 from supervisor.connectors.connectors import Connectors
@@ -120,13 +121,11 @@ class RouterCore(Core):
         self.audit = Audit(configuration, self.waker, log)
         trail = self.audit.trail
         self.policy = Policy(configuration, self.workers, trail, log)
-        admission = self.policy if admission is None else admission
         self.tls = TlsProfiles(journal, self.waker, log)
         self.placements = Placements()
         self.affinity = Affinity(self.workers, self.placements, router.remembered_containers)
-        self.connections = Connections(
-            self.workers, journal, self.profiles, admission, self.tls, self.affinity, events, trail, log
-        )
+        opens = OpenDecider(self.tls, self.policy if admission is None else admission, trail, log)
+        self.connections = Connections(self.workers, journal, self.profiles, opens, self.affinity, events, trail, log)
         self.policy.join(self.connections)
         self.authentication = Authentication(
             configuration, self.connections, self.in_process, self.policy, self.waker, trail, log, program

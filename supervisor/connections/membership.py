@@ -13,7 +13,7 @@ ROUTER_NOT_ALLOWED: Final = Deny("amqp:unauthorized-access", "allowedRouters doe
 
 
 class Membership:
-    """Check of opens against `allowedRouters`. Owner: the connections."""
+    """Check of opens against `allowedRouters`. Owner: the open decider."""
 
     def __init__(self, peer_of: Callable[[RegisteredConnection, Opened], str | None], log: ProcessLog) -> None:
         """Create the check. peer_of: return the identity of the peer by its login or certificate."""

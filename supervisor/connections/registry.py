@@ -3,24 +3,21 @@
 No input or output here.
 """
 
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from router.config.entities import ConnectorConfig, ListenerConfig
-from router.config.roles import BETWEEN_ROUTERS
 from router.control.handlers import HandlerTable
 from router.control.handover import InitiateData, MovedConnection
-from router.control.messages import Admitted, Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
+from router.control.messages import Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
 from router.control.ops import Op, TraceOp
 from router.log import ProcessLog
-from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
 from supervisor.audit.trail import AuditTrail
 from supervisor.children.worker import WorkerProcess
-from supervisor.connections.admission import Admission, Admit, Decision, Deny
+from supervisor.connections.admission import Decision
 from supervisor.connections.connections import (
     ConnectionEnd,
     Initiator,
@@ -30,10 +27,8 @@ from supervisor.connections.connections import (
     log_opened,
     report_ended,
 )
-from supervisor.connections.membership import Membership
-from supervisor.connections.tenants import tenant_of
+from supervisor.connections.opens import OpenDecider
 from supervisor.connections.unopened import UnopenedConnections
-from supervisor.edge.bundles import Bundles
 from supervisor.journal.journal import Journal
 from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
@@ -43,22 +38,8 @@ from supervisor.subsystem import Events, Subsystem
 # DROPS_PER_CONNECTION of one connection before the next connection.
 DROPS_PER_WAKE: Final = 256
 DROPS_PER_CONNECTION: Final = 64
-MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
-EXTERNAL: Final = "EXTERNAL"
-UNRECORDED: Final = Deny(RESOURCE_LIMIT, "an audit log cannot be written, so new connections are refused")
-NO_USER_IN_CERTIFICATE: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 # No links are dropped while workers are more than this many epochs behind, so that other changes wait for few epochs.
 MAX_EPOCHS_BEHIND: Final = 2
-
-
-class Identities(Protocol):
-    """Identities of peers by their logins and certificates."""
-
-    def user_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
-        """Return the user of a connection whose open has arrived."""
-
-    def peer_of(self, connection: RegisteredConnection, message: Opened) -> str | None:
-        """Return the identity of the peer, whichever side has opened the connection."""
 
 
 class Connections(Subsystem):
@@ -69,8 +50,7 @@ class Connections(Subsystem):
         workers: Mapping[int, WorkerProcess],
         journal: Journal,
         profiles: ListenerProfiles,
-        admission: Admission,
-        identities: Identities,
+        opens: OpenDecider,
         affinity: Affinity,
         events: Events,
         trail: AuditTrail,
@@ -83,16 +63,13 @@ class Connections(Subsystem):
         self._workers = workers
         self._journal = journal
         self._profiles = profiles
-        self._admission = admission
-        self._identities = identities
-        self._membership = Membership(identities.peer_of, log)
+        self._opens = opens
         self._affinity = affinity
         self._asked: dict[int, Opened] = {}  # opens that are not decided yet, by number of the connection
         self._events = events
         self._trail = trail
         self._log = log
-        self.mark: Final = secrets.token_hex(MARK_OCTETS)
-        self._bundles = Bundles(self.mark)
+        self.mark: Final = opens.mark  # by which other routers recognise connections of this edge router
         self._next = 1
         self._initiated: set[int] = set()  # numbers of connections that the router opened and a worker has
         self._unopened = UnopenedConnections()
@@ -260,12 +237,7 @@ class Connections(Subsystem):
         if connection is None:
             return
         connection.read_before, connection.begun = b"", None
-        connection.mechanism = message.mechanism
-        connection.tls = message.tls
-        connection.container = message.container
-        connection.hostname = message.hostname
-        connection.user = self._identities.user_of(connection, message)
-        connection.properties = message.properties or None
+        self._opens.identify(connection, message)
         self._asked[connection.number] = message
         if not connection.moved and self._affinity.place(connection):
             connection.moved = True
@@ -282,25 +254,7 @@ class Connections(Subsystem):
 
     def _decide(self, connection: RegisteredConnection, message: Opened) -> None:
         """Decide about an open, after it is settled which worker has the connection."""
-        if connection.initiator is None:
-            self._trail.login(connection)
-            if self._trail.refuses and connection.origin.role not in BETWEEN_ROUTERS:
-                self.decided(connection, UNRECORDED)
-                return
-        if connection.initiator is None and message.mechanism == EXTERNAL and not connection.user:
-            self.decided(connection, NO_USER_IN_CERTIFICATE)
-            return
-        stranger = self._membership.refusal(connection, message)
-        if stranger is not None:
-            self.decided(connection, stranger)
-            return
-        unfit = self._bundles.unfit(connection)
-        if unfit is not None:
-            text = f"[C{connection.number}] Connection with {connection.peer} refused: {unfit.description}"
-            self._log.warning("ROUTER_CORE", text)
-            self.decided(connection, unfit)
-            return
-        decision = self._admission.decide(connection, message)
+        decision = self._opens.decide(connection, message)
         if decision is not None:
             self.decided(connection, decision)
 
@@ -309,24 +263,12 @@ class Connections(Subsystem):
         message = self._asked.pop(connection.number, None)
         if message is None:
             return
-        if isinstance(decision, Admit):
-            tenant = tenant_of(connection, decision.vhost)
-            if isinstance(tenant, Deny):
-                text = f"[C{connection.number}] Connection from {connection.peer} refused: {tenant.description}"
-                self._log.warning("ROUTER_CORE", text)
-                decision = tenant
-            else:
-                connection.tenant = tenant
-        if isinstance(decision, Deny):
-            if not decision.by_policy:
-                self._trail.open_refused(connection, decision.condition, decision.description)
-            self.send(connection, Denied(connection.number, decision.condition, decision.description, self.mark))
+        answer = self._opens.answer(connection, decision)
+        self.send(connection, answer)
+        if isinstance(answer, Denied):
             return
         self._unopened.remove(connection)
         self._given_up.discard(connection.number)  # the open arrived before the worker could drop the connection
-        connection.way = self._bundles.opened(connection)
-        admitted = Admitted(connection.number, decision.limits, connection.edge, self.mark, connection.tenant)
-        self.send(connection, admitted)
         connection.opened = True
         connection.opened_at = time.monotonic()
         self.opened[connection.number] = connection
@@ -394,7 +336,7 @@ class Connections(Subsystem):
         """Remove a connection with its links. worker: the worker that had it; None: it had none."""
         self.opened.pop(connection.number, None)
         self._asked.pop(connection.number, None)
-        self._bundles.closed(connection)
+        self._opens.closed(connection)
         self._profiles.leave(connection.profile)
         self._initiated.discard(connection.number)
         self._unopened.remove(connection)

@@ -27,7 +27,7 @@ ITSELF: Final = "This connection of role inter-edge leads from the router to its
 
 
 class Bundles:
-    """Bundle numbers of edge connections, for the address table. Owner: the connections."""
+    """Bundle numbers of edge connections, for the address table. Owner: the open decider."""
 
     def __init__(self, mark: str) -> None:
         """mark: the mark of this router."""
