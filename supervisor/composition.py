@@ -40,7 +40,9 @@ from supervisor.journal.replicas import Replicas
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.linkroutes.pairs import LinkPairs
 from supervisor.linkroutes.targets import LinkTargets
+from supervisor.links.accepted import AcceptedLinks
 from supervisor.links.attach import AttachDecider
+from supervisor.links.attach_requests import AttachRequests
 from supervisor.links.auto import AutoLinks
 from supervisor.links.handler import LinkHandler
 from supervisor.links.initiated import InitiatedLinks
@@ -169,6 +171,11 @@ class RouterCore(Core):
             router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links
         )
         pairs = LinkPairs(self.workers, self.take_identity, self.links.add, router_of)
+        accepted = AcceptedLinks(table, journal, self.affinity, self.edges, self.uplink)
+        requests = AttachRequests(
+            attaching, self.policy, self.neighbours, self.links, accepted, pairs, self.take_identity,
+            None if self.uplink is None else self.uplink.lookups,
+        )  # fmt: skip
 
         events.add(
             # Log settings and profiles come first in a snapshot.
@@ -193,10 +200,9 @@ class RouterCore(Core):
             self.exchanges,  # after the addresses they refer to
             Replicas(self.workers, journal, log),  # after connections; before the consumers that workers have
             self.links,
-            LinkHandler(
-                table, journal, attaching, self.links, self.initiated_links, pairs, self.policy,
-                self.neighbours.usable, self.take_identity, self.affinity.attached, events, self.edges, self.uplink,
-            ),
+            accepted,
+            requests,
+            LinkHandler(journal, self.links, self.initiated_links, requests, accepted, events, self.edges),
             pairs,
             self.initiated_links,
             self.containers,  # before link routes and auto links, which search for containers

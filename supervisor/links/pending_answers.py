@@ -12,7 +12,7 @@ PendingAttachAnswer = tuple[int, WorkerProcess, RegisteredLink, Attached]
 
 
 class PendingAttachAnswers:
-    """Attach answers that wait for all live workers, or for the link's own worker. Owner: the link handler.
+    """Attach answers that wait for all live workers, or for the link's own worker. Owner: the accepted links.
 
     Answers that wait for the same workers are sent in order of arrival. An answer that need not wait is sent at once.
     """

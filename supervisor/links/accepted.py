@@ -1,0 +1,119 @@
+"""Links whose attach is accepted: users of their addresses, and the answers to them. Does no input or output."""
+
+from router.control import messages as control
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
+from supervisor.children.worker import WorkerFaultError, WorkerProcess
+from supervisor.connections.connections import RegisteredLink
+from supervisor.edge.interior import Edges
+from supervisor.edge.uplink import Uplink
+from supervisor.journal.journal import Journal
+from supervisor.links.attach import TRACKING_KEY, AttachAccepted
+from supervisor.links.pending_answers import PendingAttachAnswers
+from supervisor.listeners.affinity import Affinity
+from supervisor.subsystem import Subsystem
+
+
+class AcceptedLinks(Subsystem):
+    """Makes accepted links users of their addresses, and answers their attaches. Owner: the core."""
+
+    def __init__(
+        self,
+        table: AddressTable,
+        journal: Journal,
+        affinity: Affinity,
+        edges: Edges | None = None,
+        uplink: Uplink | None = None,
+    ) -> None:
+        """edges: services of an interior router. uplink: of an edge router."""
+        self._table = table
+        self._journal = journal
+        self._affinity = affinity
+        self._edges = edges
+        self._uplink = uplink
+        self._answers = PendingAttachAnswers(journal)
+
+    def after_delta(self) -> None:
+        """Send the attach answers whose epoch has been acknowledged by all workers concerned."""
+        self._answers.send_acknowledged()
+
+    def worker_lost(self, worker: WorkerProcess) -> None:
+        self._answers.drop_worker(worker)
+
+    def accept(self, worker: WorkerProcess, link: RegisteredLink, decision: AttachAccepted) -> None:
+        """Bind a registered link to its address, or to the router itself, and answer its attach."""
+        link.kind = decision.link_type or link.kind
+        if decision.record is None:
+            self._serve(worker, link, decision)
+            return
+        answer = control.Attached(
+            conn=link.connection.number,
+            link=link.number,
+            identity=link.identity,
+            kind="address",
+            addr=decision.record.id,
+            generated=decision.generated,
+            to=decision.to,
+            phase=decision.phase,
+            fallback=decision.fallback,
+            capacity=decision.capacity,
+        )
+        self._affinity.attached(link.connection, decision.record, link.consumer)
+        if link.consumer:
+            self._bind_consumer(worker, link, decision.record, answer)
+        else:
+            self._bind_producer(worker, link, decision.record, answer)
+
+    def _serve(self, worker: WorkerProcess, link: RegisteredLink, decision: AttachAccepted) -> None:
+        """Answer the attach of a link that has no address, or whose other end is the router itself."""
+        link.up = True
+        link.owner = decision.owner
+        worker.outbox.append(
+            control.Attached(
+                conn=link.connection.number,
+                link=link.number,
+                identity=link.identity,
+                kind=decision.service or ("anonymous" if decision.source is None else "source"),
+                settled=bool(decision.source),
+                capacity=decision.capacity,
+            )
+        )
+        if decision.owner == TRACKING_KEY and self._edges is not None:
+            self._edges.tracked(link.connection, link)
+
+    def _bind_consumer(
+        self, worker: WorkerProcess, link: RegisteredLink, record: AddressRecord, answer: control.Attached
+    ) -> None:
+        """Make a link a consumer of its address. The answer waits until the workers know the consumer."""
+        if self._table.has_consumer(record, worker.index, link.slot, link.generation):
+            raise WorkerFaultError(f"attach: slot {link.slot}, generation {link.generation} is already in use")
+        link.record = record
+        connection = link.connection
+        if self._edges is None or not connection.edge or self._edges.standby.begins(link, record):
+            epoch = self._table.add_consumer(
+                record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.way
+            )
+            self._answers.send_after_all(epoch, worker, link, answer)
+        else:
+            self._answers.send_after_own(record.epoch, worker, link, answer)
+
+    def _bind_producer(
+        self, worker: WorkerProcess, link: RegisteredLink, record: AddressRecord, answer: control.Attached
+    ) -> None:
+        """Make a link a producer of its address. The answer waits until the link's worker knows the address."""
+        link.record = record
+        connection = link.connection
+        self._table.add_producer(record, edge=connection.edge != 0)
+        if self._edges is not None and connection.edge:
+            self._edges.produces(connection, link)
+        if self._uplink is None or connection.edge:
+            self._answers.send_after_own(record.epoch, worker, link, answer)
+            return
+
+        def go_on() -> None:
+            self._answers.send_after_own(self._journal.pending_epoch, worker, link, answer)
+
+        if self._uplink.first_credit.wait(record, go_on):
+            worker.outbox.append(control.Postponed(connection.number, link.number))
+        else:
+            self._answers.send_after_own(self._uplink.first_credit.epoch(record), worker, link, answer)

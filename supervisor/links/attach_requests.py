@@ -1,0 +1,118 @@
+"""Attach requests of workers, from their arrival until they are decided or withdrawn. Does no input or output."""
+
+from collections.abc import Callable
+from typing import Final
+
+from router.addressing.address import escapes_tenant_prefix, normalise
+from router.amqp.errors import INVALID_FIELD
+from router.control import messages as control
+from router.control.handlers import HandlerTable
+from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
+from supervisor.children.worker import WorkerProcess
+from supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from supervisor.edge.lookups import Lookups, RemoteLinkRoute
+from supervisor.linkroutes.pairs import LinkPairs
+from supervisor.links.accepted import AcceptedLinks
+from supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
+from supervisor.links.links import Links
+from supervisor.network.neighbour_connections import NeighbourConnections
+from supervisor.policy.policy import Policy
+from supervisor.subsystem import Subsystem
+
+ESCAPES_TEXT: Final = "The address of a tenant must not begin with more than one scheme"
+
+
+class AttachRequests(Subsystem):
+    """Handles attach requests: refused, accepted, or routed to a container. Owner: the core."""
+
+    def __init__(
+        self,
+        attaching: AttachDecider,
+        policy: Policy,
+        neighbours: NeighbourConnections,
+        links: Links,
+        accepted: AcceptedLinks,
+        pairs: LinkPairs,
+        take_identity: Callable[[], int],
+        lookups: Lookups | None = None,
+    ) -> None:
+        """take_identity: return an identity for a link. lookups: of an edge router."""
+        self._attaching = attaching
+        self._policy = policy
+        self._neighbours = neighbours
+        self._links = links
+        self._accepted = accepted
+        self._pairs = pairs
+        self._take_identity = take_identity
+        self._lookups = lookups
+
+    def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
+        handlers.on(control.Attach, self._attach)
+
+    def withdraw(self, conn: int, link: int) -> None:
+        """Forget a request that is not decided yet, because its link is detached."""
+        self._policy.detached(conn, link)
+        if self._lookups is not None:
+            self._lookups.forget(conn, link)
+
+    def _attach(self, worker: WorkerProcess, message: control.Attach) -> None:
+        connection = worker.connections.get(message.conn)
+        if connection is None:
+            return
+        if message.tenant is not None and any(
+            text and escapes_tenant_prefix(normalise(text)) for text in (message.address, message.dynamic_address)
+        ):
+            worker.outbox.append(control.Refused(connection.number, message.link, INVALID_FIELD, ESCAPES_TEXT))
+            return
+        denied = self._policy.attach(connection, message)
+        if denied is not None:
+            worker.outbox.append(_forbidden(message, denied.condition))
+            return
+        if self._lookups is not None and self._lookups.ask(
+            worker, connection, message, self._decide, self._attaching.mobile_key_of_sender
+        ):
+            worker.outbox.append(control.Postponed(connection.number, message.link))
+        else:
+            self._decide(worker, message, None)
+
+    def _decide(self, worker: WorkerProcess, message: control.Attach, beyond: RemoteLinkRoute | None) -> None:
+        """Answer an attach. beyond: the interior router's link route that matches the attach."""
+        connection = worker.connections.get(message.conn)
+        if connection is None:
+            return
+        if not self._policy.permits(connection, message):
+            worker.outbox.append(_forbidden(message, UNAUTHORIZED))
+            return
+        number = message.link
+        decision = self._decision(connection, message, beyond)
+        if isinstance(decision, AttachRefused):
+            self._policy.detached(connection.number, number)
+            worker.outbox.append(control.Refused(connection.number, number, decision.condition, decision.description))
+            return
+        link = RegisteredLink(
+            self._take_identity(),
+            message.name,
+            message.dir == "out",
+            message.slot,
+            message.gen,
+            connection,
+            worker.index,
+        )
+        self._links.add(connection, number, link, message.text)
+        if isinstance(decision, AttachRouted):
+            self._pairs.begin(worker, link, message, decision)
+        else:
+            self._accepted.accept(worker, link, decision)
+
+    def _decision(
+        self, connection: RegisteredConnection, message: control.Attach, beyond: RemoteLinkRoute | None
+    ) -> AttachAccepted | AttachRefused | AttachRouted:
+        if beyond is not None:
+            return self._attaching.route_to_interior(message, beyond.connection, beyond.served)
+        message.address = self._policy.bound_address(connection, message)
+        return self._attaching.decide(message, connection.origin.role, self._neighbours.usable(connection))
+
+
+def _forbidden(message: control.Attach, condition: str) -> control.Refused:
+    """Return the answer to an attach that policy forbids."""
+    return control.Refused(message.conn, message.link, condition, LINK_TEXT, termini=True)
