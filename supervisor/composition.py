@@ -50,6 +50,7 @@ from supervisor.links.links import Links
 from supervisor.listeners.accept_rate import AcceptRateLimiter
 from supervisor.listeners.acceptor import Acceptor, Listener
 from supervisor.listeners.affinity import Affinity
+from supervisor.listeners.open_listeners import OpenListeners
 from supervisor.listeners.placement import Placements
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.listeners.runtime_listeners import RuntimeListeners
@@ -264,7 +265,8 @@ def add_services(
     )
     connectors = Connectors(loop, core.connections, core.profiles, core.journal, acceptor, core.waker, log)
     http = LazyHttp(loop, lambda: make_http(acceptor), log)
-    listening = RuntimeListeners(loop, names, acceptor, http, core.profiles, core.journal, announce, core.waker, log)
+    listeners = OpenListeners(acceptor, http, core.profiles, core.journal, announce, log)
+    listening = RuntimeListeners(loop, names, listeners, core.waker, log)
     core.events.add(
         CredentialWatch(loop, core.tls, log),
         connectors,

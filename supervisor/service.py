@@ -38,7 +38,7 @@ from supervisor.configuration.live import LiveConfiguration
 from supervisor.configuration.reload_requests import HangUp, register_reload
 from supervisor.configuration.reloads import Reloads
 from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.listeners.runtime_listeners import describe_configured
+from supervisor.listeners.open_listeners import describe_configured
 from supervisor.management.agent import Agent
 from supervisor.runtime.host_names import AddressesByHosts, Resolver, place
 from supervisor.subsystem import NEVER

@@ -6,20 +6,18 @@ only changes its attributes or its name keeps its sockets. A listener that canno
 
 import asyncio
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from router.config.entities import Configuration, ListenerConfig
 from router.log import ProcessLog
 from supervisor.configuration.change import ConfigurationChange
 from supervisor.configuration.errors import ChangeError
-from supervisor.journal.journal import Journal
-from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
-from supervisor.listeners.profiles import ListenerProfiles
+from supervisor.listeners.acceptor import Listener, ListenError
+from supervisor.listeners.open_listeners import OpenListeners
 from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
 from supervisor.runtime.waker import Waker
 from supervisor.subsystem import Subsystem
-from supervisor.web.lazy import LazyHttp
 
 RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is retried
 
@@ -34,22 +32,13 @@ class RuntimeListeners(Subsystem):
         self,
         loop: asyncio.AbstractEventLoop,
         names: Resolver,
-        acceptor: Acceptor,
-        http: LazyHttp,
-        profiles: ListenerProfiles,
-        journal: Journal,
-        announce: Callable[[Listener], None],
+        listeners: OpenListeners,
         waker: Waker,
         log: ProcessLog,
     ) -> None:
-        """announce: called when a listener starts accepting connections."""
         self._loop: Final = loop
         self._names: Final = names
-        self._acceptor: Final = acceptor
-        self._http: Final = http
-        self._profiles: Final = profiles
-        self._journal: Final = journal
-        self._announce: Final = announce
+        self._open: Final = listeners
         self._waker: Final = waker
         self._log: Final = log
         self._wanted: tuple[ListenerConfig, ...] = ()  # listeners that should be open
@@ -107,7 +96,7 @@ class RuntimeListeners(Subsystem):
 
     def _missing(self, wanted: Iterable[ListenerConfig]) -> list[ListenerConfig]:
         """Return the listeners to open."""
-        return ListenerChange(self._open(), wanted).missing
+        return ListenerChange(self._open, wanted).missing
 
     def _bind(
         self, wanted: Iterable[ListenerConfig], answers: AddressesByHosts, tried: Collection[_Place] | None = None
@@ -118,7 +107,7 @@ class RuntimeListeners(Subsystem):
         listener that cannot be opened is logged and retried later; with `tried`, only a listener that was tried
         before.
         """
-        change = ListenerChange(self._open(), wanted)
+        change = ListenerChange(self._open, wanted)
         change.shared = [each for each in change.leaving if any(each.config.port == own.port for own in change.missing)]
         for listener in change.shared:
             listener.share(True)
@@ -143,10 +132,6 @@ class RuntimeListeners(Subsystem):
         if self._failures.get(_place(config)) != error.reason:
             self._failures[_place(config)] = error.reason
             self._log.error("SERVER", f"Listener error on {error.address}: {error.reason}")
-
-    def _open(self) -> Iterator[Listener]:
-        yield from self._acceptor.listeners
-        yield from self._http.open_listeners
 
     def _expect(self, wanted: Iterable[ListenerConfig]) -> None:
         """Keep these listeners open from now on, and retry those that are not."""
@@ -175,67 +160,13 @@ class RuntimeListeners(Subsystem):
         self._expect(self._wanted)
 
     def _use(self, change: "ListenerChange") -> None:
-        """Apply a change. Connections use a new configuration once all workers have its profile."""
+        """Apply a change."""
         for listener in change.leaving:
-            self._close(listener)
+            self._open.close(listener)
         for listener in change.opened:
-            self._log_configured(listener.config)
-            if listener.config.http:
-                self._http.service().add(listener)
-                self._announce(listener)
-            else:
-                self._acceptor.add(listener)
-            if listener.config.speaks_amqp:
-                self._make_profile(listener)
+            self._open.add(listener)
         for listener, config in change.changed:
-            self._log_configured(config)
-            listener.config = config
-            if config.speaks_amqp:
-                self._make_profile(listener)
-            else:
-                self._retire_profile(listener)
-
-    def _close(self, listener: Listener) -> None:
-        if listener.config.http:
-            self._http.service().close(listener.config.name)
-        else:
-            self._acceptor.remove(listener)
-        self._retire_profile(listener)
-        self._log.info("CONN_MGR", f"Deleted Listener: {listener.text}")
-
-    def _log_configured(self, config: ListenerConfig) -> None:
-        self._log.info("CONN_MGR", describe_configured(config))
-
-    def _make_profile(self, listener: Listener) -> None:
-        """Announce the profile of a listener to all workers."""
-        config = listener.config
-        profile, epoch = self._profiles.add(config)
-        self._journal.call_when_acknowledged(lambda: self._accept(listener, config, profile), epoch)
-
-    def _accept(self, listener: Listener, config: ListenerConfig, profile: str) -> None:
-        """Accept connections with a profile that all workers have acknowledged."""
-        if listener not in self._open() or not listener.config.speaks_amqp:  # closed or changed in the meantime
-            self._profiles.retire(profile)
-            return
-        is_new = listener.accepts_as is None
-        before = self._acceptor.accept_as(listener, config, profile)
-        if before is not None:
-            self._profiles.retire(before)
-        if is_new and not config.http:
-            self._announce(listener)
-
-    def _retire_profile(self, listener: Listener) -> None:
-        """Retire the profile of a listener that accepts no more AMQP connections."""
-        accepts_as, listener.accepts_as = listener.accepts_as, None
-        if accepts_as is not None:
-            self._profiles.retire(accepts_as[1])
-
-
-def describe_configured(config: ListenerConfig) -> str:
-    """Return the log line for a configured listener (management.md 4.6)."""
-    kind = (", http" if config.http else "") + (f", sslProfile={config.ssl_profile}" if config.ssl_profile else "")
-    family = config.family or "any"
-    return f"Configured Listener: {config.host}:{config.port_text} proto={family}, role={config.role}{kind}"
+            self._open.change(listener, config)
 
 
 class ListenerChange:

@@ -19,7 +19,6 @@ REMAINING: Final = frozenset(
     [
         "supervisor/edge/proxies.py Proxies",
         "supervisor/edge/uplink.py Uplink",
-        "supervisor/listeners/runtime_listeners.py RuntimeListeners",
     ]
 )
 
