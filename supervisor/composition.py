@@ -32,6 +32,7 @@ from supervisor.connections.registry import Connections
 from supervisor.connections.watches import Watches
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
+from supervisor.edge.announced import AnnouncedAddresses
 from supervisor.edge.interior import Edges
 from supervisor.edge.peers import EdgePeers
 from supervisor.edge.uplink import Uplink
@@ -162,11 +163,10 @@ class RouterCore(Core):
         if router.mode == INTERIOR_MODE:
             self.edges = Edges(table, journal, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
-            parts = (self.settings, self.initiated_links, self.link_routes, self.in_process)
+            parts = (AnnouncedAddresses(table, self.settings), self.initiated_links, self.link_routes, self.in_process)
             self.uplink = Uplink(router, table, journal, *parts, self.waker, log)
             self.peers = EdgePeers(
-                router.id, table, journal, self.settings, self.initiated_links, self.connections.close_link,
-                self.waker, log,
+                router.id, table, self.settings, self.initiated_links, self.connections.close_link, self.waker, log,
             )  # fmt: skip
         attaching = AttachDecider(
             router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links

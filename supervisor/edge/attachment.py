@@ -14,15 +14,16 @@ from msgspec import Struct
 from router.config.entities import ConnectorConfig
 from supervisor.addresses.inprocess import InProcessAddresses
 from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from supervisor.edge import messages
+from supervisor.edge.announced import AnnouncedAddresses
 from supervisor.edge.bundles import supports_several_uplinks
+from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
 from supervisor.edge.messages import Precedence
-from supervisor.edge.proxies import Proxies, UplinkUse
 from supervisor.edge.route_proxies import RouteProxies
+from supervisor.edge.uplink_proxies import UplinkProxies, UplinkUse
 from supervisor.journal.journal import Journal
 from supervisor.linkroutes.local import LocalLinkRoutes
 from supervisor.links.attach import (
@@ -57,14 +58,13 @@ class AttachmentParts(Struct, frozen=True, kw_only=True):
     record: AddressRecord  # address for messages to addresses unknown here, which are sent up the uplink
     table: AddressTable
     journal: Journal
-    settings: Settings
+    addresses: AnnouncedAddresses
     initiated_links: InitiatedLinks
     link_routes: LocalLinkRoutes
     in_process: InProcessAddresses
     lookups: Lookups
     waker: Waker
-    announces: Callable[[str], bool]  # takes a key; returns whether the interior router may know that address
-    heard: Callable[[AddressRecord], None]  # see Proxies
+    first_credit: FirstCredit
 
 
 class RouterLinkState:
@@ -180,9 +180,9 @@ class Attachment:
             connection
         )  # can be one of several uplinks in use
         self.use = UplinkUse.NOTHING
-        self.proxies: Final = Proxies(
-            parts.table, parts.journal, parts.settings, parts.initiated_links, parts.waker, parts.announces,
-            heard=parts.heard, after_answers=parts.lookups.after_answers, unanswered=parts.lookups.__len__,
+        self.proxies: Final = UplinkProxies(
+            parts.table, parts.journal, parts.addresses, parts.initiated_links, parts.waker, parts.lookups,
+            parts.first_credit,
         )  # fmt: skip
         self.route_proxies: Final = RouteProxies(parts.router_id, parts.link_routes, parts.waker)
         self.active: ActiveConnection | None = None

@@ -13,7 +13,7 @@ from typing import Final
 
 from supervisor.edge.attachment import Attachment
 from supervisor.edge.messages import Precedence
-from supervisor.edge.proxies import UplinkUse
+from supervisor.edge.uplink_proxies import UplinkUse
 from supervisor.journal.journal import Journal
 
 _LAST_NUMBER: Final = 0x7FFFFFFF

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from router.addressing.settings import MULTICAST
 from supervisor.addresses.record import AddressRecord
-from supervisor.edge.proxies import needs_all_destinations
 
 TIMEOUT: Final = 3.0  # seconds; the same as for a look-up
 NEVER: Final = math.inf
@@ -83,3 +83,9 @@ class FirstCredit:
         now = time.monotonic()
         while self.deadline <= now:
             self._release(self._waiting.pop(next(iter(self._waiting))))
+
+
+def needs_all_destinations(record: AddressRecord) -> bool:
+    """Return whether a message to an address could miss destinations that are not known yet: each of them gets a copy
+    (multicast), or consumers are preferred to a fallback."""
+    return record.treatment == MULTICAST or record.fallback is not None or record.primary is not None

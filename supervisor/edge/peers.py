@@ -17,9 +17,9 @@ from supervisor.addresses.record import AddressRecord
 from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
+from supervisor.edge.announced import PeerAddresses, is_announceable
 from supervisor.edge.attachment import RouterLinkState
-from supervisor.edge.proxies import Proxies, is_announceable
-from supervisor.journal.journal import Journal
+from supervisor.edge.proxies import Proxies
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.runtime.waker import Waker
@@ -44,7 +44,6 @@ class EdgePeers(Subsystem):
         self,
         router_id: str,
         table: AddressTable,
-        journal: Journal,
         settings: Settings,
         initiated_links: InitiatedLinks,
         close_link: Callable[[RegisteredConnection, int, str, str], None],
@@ -54,8 +53,7 @@ class EdgePeers(Subsystem):
         """close_link(connection, number, condition, description): closes a link of a peer."""
         self._router_id = router_id
         self._table = table
-        self._journal = journal
-        self._settings = settings
+        self._addresses = PeerAddresses(table, settings)
         self._initiated_links = initiated_links
         self._close_link = close_link
         self._waker = waker
@@ -89,10 +87,7 @@ class EdgePeers(Subsystem):
         mark, container = connection.way.peer, connection.container or ""
         peer = self._peers.get(mark)
         if peer is None:
-            proxies = Proxies(
-                self._table, self._journal, self._settings, self._initiated_links, self._waker, self._announces,
-                senders=False,
-            )  # fmt: skip
+            proxies = Proxies(self._table, self._addresses, self._initiated_links, self._waker)
             peer = self._peers[mark] = EdgePeerRouter(container, proxies)
             if isinstance(connection.origin, ConnectorConfig):
                 proxies.gather(connection.origin.parallel_connections)
@@ -129,14 +124,6 @@ class EdgePeers(Subsystem):
         self._log.write(INFO, "ROUTER_CORE", text)
 
     # Addresses
-
-    def _announces(self, key: str) -> bool:
-        """Return whether an address may be announced to peers. An exchange forwards only at the router where a message
-        entered, so it is not announced."""
-        record = self._table.records.get(key)
-        if not is_announceable(key) or (record is not None and (record.inproc or record.exchange is not None)):
-            return False
-        return self._settings.current.lookup(key[2:]).scope != LOCAL
 
     def _user_changed(self, record: AddressRecord) -> None:
         for peer in self._peers.values():

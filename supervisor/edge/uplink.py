@@ -8,23 +8,22 @@ As in 1.19, one connection is the active uplink: the first that opened, and afte
 from typing import Final
 
 from router.addressing.address import LOCAL, UPLINK, key
-from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW, NETWORK
+from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
 from router.config.entities import ConnectorConfig, RouterConfig
 from router.config.roles import EDGE
 from router.control.messages import Opened
 from router.log import INFO, ProcessLog
 from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge import messages
+from supervisor.edge.announced import AnnouncedAddresses
 from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, AttachmentParts
 from supervisor.edge.bearer import Bearer
 from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
 from supervisor.edge.first_credit import FirstCredit
 from supervisor.edge.lookups import Lookups
-from supervisor.edge.proxies import is_announceable
 from supervisor.journal.journal import Journal
 from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from supervisor.links.attach import HEARTBEAT_KEY
@@ -43,7 +42,7 @@ class Uplink(Subsystem):
         router: RouterConfig,
         table: AddressTable,
         journal: Journal,
-        settings: Settings,
+        addresses: AnnouncedAddresses,
         initiated_links: InitiatedLinks,
         link_routes: LocalLinkRoutes,
         in_process: InProcessAddresses,
@@ -52,8 +51,7 @@ class Uplink(Subsystem):
     ) -> None:
         self.required: Final = not router.ready_without_uplink  # the router is not ready without an uplink
         self._several: Final = router.all_uplinks
-        self._table = table
-        self._settings = settings
+        self.addresses: Final = addresses
         self._log = log
         self._open: dict[int, RegisteredConnection] = {}  # connections to interior routers, in order of opening
         self._attachments: list[Attachment] = []
@@ -65,7 +63,7 @@ class Uplink(Subsystem):
         in_process.open(HEARTBEAT_KEY)
         in_process.handle(TRACKING_SERVICE, self._tracking)
         in_process.handle(ANSWER_SERVICE, self._answer)
-        self.lookups: Final = Lookups(link_routes, waker, self.scope)
+        self.lookups: Final = Lookups(link_routes, waker, addresses.scope)
         self.first_credit: Final = FirstCredit(self._hears)
         self._parts: Final = AttachmentParts(
             router_id=router.id,
@@ -73,14 +71,13 @@ class Uplink(Subsystem):
             record=record,
             table=table,
             journal=journal,
-            settings=settings,
+            addresses=addresses,
             initiated_links=initiated_links,
             link_routes=link_routes,
             in_process=in_process,
             lookups=self.lookups,
             waker=waker,
-            announces=self.announces,
-            heard=self.first_credit.heard,
+            first_credit=self.first_credit,
         )
         table.watch_users(self._user_changed)
         link_routes.watch_local(self._link_route_changed)
@@ -110,17 +107,6 @@ class Uplink(Subsystem):
         """Return the numbers of addresses announced for local consumers and for local producers."""
         attachment = self.attachment
         return (0, 0) if attachment is None else (len(attachment.proxies.receivers), len(attachment.proxies.senders))
-
-    def announces(self, key: str) -> bool:
-        """Return whether an address may be announced to the interior router."""
-        record = self._table.records.get(key)
-        if not is_announceable(key) or (record is not None and record.inproc):
-            return False
-        return self.scope(key[2:]) == NETWORK
-
-    def scope(self, name: str) -> str:
-        """Return the configured scope of a mobile address."""
-        return self._settings.current.lookup(name).scope
 
     def reachable(self, key: str) -> bool | None:
         """Return the interior router's last report whether an address has destinations; None without a report."""

@@ -43,7 +43,7 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
     """
     beyond = (cls, name) == (LOCAL, UPLINK)
     findings: list[str] = verdict["findings"]
-    scope = uplink.scope(name) if cls == MOBILE else NETWORK
+    scope = uplink.addresses.scope(name) if cls == MOBILE else NETWORK
     if scope != NETWORK:
         findings.append(f"Its scope is '{scope}': its messages do not use the uplink")
         return None
@@ -60,7 +60,7 @@ def add_uplink(uplink: Uplink, cls: str, name: str, phase: int, verdict: dict[st
         findings.insert(0, f"It is at another router: messages go over {way}")
         verdict |= {"reachable": True, "verdict": "goes over the uplink"}
         return connection.container
-    if cls != MOBILE or not uplink.announces(key(MOBILE, name, phase)):
+    if cls != MOBILE or key(MOBILE, name, phase) not in uplink.addresses:
         return None
     reachable = uplink.reachable(key(MOBILE, name, phase))
     if reachable is None:

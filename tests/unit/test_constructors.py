@@ -17,7 +17,6 @@ _COMMENT: Final = re.compile(r"#[^\n]*")
 #: Constructors with more parameters. The list only shrinks.
 REMAINING: Final = frozenset(
     [
-        "supervisor/edge/proxies.py Proxies",
         "supervisor/edge/uplink.py Uplink",
     ]
 )

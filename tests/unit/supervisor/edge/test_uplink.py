@@ -10,7 +10,7 @@ import pytest
 from router.control.edge_properties import EDGE, EDGE_VERSION
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.attachment import PATIENCE
-from supervisor.edge.proxies import BURST, HOLD, QUIET
+from supervisor.edge.uplink_proxies import BURST, HOLD, QUIET
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 
