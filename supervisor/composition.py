@@ -33,6 +33,7 @@ from supervisor.connections.watches import Watches
 from supervisor.connectors.connectors import Connectors
 from supervisor.core import Core
 from supervisor.edge.announced import AnnouncedAddresses
+from supervisor.edge.attachments import Attachments
 from supervisor.edge.interior import Edges
 from supervisor.edge.peers import EdgePeers
 from supervisor.edge.uplink import Uplink
@@ -163,8 +164,11 @@ class RouterCore(Core):
         if router.mode == INTERIOR_MODE:
             self.edges = Edges(table, journal, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
-            parts = (AnnouncedAddresses(table, self.settings), self.initiated_links, self.link_routes, self.in_process)
-            self.uplink = Uplink(router, table, journal, *parts, self.waker, log)
+            attachments = Attachments(
+                router, table, journal, AnnouncedAddresses(table, self.settings), self.initiated_links,
+                self.link_routes, self.in_process, self.waker,
+            )  # fmt: skip
+            self.uplink = Uplink(router, attachments, journal, log)
             self.peers = EdgePeers(
                 router.id, table, self.settings, self.initiated_links, self.connections.close_link, self.waker, log,
             )  # fmt: skip

@@ -18,8 +18,8 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.announced import PeerAddresses, is_announceable
-from supervisor.edge.attachment import RouterLinkState
 from supervisor.edge.proxies import Proxies
+from supervisor.edge.router_links import RouterLinkState
 from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
 from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from supervisor.runtime.waker import Waker

@@ -7,80 +7,34 @@ As in 1.19, one connection is the active uplink: the first that opened, and afte
 
 from typing import Final
 
-from router.addressing.address import LOCAL, UPLINK, key
-from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
-from router.config.entities import ConnectorConfig, RouterConfig
+from router.config.entities import RouterConfig
 from router.config.roles import EDGE
 from router.control.messages import Opened
 from router.log import INFO, ProcessLog
-from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
 from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge import messages
-from supervisor.edge.announced import AnnouncedAddresses
-from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment, AttachmentParts
+from supervisor.edge.attachment import Attachment
+from supervisor.edge.attachments import Attachments
 from supervisor.edge.bearer import Bearer
 from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
 from supervisor.edge.first_credit import FirstCredit
-from supervisor.edge.lookups import Lookups
 from supervisor.journal.journal import Journal
-from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
-from supervisor.links.attach import HEARTBEAT_KEY
-from supervisor.links.initiated import InitiatedLinks
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import NEVER, Subsystem
-
-UPLINK_KEY: Final = key(LOCAL, UPLINK)
+from supervisor.subsystem import Subsystem
 
 
 class Uplink(Subsystem):
     """All connections of an edge router to interior routers. Owner: the core. brokers-and-edge.md 9.1, 9.7."""
 
-    def __init__(
-        self,
-        router: RouterConfig,
-        table: AddressTable,
-        journal: Journal,
-        addresses: AnnouncedAddresses,
-        initiated_links: InitiatedLinks,
-        link_routes: LocalLinkRoutes,
-        in_process: InProcessAddresses,
-        waker: Waker,
-        log: ProcessLog,
-    ) -> None:
+    def __init__(self, router: RouterConfig, attachments: Attachments, journal: Journal, log: ProcessLog) -> None:
         self.required: Final = not router.ready_without_uplink  # the router is not ready without an uplink
-        self._several: Final = router.all_uplinks
-        self.addresses: Final = addresses
+        self.addresses: Final = attachments.addresses
+        self.lookups: Final = attachments.lookups
+        self.first_credit: Final = FirstCredit(self._hears)
+        self._attachments: Final = attachments
+        self._bearer: Final = Bearer(journal, self._bears)
         self._log = log
         self._open: dict[int, RegisteredConnection] = {}  # connections to interior routers, in order of opening
-        self._attachments: list[Attachment] = []
-        self._bearer: Final = Bearer(journal, self._bears)
         self.activated = self.lost = 0  # counts of connections that became an uplink, and of uplinks that were lost
-        record = table.create(UPLINK_KEY, CLOSEST, None, DEFAULT_OVERFLOW)
-        record.fixed = True
-        table.hold(record)
-        in_process.open(HEARTBEAT_KEY)
-        in_process.handle(TRACKING_SERVICE, self._tracking)
-        in_process.handle(ANSWER_SERVICE, self._answer)
-        self.lookups: Final = Lookups(link_routes, waker, addresses.scope)
-        self.first_credit: Final = FirstCredit(self._hears)
-        self._parts: Final = AttachmentParts(
-            router_id=router.id,
-            several=router.all_uplinks,
-            record=record,
-            table=table,
-            journal=journal,
-            addresses=addresses,
-            initiated_links=initiated_links,
-            link_routes=link_routes,
-            in_process=in_process,
-            lookups=self.lookups,
-            waker=waker,
-            first_credit=self.first_credit,
-        )
-        table.watch_users(self._user_changed)
-        link_routes.watch_local(self._link_route_changed)
 
     # State
 
@@ -96,12 +50,12 @@ class Uplink(Subsystem):
 
     def states(self) -> dict[str, int]:
         """Return the numbers of connections to interior routers that are uplinks ("active") and that wait."""
-        active = sum(len(each.proxies.members) for each in self._attachments)
+        active = sum(len(each.proxies.members) for each in self._attachments.present)
         return {"active": active, "waiting": len(self._open) - active}
 
     def uses(self, connection: RegisteredConnection) -> bool:
         """Return whether a connection is an uplink, or belongs to the bundle of an uplink."""
-        return self._of(connection) is not None
+        return self._attachments.of(connection) is not None
 
     def announced(self) -> tuple[int, int]:
         """Return the numbers of addresses announced for local consumers and for local producers."""
@@ -122,7 +76,7 @@ class Uplink(Subsystem):
         if connection.origin.role != EDGE or connection.initiator is None:
             return
         self._open[connection.number] = connection
-        joined = next((each for each in self._attachments if _bundled(each, connection)), None)
+        joined = next((each for each in self._attachments.present if _bundled(each, connection)), None)
         if joined is not None:
             first = joined.connection
             number = 0 if first is None else first.number
@@ -134,17 +88,16 @@ class Uplink(Subsystem):
 
     def _wanted(self, connection: RegisteredConnection) -> bool:
         """Return whether an interior router becomes an uplink: as the first one, or as one of several."""
-        if not self._attachments:
+        present = self._attachments.present
+        if not present:
             return True
-        return self._several and supports_several_uplinks(connection) and all(each.shares for each in self._attachments)
+        several = self._attachments.several and supports_several_uplinks(connection)
+        return several and all(each.shares for each in present)
 
     def _attach(self, connection: RegisteredConnection, *, gather: bool = False) -> None:
-        attachment = Attachment(self._parts, connection)
-        self._attachments.append(attachment)
-        if gather and isinstance(connection.origin, ConnectorConfig) and supports_bundles(connection):
-            attachment.proxies.gather(connection.origin.parallel_connections)
+        attachment = self._attachments.add(connection, self.first_credit, gather=gather)
         self._activate(attachment, connection)
-        self._bearer.step(self._attachments)
+        self._bearer.step(self._attachments.present)
 
     def _activate(self, attachment: Attachment, connection: RegisteredConnection) -> None:
         attachment.activate(connection)
@@ -154,7 +107,7 @@ class Uplink(Subsystem):
                 attachment.proxies.use(member)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
-        attachment = self._of(connection)
+        attachment = self._attachments.of(connection)
         if self._open.pop(connection.number, None) is None:
             self.lookups.forget_connection(connection.number)
             return
@@ -180,7 +133,7 @@ class Uplink(Subsystem):
             attachment.send(attachment.use)
         else:
             self._attachments.remove(attachment)
-            self._bearer.lost(attachment, self._attachments)
+            self._bearer.lost(attachment, self._attachments.present)
             self._replace(lost, bears)
         if bears:
             self.lookups.lost()
@@ -194,8 +147,9 @@ class Uplink(Subsystem):
         if there is not None:
             self._write(f"{lost}, activating alternate id={there.number}" if bears else lost)
             return
+        several = self._attachments.several
         alternate = min(
-            self._open.values(), key=lambda each: not (self._several and supports_several_uplinks(each)), default=None
+            self._open.values(), key=lambda each: not (several and supports_several_uplinks(each)), default=None
         )
         if alternate is None:
             self._write(f"{lost}, no alternate connection available")
@@ -206,11 +160,6 @@ class Uplink(Subsystem):
             if not self.uses(other) and self._wanted(other):
                 self._attach(other)
 
-    def _of(self, connection: RegisteredConnection) -> Attachment | None:
-        """Return the interior router at which a connection is in use, if any."""
-        number = connection.number
-        return next((each for each in self._attachments if number in each.proxies.members), None)
-
     def _bears(self, attachment: Attachment) -> None:
         """Log the change of the bearer."""
         if attachment.shares and attachment.connection is not None:
@@ -219,61 +168,19 @@ class Uplink(Subsystem):
     def _write(self, text: str) -> None:
         self._log.write(INFO, "ROUTER_CORE", text)
 
-    # Users
-
-    def _user_changed(self, record: AddressRecord) -> None:
-        for attachment in self._attachments:
-            attachment.proxies.user_changed(record)
-
-    def _link_route_changed(self, address: LinkAddress) -> None:
-        for attachment in self._attachments:
-            attachment.route_proxies.changed(address)
-
-    # Messages of interior routers
-
-    def _by(self, message: LocalMessage) -> Attachment | None:
-        """Return the interior router whose active connection delivered a message, if any."""
-        for attachment in self._attachments:
-            connection = attachment.connection
-            if connection is not None and connection.number == message.connection_number:
-                return attachment
-        return None
-
-    def _tracking(self, message: LocalMessage) -> None:
-        attachment = self._by(message)
-        if attachment is None:
-            return
-        said = messages.read_tracking(message.octets)
-        if isinstance(said, messages.Tracking):
-            attachment.proxies.tracked(said.key, said.reachable)
-        elif said is not None:
-            attachment.taken = said
-
-    def _answer(self, message: LocalMessage) -> None:
-        attachment = self._by(message)
-        answer = None if attachment is None else messages.read_answer(message.octets)
-        if attachment is None or answer is None:
-            return
-        if isinstance(answer, messages.LookupAnswer):
-            self.lookups.answered(answer)
-        else:
-            attachment.route_proxies.answered(answer)
-
     # Each wake
 
     def step(self) -> None:
-        for attachment in self._attachments:
-            attachment.proxies.step()
-            attachment.route_proxies.step()
-        if self._several:
-            self._bearer.step(self._attachments)
+        self._attachments.step()
+        if self._attachments.several:
+            self._bearer.step(self._attachments.present)
         self.lookups.step()
         self.first_credit.step()
 
     @property
     def deadline(self) -> float:
         own = (self.lookups.deadline, self.first_credit.deadline, self._bearer.deadline)
-        return min(*own, *(each.deadline for each in self._attachments), NEVER)
+        return min(*own, self._attachments.deadline)
 
 
 def _bundled(attachment: Attachment, connection: RegisteredConnection) -> bool:

@@ -10,11 +10,11 @@ from router.config.load import load_text
 from router.control import messages
 from router.control.handover import InitiateData
 from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.addresses.inprocess import LocalMessage
 from supervisor.addresses.record import AddressRecord
 from supervisor.children.worker import WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
 from supervisor.connections.connections import ConnectionEnd, RegisteredConnection
+from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE
 from supervisor.edge.messages import (
     FOUND,
     NO_LINK_ROUTE,
@@ -141,8 +141,7 @@ class EdgeRouter:
     def confirm_precedence(self, connection: RegisteredConnection) -> None:
         """Confirm the last precedence on behalf of an interior router."""
         octets = precedence_answer(self.precedences[connection.number][-1].number, True)
-        self.uplink._tracking(LocalMessage(0, connection.number, octets))
-        self.settle()
+        self._deliver(TRACKING_SERVICE, connection, octets)
 
     def _attach(self, order: messages.Link) -> None:
         """Accept a link on behalf of the interior router."""
@@ -168,6 +167,11 @@ class EdgeRouter:
         if self.links.pop(order.ref, None) is not None:
             self.core.receive(self.worker, messages.Detach(conn=order.conn, link=self._numbers.pop(order.ref)))
 
+    def _deliver(self, service: str, connection: RegisteredConnection, octets: bytes) -> None:
+        """Deliver a message of an interior router to the router itself."""
+        self.core.receive(self.worker, messages.Local(service, connection.number), octets)
+        self.settle()
+
     # -- Interior routers
 
     def interior(self, name: str, connector: str = "up", **properties: Any) -> RegisteredConnection:
@@ -185,8 +189,7 @@ class EdgeRouter:
 
     def track(self, connection: RegisteredConnection, key: str, reachable: bool) -> None:
         """Report on behalf of an interior router whether an address has destinations."""
-        self.uplink._tracking(LocalMessage(0, connection.number, tracking_report(key, reachable)))
-        self.settle()
+        self._deliver(TRACKING_SERVICE, connection, tracking_report(key, reachable))
 
     def proxies(self, connection: RegisteredConnection, direction: str) -> list[str]:
         """Return the addresses that have a link on a connection. Direction "in": the interior router sends."""
@@ -232,8 +235,7 @@ class EdgeRouter:
         status = FOUND if routed or question.several else NOT_FOUND
         octets = lookup_answer("", question, status, bytes(found))
         del self._lookups[number][0], self._found[number]
-        self.uplink._answer(LocalMessage(0, number, octets))
-        self.settle()
+        self._deliver(ANSWER_SERVICE, connection, octets)
 
     def detach(self, client: RegisteredConnection, number: int) -> None:
         self.core.receive(self.worker, messages.Detach(conn=client.number, link=number))

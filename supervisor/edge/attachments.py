@@ -1,0 +1,143 @@
+"""Interior routers at which an edge router has links, and their messages to it (brokers-and-edge.md 9). No I/O here."""
+
+from typing import Final
+
+from router.config.entities import ConnectorConfig, RouterConfig
+from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from supervisor.addresses.record import AddressRecord
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredConnection
+from supervisor.edge import messages
+from supervisor.edge.announced import AnnouncedAddresses
+from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment
+from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
+from supervisor.edge.first_credit import FirstCredit
+from supervisor.edge.lookups import Lookups
+from supervisor.edge.route_proxies import RouteProxies
+from supervisor.edge.router_links import RouterLinks
+from supervisor.edge.uplink_address import UplinkAddress
+from supervisor.edge.uplink_proxies import UplinkProxies
+from supervisor.journal.journal import Journal
+from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
+from supervisor.links.attach import HEARTBEAT_KEY
+from supervisor.links.initiated import InitiatedLinks
+from supervisor.runtime.waker import Waker
+from supervisor.subsystem import NEVER
+
+
+class Attachments:
+    """Interior routers in use. Owner: the uplink.
+
+    Changes of addresses and link routes go to all of them; messages of an interior router go to its attachment.
+    """
+
+    def __init__(
+        self,
+        router: RouterConfig,
+        table: AddressTable,
+        journal: Journal,
+        addresses: AnnouncedAddresses,
+        initiated_links: InitiatedLinks,
+        link_routes: LocalLinkRoutes,
+        in_process: InProcessAddresses,
+        waker: Waker,
+    ) -> None:
+        """addresses: those that interior routers may know."""
+        self.present: Final[list[Attachment]] = []
+        self.addresses: Final = addresses
+        self.several: Final = router.all_uplinks  # several interior routers may be in use at once
+        self.lookups: Final = Lookups(link_routes, waker, addresses.scope)
+        self._router_id: Final = router.id
+        self._table: Final = table
+        self._journal: Final = journal
+        self._initiated_links: Final = initiated_links
+        self._link_routes: Final = link_routes
+        self._waker: Final = waker
+        self._links: Final = RouterLinks(initiated_links, in_process)
+        self._unknown: Final = UplinkAddress(table)
+        in_process.open(HEARTBEAT_KEY)
+        in_process.handle(TRACKING_SERVICE, self._tracking)
+        in_process.handle(ANSWER_SERVICE, self._answer)
+        table.watch_users(self._user_changed)
+        link_routes.watch_local(self._link_route_changed)
+
+    def add(self, connection: RegisteredConnection, first_credit: FirstCredit, *, gather: bool) -> Attachment:
+        """Use an interior router, without links yet. gather: wait for the connections of a bundle."""
+        proxies = UplinkProxies(
+            self._table,
+            self._journal,
+            self.addresses,
+            self._initiated_links,
+            self._waker,
+            self.lookups,
+            first_credit,
+        )
+        if gather and isinstance(connection.origin, ConnectorConfig) and supports_bundles(connection):
+            proxies.gather(connection.origin.parallel_connections)
+        route_proxies = RouteProxies(self._router_id, self._link_routes, self._waker)
+        shares = self.several and supports_several_uplinks(connection)
+        attachment = Attachment(
+            self._router_id, connection, shares, self._links, self._unknown, proxies, route_proxies, self.lookups
+        )
+        self.present.append(attachment)
+        return attachment
+
+    def remove(self, attachment: Attachment) -> None:
+        """Forget an interior router that has no connection any more."""
+        self.present.remove(attachment)
+
+    def of(self, connection: RegisteredConnection) -> Attachment | None:
+        """Return the interior router at which a connection is in use, if any."""
+        number = connection.number
+        return next((each for each in self.present if number in each.proxies.members), None)
+
+    def step(self) -> None:
+        """Attach and close the links of addresses and link routes that have changed."""
+        for attachment in self.present:
+            attachment.proxies.step()
+            attachment.route_proxies.step()
+
+    @property
+    def deadline(self) -> float:
+        """Monotonic time at which an interior router has timed work."""
+        return min((each.deadline for each in self.present), default=NEVER)
+
+    # Users
+
+    def _user_changed(self, record: AddressRecord) -> None:
+        for attachment in self.present:
+            attachment.proxies.user_changed(record)
+
+    def _link_route_changed(self, address: LinkAddress) -> None:
+        for attachment in self.present:
+            attachment.route_proxies.changed(address)
+
+    # Messages of interior routers
+
+    def _by(self, message: LocalMessage) -> Attachment | None:
+        """Return the interior router whose active connection delivered a message, if any."""
+        for attachment in self.present:
+            connection = attachment.connection
+            if connection is not None and connection.number == message.connection_number:
+                return attachment
+        return None
+
+    def _tracking(self, message: LocalMessage) -> None:
+        attachment = self._by(message)
+        if attachment is None:
+            return
+        said = messages.read_tracking(message.octets)
+        if isinstance(said, messages.Tracking):
+            attachment.proxies.tracked(said.key, said.reachable)
+        elif said is not None:
+            attachment.taken = said
+
+    def _answer(self, message: LocalMessage) -> None:
+        attachment = self._by(message)
+        answer = None if attachment is None else messages.read_answer(message.octets)
+        if attachment is None or answer is None:
+            return
+        if isinstance(answer, messages.LookupAnswer):
+            self.lookups.answered(answer)
+        else:
+            attachment.route_proxies.answered(answer)

@@ -1,0 +1,33 @@
+"""Address of everything that is unknown at an edge router: its messages go up the uplink. No I/O here."""
+
+from typing import Final
+
+from router.addressing.address import LOCAL, UPLINK, key
+from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
+from supervisor.addresses.table import AddressTable
+from supervisor.connections.connections import RegisteredLink
+
+UPLINK_KEY: Final = key(LOCAL, UPLINK)
+
+
+class UplinkAddress:
+    """Record of the uplink's address, and the anonymous links that are its consumers. Owner: the attachments."""
+
+    def __init__(self, table: AddressTable) -> None:
+        self._table: Final = table
+        self._record: Final = table.create(UPLINK_KEY, CLOSEST, None, DEFAULT_OVERFLOW)
+        self._record.fixed = True
+        table.hold(self._record)
+
+    def use(self, link: RegisteredLink, wanted: bool) -> None:
+        """Make an anonymous link to an interior router a consumer of the address, or end that."""
+        if link.closed or wanted == (link.record is not None):
+            return
+        place = (link.worker, link.slot, link.generation)
+        if wanted:
+            link.record = self._record
+            connection = link.connection
+            self._table.add_consumer(self._record, *place, connection.origin.link_capacity, connection.way)
+        else:
+            link.record = None
+            self._table.remove_consumer(self._record, *place)
