@@ -246,12 +246,6 @@ def described_list(bytes data not None):
     return code, split_fields(q, p + len(data))
 
 
-def equal_span(bytes data not None):
-    """True if `data` is exactly one value as far as sizes tell (used by tests)."""
-    cdef const uint8_t* p = data
-    return skip_value(p, p + len(data)) == p + len(data)
-
-
 cdef tuple _decode(bytes data, Py_ssize_t at, Py_ssize_t end, int depth):
     cdef uint8_t code
     if depth > MAX_DEPTH:

@@ -4,14 +4,14 @@ routing-semantics.md 11.1, 11.4; inter-router.md 10, 10.1, 10.2; inter-router-pr
 """
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove
 
 from router.amqp.buffer cimport write32
 from router.amqp.codec cimport Slice, open_list, skip_value
 from router.amqp.spec cimport (
     S_MESSAGE_ANNOTATIONS, T_LIST8, T_LIST32, T_MAP8, T_MAP32, T_SMALLINT, T_SMALLULONG, T_SYM8,
 )
-from router.message.sections cimport SCAN_MORE, SERVED_SIZE, Sections, is_router_key, scan
+from router.message.sections cimport SERVED_SIZE, Sections, is_router_key
 
 from router.amqp import codec
 
@@ -184,31 +184,3 @@ cdef void composed_drop(ComposedAnnotations* kept) noexcept nogil:
     free(kept.octets)
     kept.octets = NULL
     kept.size = 0
-
-
-def rewrite_annotations(bytes data not None, router=False, honour=False, bytes to=b"", phase=0, bytes served=b""):
-    """Return `data` with its annotations as an outgoing copy has them; None: its leading sections are malformed.
-
-    For tests.
-    """
-    cdef Content c
-    cdef const uint8_t* p = data
-    memset(&c, 0, sizeof(Content))
-    result = scan(p, len(data), False, honour, &c.sections)
-    if result > SCAN_MORE:
-        return None
-    c.data = p
-    c.size = len(data)
-    c.phase = phase
-    if to:
-        c.to.data = to
-        c.to.size = len(to)
-    if served:
-        c.served.data = served
-        c.served.size = len(served)
-    if not router and not c.sections.rewrite:
-        return data
-    room = bytearray(compose_room(&c))
-    cdef uint8_t* w = room
-    n = compose(w, &c, router)
-    return data[:c.sections.at] + bytes(room[:n]) + data[c.sections.end:]

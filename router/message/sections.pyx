@@ -247,29 +247,3 @@ cdef str scan_description(ScanResult result):
         SCAN_BAD_INGRESS: "ingress router not a string type",
         SCAN_ODD_MAP: "Invalid MA map count (odd number of fields)",
     }.get(result, "invalid message format")
-
-
-def needs(bytes data not None):
-    """Return `scan_needs` of the octets, for tests; None: SIZE_MAX."""
-    cdef const uint8_t* p = data
-    cdef size_t least = scan_needs(p, len(data))
-    return None if least == SIZE_MAX else least
-
-
-def scan_dict(bytes data not None, properties=True, honour=True):
-    """Return (result, fields of Sections as a dict), for tests, also against a full decoder."""
-    cdef Sections s
-    cdef const uint8_t* p = data
-    memset(&s, 0, sizeof(Sections))
-    result = scan(p, len(data), properties, honour, &s)
-    return int(result), {
-        "at": s.at, "end": s.end, "pairs": s.pairs, "router": bool(s.router), "rewrite": bool(s.rewrite),
-        "phase": s.phase, "stream": bool(s.stream), "priority": s.priority,
-        "to": s.to.data[:s.to.size] if s.to.data is not NULL else None,
-        "subject": s.subject.data[:s.subject.size] if s.subject.data is not NULL else None,
-        "user_id": s.user_id.data[:s.user_id.size] if s.user_id.data is not NULL else None,
-        "ingress": s.ingress.data[:s.ingress.size] if s.ingress.data is not NULL else None,
-        "trace": s.trace.data[:s.trace.size] if s.trace.data is not NULL else None,
-        "served": s.served.data[:s.served.size] if s.served.data is not NULL else None,
-        "to_override": s.to_override.data[:s.to_override.size] if s.to_override.data is not NULL else None,
-    }

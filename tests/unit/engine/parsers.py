@@ -8,10 +8,7 @@ from typing import Any
 
 from pipeline.decode import COLUMNS
 from pipeline.decode import decode as decode_columns
-from router.amqp.codec import decode, described_list, equal_span, fields
-from router.amqp.frames import disposition_dict, flow_dict, transfer_dict
-from router.message.annotations import rewrite_annotations
-from router.message.sections import scan_dict
+from router.amqp.codec import decode, described_list, fields
 
 from router.addressing.address import classify, key, normalise
 from router.addressing.pattern import PatternError, PatternTree, from_prefix
@@ -21,6 +18,8 @@ from router.config.errors import ConfigError
 from router.config.load import load_text
 from router.policy.hosts import HostError, HostRules, known
 from router.policy.names import NameList, NamePatterns
+from router.testing.frames import disposition_dict, equal_span, flow_dict, transfer_dict
+from router.testing.message import rewrite_annotations, scan_dict
 from tests.unit.router.policy.naive import listed, matched
 from workers.links.terminus import PeerTerminus
 

@@ -5,7 +5,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from router.amqp.frames import (
+
+from router.amqp.errors import RemoteError
+from router.testing.frames import (
     build_disposition,
     build_short_transfer,
     build_transfer,
@@ -13,8 +15,6 @@ from router.amqp.frames import (
     flow_dict,
     transfer_dict,
 )
-
-from router.amqp.errors import RemoteError
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, REJECTED, Performative, modified, parse_frame, rejected
 

@@ -2,9 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from router.message.annotations import rewrite_annotations
-from router.message.sections import scan_dict
 
+from router.testing.message import rewrite_annotations, scan_dict
 from tests.peer.codec import encode
 from tests.peer.types import Described, Map, Symbol, UByte, ULong
 from tests.unit.engine.talk import sections
@@ -79,7 +78,9 @@ def test_rewriting_for_client_strips_router_annotations(parts):
 @given(messages, text, st.integers(0, 9))
 def test_rewriting_for_router_adds_annotations(parts, to, phase):
     head, delivery, annotations, properties, body = parts
-    out = sections(rewrite_annotations(encoded_message(*parts), router=True, honour=True, to=encode(to), phase=phase))
+    rewritten = rewrite_annotations(encoded_message(*parts), router=True, honour=True, to=encode(to), phase=phase)
+    assert rewritten is not None
+    out = sections(rewritten)
     written = next(value for code, value in out if code == 0x72)
     items = list(written.pairs)
     users = user_pairs(annotations)

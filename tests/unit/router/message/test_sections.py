@@ -5,9 +5,8 @@ import uuid
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from router.message.sections import needs, scan_dict
 
-from router.testing.message import full_scan, short_scan, user_scan
+from router.testing.message import full_scan, needs, scan_dict, short_scan, user_scan
 from tests.peer.codec import encode
 from tests.peer.types import Described, Symbol, ULong
 from tests.unit.router.message.test_annotations import encoded_message, messages
@@ -27,6 +26,7 @@ def test_needs_of_prefix_are_reached_before_scan_succeeds(parts, properties):
     tries, at = 0, 0
     while at <= len(octets) and is_short(octets[:at], properties):
         least = needs(octets[:at])
+        assert least is not None
         assert least > at
         assert all(is_short(octets[:end], properties) for end in range(at, min(least, len(octets) + 1)))
         at, tries = least, tries + 1
