@@ -85,22 +85,3 @@ cdef class ObjectTable:
             if self.far is None or self.lowest not in self.far:
                 return self.lowest
             self.near.append(self.far.pop(self.lowest))    # the list is full, so it may grow
-
-    def __setitem__(self, number, what):
-        self.put(number, what)
-
-    # Methods for tests.
-
-    def __getitem__(self, number):
-        return number_get(self, number)
-
-    def __delitem__(self, number):
-        self.remove(number)
-
-    def all(self):
-        """Return `values` and the length of the list."""
-        return self.values(), len(self.near)
-
-    def free(self):
-        """Return `lowest_free`."""
-        return self.lowest_free()

@@ -81,7 +81,7 @@ cdef class SessionLinks(Channel):
         new.handle = old.handle
         new.remote_handle = old.remote_handle
         new.incoming = old.incoming
-        self.by_handle[old.handle] = new
+        self.by_handle.put(old.handle, new)
         self.by_remote_handle.put(old.remote_handle, new)
         old.live(ON_REPLACED)
         new.live(ON_ROUTE_ASKED)

@@ -158,7 +158,3 @@ cdef class StreamPool:
         """Stop handing out links: the connection is lost."""
         self.closed = True
         self.idle = []
-
-    def size(self):
-        """Return the number of idle links, for tests."""
-        return len(self.idle)

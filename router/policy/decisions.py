@@ -45,23 +45,13 @@ class OpenAllowed(Struct, frozen=True):
     group: GroupRules
 
 
-def decide_open(
-    vhost: VhostRules | None, user: str | None, host: str, counts: ConnectionCounts, groups: Collection[str] = ()
-) -> OpenDenied | OpenAllowed:
-    """Decide about a client's open by group, host and limits (security.md P-11 to P-15).
-
-    `vhost` is None if no vhost was found. `host` is the client's address, `groups` has the groups in the user's token.
-    """
-    decision = decide_group(vhost, user, host, groups)
-    if isinstance(decision, OpenDenied):
-        return decision
-    return decide_connection_limits(decision, counts)
-
-
 def decide_group(
     vhost: VhostRules | None, user: str | None, host: str, groups: Collection[str] = ()
 ) -> OpenDenied | OpenAllowed:
-    """Decide about a client's open like `decide_open`, without the limits on the number of connections."""
+    """Decide about a client's open by group and host, without the limits (security.md P-13, P-14).
+
+    `vhost` is None if no vhost was found. `host` is the client's address, `groups` has the groups in the user's token.
+    """
     if vhost is None:
         return OpenDenied("no_vhost", ("No policy defined for vhost",))
     group = vhost.group_of(user, groups)

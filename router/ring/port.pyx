@@ -5,7 +5,6 @@ is the downstream of copies for the peer's consumers, `incoming` the upstream of
 record that finds no room waits in the outbox, a delivery in a queue. While either holds something, the connections
 that feed the port are paused. So both are bounded by what one read of each connection brings.
 """
-from router.amqp.buffer cimport buffer_used
 from router.amqp.connection cimport Connection
 from router.ring.link_table cimport LinkTable
 from router.ring.outbox cimport Outbox, mark_port_dirty
@@ -298,9 +297,3 @@ cdef class WorkerPort:
         if link is None:
             raise fault
         return (<RoutedLink>link).end_by(fault)
-
-    def counts(self):
-        """Return (deliveries sent and unsettled, received and unsettled, octets in the backlog, meters kept), for
-        tests."""
-        return (self.outgoing.sent.used, self.incoming.received.used, buffer_used(&self.outbox.backlog),
-                len(self.outgoing.meters or ()))

@@ -351,17 +351,6 @@ cdef class Network:
             node = &self.nodes[at]
         return UNKNOWN_ROUTER
 
-    def describe(self):
-        """Return routers by index and hops by connection, as plain values, for tests."""
-        cdef Router router
-        cdef NextHop hop
-        cdef Consumer consumer
-        return (
-            {router.index: (router.id, router.conns, router.cost) for router in self.routers.values()},
-            {hop.conn: [(consumer.slot_index, consumer.generation) if consumer is not None else None
-                        for consumer in hop.links] for hop in self.hops.values()},
-        )
-
 
 cdef inline uint32_t hash_of(const uint8_t* p, size_t size) noexcept nogil:
     cdef uint32_t h = FNV_BASIS

@@ -527,22 +527,6 @@ cdef class Table:
         if not address.producers:
             self.bound.discard(address)
 
-    def describe(self):
-        """Return the consumers by address as plain values, for tests."""
-        cdef ForwardingAddress address
-        cdef Consumer consumer
-        return {
-            address.key: [(consumer.worker, consumer.slot_index, consumer.generation) for consumer in address.consumers]
-            for address in self.addresses.values()
-        }
-
-    def remotes(self):
-        """Return the indices of the routers that announced each address, by key, for tests."""
-        cdef ForwardingAddress address
-        cdef RemoteDestination destination
-        return {address.key: [destination.index for destination in address.remotes]
-                for address in self.addresses.values() if address.remotes is not None}
-
 
 def by_index(RemoteDestination destination not None):
     return destination.index

@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from router.amqp.block cimport blocks
-from router.amqp.buffer cimport buffers_drop
+from router.amqp.buffer cimport buffer_used, buffers_drop
 from router.amqp.codec cimport Slice
 from router.amqp.scheduler cimport Scheduler
 from router.amqp.frames cimport Transfer
@@ -19,11 +19,14 @@ from router.delivery.plan cimport EACH_CONSUMER, Leg, Plan
 from router.links.granting_link cimport producers_made
 from router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
 from router.table.choice cimport Choice
+from router.table.consumer cimport Consumer
 from router.table.forward cimport use_spread as set_spread
+from router.table.table cimport ForwardingAddress, Table
 from router.links.settlement cimport use_runs
 from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
 from router.links.consumer_link cimport ConsumerLink
 from router.routed.routed_link cimport RoutedLink
+from router.amqp.object_table cimport ObjectTable, number_get
 from router.amqp.session cimport Session
 from router.ring.link_table cimport LinkTable
 from router.ring.port cimport WorkerPort
@@ -84,6 +87,43 @@ cdef class TestMap:
 
     def slots(self):
         return self.map.size
+
+
+cdef class ObjectTableView(ObjectTable):
+    """ObjectTable for property tests, as a mapping."""
+
+    def __getitem__(self, number):
+        return number_get(self, number)
+
+    def __setitem__(self, number, what):
+        self.put(number, what)
+
+    def __delitem__(self, number):
+        self.remove(number)
+
+    def content(self):
+        """Return the objects and the length of the list."""
+        return self.values(), len(self.near)
+
+    def free(self):
+        """Return the lowest free number."""
+        return self.lowest_free()
+
+
+def consumers_by_address(Table table not None):
+    """Return the consumers of each address as plain values: (worker, slot, generation)."""
+    cdef ForwardingAddress address
+    cdef Consumer consumer
+    return {
+        address.key: [(consumer.worker, consumer.slot_index, consumer.generation) for consumer in address.consumers]
+        for address in table.addresses.values()
+    }
+
+
+def port_counts(WorkerPort port not None):
+    """Return (deliveries sent and unsettled, received and unsettled, octets in the backlog, meters kept)."""
+    return (port.outgoing.sent.used, port.incoming.received.used, buffer_used(&port.outbox.backlog),
+            len(port.outgoing.meters or ()))
 
 
 def use_fast_paths(on):

@@ -239,10 +239,6 @@ class Routers(Subsystem):
         router = self._announced.get(index)
         return () if router is None else router.links
 
-    def remote_link_routes(self, direction: str, address: str) -> tuple[int, ...]:
-        """Return the indexes of the routers with containers for a normalised address (inter-router.md 12)."""
-        return self.link_routes.match(direction, address)
-
     def commit(self, change: ConfigurationChange) -> None:
         if change.concerns(RouterConfig):
             self.engine.timers = timers(change.new.router)

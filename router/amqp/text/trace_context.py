@@ -14,7 +14,6 @@ TRACEPARENT: Final = "traceparent"
 
 _SECTIONS: Final = (0x70, 0x71, 0x72, 0x73, 0x74)  # header … application-properties
 _HOLDERS: Final = (0x72, 0x74)
-_SAMPLED: Final = 1
 # Key and value, as a symbol or a string, in version 00. Later versions begin in the same way.
 _FIELD: Final = re.compile(
     rb"[\xa1\xa3]\x0btraceparent\xa1.([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.DOTALL
@@ -28,11 +27,6 @@ class TraceContext(NamedTuple):
     trace_id: str
     parent_id: str
     flags: str
-
-    @property
-    def sampled(self) -> bool:
-        """True if the sender of the message records the trace."""
-        return bool(int(self.flags, 16) & _SAMPLED)
 
     def __str__(self) -> str:
         return "-".join(self)

@@ -25,6 +25,7 @@ from router.control.handover import Handover, InitiateData
 from router.control.setup import RouterFacts, WorkerSetup
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from router.ring.region import Region
+from router.testing.engine import consumers_by_address, port_counts
 from supervisor.children.worker import WorkerCorruptError, WorkerStage
 from supervisor.children.worker import WorkerProcess as Known
 from supervisor.composition import RouterCore
@@ -504,9 +505,9 @@ class InProcessRouter:
                 assert gauges is None, f"worker {number} keeps link slot {index}: {gauges}"
             assert worker.in_process.held() == (0, 0, 0, 0), f"worker {number} keeps messages of the router itself"
             for port in worker.ports:
-                assert port.counts() == (0, 0, 0, 0), f"port {number} to {port.peer} holds {port.counts()}"
+                assert port_counts(port) == (0, 0, 0, 0), f"port {number} to {port.peer} holds {port_counts(port)}"
                 assert engine.streams(port) == 0, f"port {number} from {port.peer} holds {engine.streams(port)} streams"
-        used = {key: value for key, value in self.workers[0].table.describe().items() if value}
+        used = {key: value for key, value in consumers_by_address(self.workers[0].table).items() if value}
         assert not used, f"addresses keep consumers: {used}"
 
     def check_quiet(self) -> None:

@@ -5,6 +5,7 @@ from router.links.pause import RouterPause
 
 import router.testing.engine as engine
 from router.control import messages as control
+from router.testing.engine import port_counts
 from supervisor.addresses.inprocess import LocalMessage
 from tests.peer.frames import ACCEPTED, RELEASED, source, target
 from tests.unit.engine.host import configuration
@@ -423,7 +424,7 @@ def test_lost_worker_frees_messages_on_their_way(two_workers, size):
             two_workers.router.decide()  # worker 1 takes nothing from its ring meanwhile
             two_workers.router.wake(two_workers.router.workers[0])
     (port,) = two_workers.router.workers[0].peers
-    assert port.counts()[0]
+    assert port_counts(port)[0]
     port.down()
     two_workers.router.settle()
     assert two_workers.router.workers[0].in_process.held() == (0, 0, 0, 0)

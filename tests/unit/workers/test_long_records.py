@@ -6,6 +6,7 @@ import pytest
 
 import router.testing.engine as engine
 from router.addressing.address import LONGEST
+from router.testing.engine import port_counts
 from tests.peer.frames import ACCEPTED, rejected
 from tests.peer.types import Described, Symbol, ULong
 from tests.unit.engine.host import configuration
@@ -136,4 +137,4 @@ def test_record_beyond_limit_is_an_error(router):
     port = router.workers[0].peers[0]
     with pytest.raises(Exception, match="a record of 262145 octets for another worker"):
         engine.post(port, bytes(262_145))
-    assert port.counts() == (0, 0, 0, 0)
+    assert port_counts(port) == (0, 0, 0, 0)

@@ -8,6 +8,7 @@ import pytest
 from router.links.pause import RouterPause
 
 from router.testing import faults
+from router.testing.engine import consumers_by_address
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import RING_OCTETS
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
@@ -191,7 +192,7 @@ def test_broken_connection_affects_no_other(call, workers):
     assert victim.take() == b""
     assert victim.gone
     assert victim.number not in router.workers[0].clients
-    assert not router.workers[0].table.describe().get("M0balanced.victim")
+    assert not consumers_by_address(router.workers[0].table).get("M0balanced.victim")
     conversation.check()
     close_empty(router)
 

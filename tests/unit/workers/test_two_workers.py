@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import router.testing.engine as engine
+from router.testing.engine import port_counts
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified, rejected
 from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import (
@@ -180,7 +181,7 @@ def test_lost_worker_settles_its_deliveries(routers):
     router.settle()
     port = router.workers[1].peers[0]
     port.down()
-    assert port.counts() == (0, 0, 0, 0)
+    assert port_counts(port) == (0, 0, 0, 0)
     assert not port.alive
     router.settle()
     states = [(frame.first, frame.state.value[0]) for frame in of(frames(sending), "disposition")]

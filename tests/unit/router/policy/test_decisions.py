@@ -13,11 +13,12 @@ from router.policy.decisions import (
     LinkOwner,
     OpenAllowed,
     OpenDenied,
+    decide_connection_limits,
     decide_connector,
+    decide_group,
     decide_link,
-    decide_open,
 )
-from router.policy.rules import LinkRules
+from router.policy.rules import LinkRules, VhostRules
 from tests.unit.router.policy.configurations import vhost
 
 WHO = LinkOwner("u", "10.0.0.1", "h")
@@ -25,6 +26,12 @@ FOR = "for user 'u', rhost '10.0.0.1', vhost 'h'"
 
 
 # -- opens --------------------------------------------------------------------------------------------------------
+
+
+def decide_open(vhost: VhostRules | None, user: str, host: str, counts: ConnectionCounts) -> OpenAllowed | OpenDenied:
+    """Decide by group, host and limits, in this order."""
+    decision = decide_group(vhost, user, host)
+    return decision if isinstance(decision, OpenDenied) else decide_connection_limits(decision, counts)
 
 
 def open_denied(decision: OpenAllowed | OpenDenied) -> OpenDenied:

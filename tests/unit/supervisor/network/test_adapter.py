@@ -284,15 +284,15 @@ def test_remote_link_routes_are_matched(network):
     network.apply_changes(
         RouterAdded(1, "B"), RouterAdded(2, "C"), KeysChanged(1, keys, ()), KeysChanged(2, {"Clr": 4}, ())
     )
-    routers = network.routers
-    assert routers.remote_link_routes("in", "lr/a") == (1, 2)
-    assert routers.remote_link_routes("out", "lr") == (1,)
-    assert routers.remote_link_routes("in", "lp.a.x.y") == (1,)
-    assert routers.remote_link_routes("out", "lp.a.x.y") == ()
+    link_routes = network.routers.link_routes
+    assert link_routes.match("in", "lr/a") == (1, 2)
+    assert link_routes.match("out", "lr") == (1,)
+    assert link_routes.match("in", "lp.a.x.y") == (1,)
+    assert link_routes.match("out", "lp.a.x.y") == ()
     network.apply_changes(KeysChanged(1, {}, ("Clr",)))
-    assert routers.remote_link_routes("in", "lr/a") == (2,)
+    assert link_routes.match("in", "lr/a") == (2,)
     network.apply_changes(RouterRemoved(2))
-    assert routers.remote_link_routes("in", "lr/a") == ()
+    assert link_routes.match("in", "lr/a") == ()
 
 
 # -- Local destinations
