@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from router.config.entities import Configuration, EntityConfig
+from router.config.entities import Configuration
+from router.config.entity import EntityConfig
 from router.control.messages import Event, Local
 from router.control.ops import Op
 from supervisor.children.worker import WorkerFaultError, WorkerProcess, WorkerStage

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from router.config.entities import Configuration, EntityConfig
+from router.config.entities import Configuration
+from router.config.entity import EntityConfig
 from router.control.handlers import HandlerTable
 from router.control.message import ControlMessage
 from router.control.messages import Event, Local, Opened

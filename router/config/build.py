@@ -25,7 +25,6 @@ from router.config.entities import (
     FailoverServer,
     ListenerConfig,
     LogConfig,
-    PolicyConfig,
     ProxyConfig,
     RouterConfig,
     SslProfileConfig,
@@ -33,6 +32,7 @@ from router.config.entities import (
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
 from router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
+from router.config.policy_entities import PolicyConfig
 from router.config.ports import PORTS, port_number
 from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity

@@ -4,13 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from router.config.entities import (
-    AuthServiceConfig,
-    EntityConfig,
-    ListenerConfig,
-    SaslUsersConfig,
-    TokenIssuerConfig,
-)
+from router.config.entities import AuthServiceConfig, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
+from router.config.entity import EntityConfig
 from router.config.errors import Problems
 from router.config.ports import port_number
 from router.config.validate import Entity

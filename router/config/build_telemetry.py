@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from ipaddress import ip_network
 
-from router.config.entities import EntityConfig, ListenerConfig, PlacementConfig, TelemetryConfig
+from router.config.entities import ListenerConfig, PlacementConfig, TelemetryConfig
+from router.config.entity import EntityConfig
 from router.config.errors import Problems
 from router.config.validate import Entity
 

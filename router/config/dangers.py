@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 from router.config.entities import (
     Configuration,
     ConnectorConfig,
-    EntityConfig,
     ListenerConfig,
     SaslUsersConfig,
     SslProfileConfig,
-    VhostConfig,
 )
+from router.config.entity import EntityConfig
 from router.config.password import file_of
+from router.config.policy_entities import VhostConfig
 from router.config.roles import BETWEEN_ROUTERS
 from router.websocket.origins import EVERY_ORIGIN, is_local
 

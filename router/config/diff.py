@@ -19,16 +19,16 @@ from router.config.entities import (
     Configuration,
     ConnectorConfig,
     DummyConfig,
-    EntityConfig,
     ExchangeConfig,
     LinkRouteConfig,
     ListenerConfig,
     LogConfig,
     RouterConfig,
-    VhostConfig,
 )
+from router.config.entity import EntityConfig
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
+from router.config.policy_entities import VhostConfig
 from router.config.schema import ChangeClass
 from router.config.validate import Entity
 from router.config.values import written

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from router.addressing.pattern import canonical, from_prefix
 from router.config.allowed_routers import AllowedRouter
+from router.config.entity import EntityConfig
 from router.config.jsontext import JsonValue
-from router.config.schema import SCHEMA, EntityType
+from router.config.policy_entities import PolicyConfig, VhostConfig
 from router.log import LogSettings, ModuleSettings
 from router.record import Record
 
@@ -20,44 +21,6 @@ MIN_FRAME_SIZE = 512  # octets; every peer must accept frames of this size (AMQP
 SELF = "self"  # reserved name and identity of the management entity
 MANAGEMENT = "ManagementEntity(name=self, identity=self)"  # management entity as shown in error texts
 MAX_SESSIONS = 32768  # sessions of one connection, as in Dispatch
-
-
-class EntityConfig(Record, frozen=True, kw_only=True):
-    """Base class of all entities. Immutable.
-
-    `type` is the short name of the type. `line` is the line of the section (None: created by the router or a request),
-    `file` its file (None: the configuration file itself). `named`: the user has given the name. `values` has the
-    attributes by management name: converted values of the user, and defaults. `generated` has the names of the
-    attributes that the router generated.
-    """
-
-    type: ClassVar[str]
-    HIDDEN: ClassVar[frozenset[str]] = frozenset({"values"})
-    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file"})
-
-    name: str
-    identity: str
-    named: bool = False
-    line: int | None = None
-    file: str | None = None
-    values: Mapping[str, JsonValue] = field(default_factory=dict)
-    generated: frozenset[str] = frozenset()
-
-    @property
-    def entity_type(self) -> EntityType:
-        """Type of the entity in the schema."""
-        return SCHEMA.types[self.type]
-
-    @property
-    def given(self) -> dict[str, JsonValue]:
-        """`values` without generated ones."""
-        return {name: value for name, value in self.values.items() if name not in self.generated}
-
-    @property
-    def attributes(self) -> dict[str, JsonValue]:
-        """All attributes with a value, in reporting order, as READ shows them."""
-        every = {**self.values, "name": self.name, "identity": self.identity, "type": self.entity_type.long_name}
-        return {name: every[name] for name in self.entity_type.attributes if every.get(name) is not None}
 
 
 class RouterConfig(EntityConfig, frozen=True, kw_only=True):
@@ -411,103 +374,6 @@ class AuthServiceConfig(EntityConfig, frozen=True, kw_only=True):
     port: int
     realm: str | None
     ssl_profile: str | None
-
-
-class PolicyConfig(EntityConfig, frozen=True, kw_only=True):
-    """Policy section. `directory` contains files with further vhosts; empty: none."""
-
-    type: ClassVar[str] = "policy"
-
-    max_connections: int
-    max_message_size: int  # octets; 0: no limit
-    vhosts_enabled: bool
-    vhost_patterns: bool
-    directory: str
-    default_vhost: str
-
-
-class SharedLimits(Record, frozen=True, kw_only=True):
-    """Limits shared by all connections of a vhost, or of one of its groups. 0: no limit."""
-
-    connections: int = 0  # groups only
-    links: int = 0
-    addresses: int = 0
-    messages_per_second: int = 0
-    octets_per_second: int = 0
-    buffered_octets: int = 0
-
-    def by_attribute(self) -> Iterator[tuple[str, int]]:
-        """Iterate over the limits that are set, with the names of their attributes."""
-        named = (
-            ("maxConnections", self.connections),
-            ("maxLinks", self.links),
-            ("maxAddresses", self.addresses),
-            ("maxMessagesPerSecond", self.messages_per_second),
-            ("maxOctetsPerSecond", self.octets_per_second),
-            ("maxBufferedOctets", self.buffered_octets),
-        )
-        return ((name, limit) for name, limit in named if limit)
-
-    @property
-    def measured(self) -> bool:
-        """Whether workers have to count messages and octets."""
-        return bool(self.messages_per_second or self.octets_per_second or self.buffered_octets)
-
-
-class GroupConfig(Record, frozen=True, kw_only=True):
-    """Rules for one group of a vhost's users. None: the value of the vhost, or of the listener, applies.
-
-    `line` is that of its name, `lines` are those of its attributes in the file of the vhost; 0: not from a file.
-    """
-
-    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "lines"})
-
-    name: str
-    users: tuple[str, ...] = ()
-    remote_hosts: tuple[str, ...] = ()  # empty: no host is allowed
-    max_connections_per_user: int | None = None
-    max_connections_per_host: int | None = None
-    max_message_size: int | None = None  # octets; 0: no limit
-    max_frame_size: int | None = None
-    max_session_window: int | None = None  # octets
-    max_sessions: int | None = None
-    max_senders: int
-    max_receivers: int
-    allow_dynamic_source: bool
-    allow_anonymous_sender: bool
-    allow_user_id_proxy: bool
-    allow_waypoint_links: bool
-    allow_fallback_links: bool
-    allow_dynamic_link_routes: bool
-    allow_admin_status_update: bool
-    shared: SharedLimits = SharedLimits()
-    management: str = "all"  # role; see router/policy/management.py
-    sources: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    source_pattern: tuple[str, ...] | None = None  # if set, replaces `sources`; likewise `target_pattern`
-    target_pattern: tuple[str, ...] | None = None
-    line: int = 0
-    lines: Mapping[str, int] = field(default_factory=dict)
-
-
-class VhostConfig(EntityConfig, frozen=True, kw_only=True):
-    """Vhost section. `addresses` has the resolved host names of its groups, as of when the file was read."""
-
-    type: ClassVar[str] = "vhost"
-    UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file", "lines", "addresses"})
-
-    hostname: str
-    aliases: tuple[str, ...]
-    max_connections: int
-    max_connections_per_user: int
-    max_connections_per_host: int
-    max_message_size: int | None  # octets; None: the value of the policy; 0: no limit
-    shared: SharedLimits = SharedLimits()
-    allow_unknown_user: bool
-    close_on_change: bool
-    groups: tuple[GroupConfig, ...]
-    lines: Mapping[str, int] = field(default_factory=dict)
-    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 class ConsoleConfig(EntityConfig, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ The cost of a change depends on the change alone, except that references to othe
 import heapq
 from collections.abc import Sequence
 
-from router.config.entities import AddressConfig, Configuration, EntityConfig
+from router.config.entities import AddressConfig, Configuration
+from router.config.entity import EntityConfig
 
 
 class Inventory:

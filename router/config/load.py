@@ -42,14 +42,13 @@ from router.config.entities import (
     AuditConfig,
     BindingConfig,
     Configuration,
-    EntityConfig,
     ExchangeConfig,
     LogConfig,
-    PolicyConfig,
-    VhostConfig,
 )
+from router.config.entity import EntityConfig
 from router.config.errors import ConfigError, ConfigFileError, Problems
 from router.config.grammar import Section, parse
+from router.config.policy_entities import PolicyConfig, VhostConfig
 from router.config.schema import SCHEMA
 from router.config.validate import Entity, validate
 from router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost

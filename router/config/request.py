@@ -36,7 +36,6 @@ from router.config.entities import (
     BindingConfig,
     Configuration,
     DummyConfig,
-    EntityConfig,
     ExchangeConfig,
     LinkRouteConfig,
     LogConfig,
@@ -45,12 +44,13 @@ from router.config.entities import (
     SslProfileConfig,
     TelemetryConfig,
     TokenIssuerConfig,
-    VhostConfig,
 )
+from router.config.entity import EntityConfig
 from router.config.errors import Problems, RequestError
 from router.config.inventory import Inventory
 from router.config.jsontext import JsonValue
 from router.config.password import NOT_IN_ENVIRONMENT
+from router.config.policy_entities import VhostConfig
 from router.config.schema import SCHEMA, Attribute, EntityType
 from router.config.validate import Entity, fill
 from router.config.values import InvalidValue

@@ -7,9 +7,9 @@ its attribute.
 from collections.abc import Callable, Iterable, Mapping
 
 from router.addressing.pattern import SEPARATORS, canonical
-from router.config.entities import GroupConfig, SharedLimits, VhostConfig
 from router.config.errors import Problems
 from router.config.jsontext import JsonValue
+from router.config.policy_entities import GroupConfig, SharedLimits, VhostConfig
 from router.config.schema import SCHEMA
 from router.config.validate import Entity
 from router.config.values import InvalidValue, to_integer

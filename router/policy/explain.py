@@ -8,7 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from router.config.entities import Configuration, VhostConfig
+from router.config.entities import Configuration
+from router.config.policy_entities import VhostConfig
 from router.policy.decisions import LinkDenied, LinkFacts, LinkOwner, OpenAllowed, OpenDenied, decide_group, decide_link
 from router.policy.hosts import HostError, HostRules, known
 from router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhosts

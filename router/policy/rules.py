@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from router.addressing.pattern import SEPARATORS, PatternTree
-from router.config.entities import GroupConfig, PolicyConfig, VhostConfig
+from router.config.policy_entities import GroupConfig, PolicyConfig, VhostConfig
 from router.policy.hosts import HostError, HostRules, known, names
 from router.policy.management import UNLIMITED, ManagementRights
 from router.policy.names import NameRules, compile_names

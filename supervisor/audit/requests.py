@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from router.config.diff import Change
-from router.config.entities import EntityConfig
+from router.config.entity import EntityConfig
 from router.config.roles import BETWEEN_ROUTERS
 from router.config.schema import SCHEMA
 from supervisor.audit.audit import Audit

@@ -6,12 +6,12 @@ from typing import Any, Final, TypeVar
 from router.config.entities import (
     AuthServiceConfig,
     Configuration,
-    EntityConfig,
     ListenerConfig,
     RouterConfig,
     SaslUsersConfig,
     TokenIssuerConfig,
 )
+from router.config.entity import EntityConfig
 from router.config.schema import SCHEMA
 from supervisor.auth.messages import (
     Configure,

@@ -13,7 +13,8 @@ from msgspec import Struct, field
 
 from router.addressing.settings import AddressSetting, AddressSettings
 from router.config.diff import Change
-from router.config.entities import Configuration, EntityConfig
+from router.config.entities import Configuration
+from router.config.entity import EntityConfig
 
 _Entity = TypeVar("_Entity", bound=EntityConfig)
 

@@ -6,7 +6,7 @@ The router accesses files with the rights of its process, so whoever may name fi
 from collections.abc import Mapping
 from typing import Final
 
-from router.config.entities import EntityConfig
+from router.config.entity import EntityConfig
 from router.config.schema import Attribute, EntityType
 from supervisor.configuration.errors import ChangeError
 

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 from router.addressing.settings import AddressSettings
 from router.config.diff import Change, Kind
-from router.config.entities import Configuration, EntityConfig, ExchangeConfig
+from router.config.entities import Configuration, ExchangeConfig
+from router.config.entity import EntityConfig
 from router.config.errors import RequestError
 from router.config.inventory import Inventory
 from router.config.request import create, update

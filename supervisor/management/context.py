@@ -6,7 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from router.config.entities import Configuration, EntityConfig
+from router.config.entities import Configuration
+from router.config.entity import EntityConfig
 from router.log import ProcessLog
 from router.ring.region import Region
 from supervisor.composition import RouterCore

@@ -7,7 +7,8 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.config.entities import SELF, EntityConfig
+from router.config.entities import SELF
+from router.config.entity import EntityConfig
 from router.config.schema import SCHEMA, EntityType
 from supervisor.listeners.acceptor import MAX_CONNECTIONS
 from supervisor.management.context import AgentContext

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from router.addressing.settings import UNAVAILABLE
-from router.config.entities import EntityConfig
+from router.config.entity import EntityConfig
 from supervisor.configuration.errors import ChangeError
 from supervisor.links.auto import AutoLinkStatus as AutoLinkShown
 from supervisor.management import values

@@ -14,14 +14,8 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from router.amqp.errors import CONNECTION_FORCED
-from router.config.entities import (
-    MIN_FRAME_SIZE,
-    Configuration,
-    EndpointConfig,
-    ListenerConfig,
-    SharedLimits,
-    VhostConfig,
-)
+from router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig
+from router.config.policy_entities import SharedLimits, VhostConfig
 from router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
 from router.config.vhosts import host_fault
 from router.control.handlers import HandlerTable

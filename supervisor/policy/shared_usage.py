@@ -6,7 +6,7 @@ Shared are connections, links, addresses, and a quota for messages. Does no inpu
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.config.entities import SharedLimits
+from router.config.policy_entities import SharedLimits
 from router.control.messages import Scope
 from router.ring.region import MAX_QUOTAS, Region
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from router.config.entities import AddressConfig, Configuration, EntityConfig
+from router.config.entities import AddressConfig, Configuration
+from router.config.entity import EntityConfig
 from router.control.handlers import HandlerTable
 from router.control.messages import Attach, Local, Log, Opened
 from router.control.ops import Op, RadiusOp

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from router.config.diff import diff
-from router.config.entities import GroupConfig, VhostConfig
 from router.config.errors import ConfigError, RequestError
 from router.config.inventory import Inventory
 from router.config.load import load, load_text
+from router.config.policy_entities import GroupConfig, VhostConfig
 from router.config.request import create, update
 from router.config.schema import SCHEMA
 

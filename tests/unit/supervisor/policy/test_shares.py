@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config.entities import SharedLimits
+from router.config.policy_entities import SharedLimits
 from router.ring.region import MAX_QUOTAS, Region
 from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
 
