@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 import psutil
-from router.amqp.codec import encode_described, encode_string, encode_uint
 
 from loadtests.configuration import LINK_CAPACITY, configuration_text, connector, listener, router_section
 from loadtests.edge_crowd import Crowd
@@ -37,6 +36,7 @@ from loadtests.network_rows import (
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, StormClient, frame
+from router.amqp.codec import encode_described, encode_string, encode_uint
 from router.client.blocking import connect
 from router.client.message import Message
 

@@ -31,7 +31,6 @@ from router.amqp.codec import (
     encode_symbol,
     encode_uint,
 )
-
 from router.sasl import scram
 from router.sasl.bearer import OAuthBearerClient
 from router.sasl.verifiers import salted_password

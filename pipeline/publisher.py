@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from router.client.bulk_sender import BulkSender, MessageBatch
-
 from pipeline.errors import PublishError
 from router.client import outcome
 from router.client.attach import Terminus
 from router.client.blocking import SyncConnection, connect
 from router.client.bulk import BulkSenderState
+from router.client.bulk_sender import BulkSender, MessageBatch
 from router.client.errors import ClientError, LinkDetachedError
 
 #: Seconds between attempts to connect, and before released messages are sent again.

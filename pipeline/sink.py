@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from router.client.bulk_sender import MessageBatch
 
 from pipeline.columns import TYPES
 from pipeline.encode import encode, encoded_messages
 from pipeline.errors import PipelineOptionError, PublishError
 from pipeline.options import OptionReader, choice, number, text
 from pipeline.publisher import Publisher, PublisherOptions
+from router.client.bulk_sender import MessageBatch
 from router.client.url import parse
 
 OPTIONS = (

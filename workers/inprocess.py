@@ -6,12 +6,11 @@ routing-semantics.md 10.
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from router.delivery.internal_producer import InternalProducer
-from router.links.pause import RouterPause
-
 from router.control import messages as control
 from router.control.handlers import HandlerTable
 from router.control.names import CONTROL_KEY
+from router.delivery.internal_producer import InternalProducer
+from router.links.pause import RouterPause
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler

@@ -3,9 +3,8 @@
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from router.tls.context import TlsError
-
 from router.policy.decisions import UNAUTHORIZED
+from router.tls.context import TlsError
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler

@@ -7,16 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, assert_never
 
-from router.amqp.session import Session
-from router.links.consumer_link import ConsumerLink, set_tag_space
-from router.message.annotations import use_node
-from router.ring.link_table import LinkTable
-from router.ring.port import WorkerPort
-from router.table.table import Table
-from router.tls.context import TlsError
-
 from router.addressing.address import EDGE_MODE
 from router.amqp.errors import FatalFault
+from router.amqp.session import Session
 from router.control import messages as control
 from router.control.handover import Handover
 from router.control.ops import (
@@ -33,8 +26,14 @@ from router.control.ops import (
     WorkerStateOp,
 )
 from router.control.setup import WorkerSetup
+from router.links.consumer_link import ConsumerLink, set_tag_space
 from router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
+from router.message.annotations import use_node
+from router.ring.link_table import LinkTable
+from router.ring.port import WorkerPort
 from router.ring.region import Region
+from router.table.table import Table
+from router.tls.context import TlsError
 from router.websocket.origins import OriginPolicy
 from workers.background import BackgroundThread
 from workers.connections.admissions import Admissions

@@ -12,9 +12,8 @@ The specification gives only their names, so they behave as the names suggest:
 
 from typing import Final
 
-from router.amqp.codec import decode, described_list, encode_described
-
 from router.addressing.address import MOBILE, key
+from router.amqp.codec import decode, described_list, encode_described
 from router.amqp.errors import RemoteError
 from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
 from supervisor.links.attach import AttachDecider, AttachRefused

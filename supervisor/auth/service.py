@@ -9,6 +9,7 @@ import os
 import ssl
 from typing import Any, Final, NamedTuple
 
+from router.amqp import sasl
 from router.amqp.codec import (
     decode,
     decode_one,
@@ -23,8 +24,6 @@ from router.amqp.codec import (
     encode_ushort,
     encode_value,
 )
-
-from router.amqp import sasl
 from router.amqp.errors import AmqpError
 from router.sasl.mechanism import Answer, Challenge, Failure, Success
 from supervisor.auth.messages import Facts, Service, ServiceTls

@@ -13,9 +13,8 @@ import uuid
 from collections import deque
 from typing import Final
 
-from router.amqp.codec import encode_binary, encode_described, encode_string, encode_symbol, encode_value
-
 from router.addressing.address import LOCAL, key
+from router.amqp.codec import encode_binary, encode_described, encode_string, encode_symbol, encode_value
 from router.config.entities import Configuration, TelemetryConfig
 from router.config.policy_entities import VhostConfig
 from router.config.roles import INTER_ROUTER

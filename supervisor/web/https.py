@@ -8,11 +8,10 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 
-from router.tls.context import default_ciphers
-
 from router.config.entities import ListenerConfig
 from router.control.ops import Credentials
 from router.log import ERROR, ProcessLog
+from router.tls.context import default_ciphers
 from supervisor.tls.profiles import TlsProfiles
 
 _VERSIONS: Final = {

@@ -12,8 +12,8 @@ from typing import Any, Final
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
-from router.amqp.codec import described_list, encode_map, encode_string, encode_symbol, encode_symbols, encode_value
 
+from router.amqp.codec import described_list, encode_map, encode_string, encode_symbol, encode_symbols, encode_value
 from router.amqp.errors import AmqpError
 from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
 from router.sasl.mechanism import Challenge, Failure, ServerExchange, Success, wrong_credentials

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 
 def import_path(batches):
-    import pipeline.decode
     import pyarrow as pa
+
+    import pipeline.decode
 
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"place": [pipeline.decode.__file__]})

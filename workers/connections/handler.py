@@ -7,9 +7,8 @@ routing-semantics.md 1.3, 2, inter-router.md 2.2.
 from typing import TYPE_CHECKING, Any
 
 from router.amqp.connection import Connection
-from router.amqp.session import Session
-
 from router.amqp.sasl import SaslClient, SaslServer
+from router.amqp.session import Session
 from router.amqp.text.messages import components
 from router.control import login_messages
 from router.control import messages as control

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any, assert_never
 
 from router.amqp.connection import Connection, Pause
-from router.amqp.session import Session
-
 from router.amqp.errors import RemoteError
+from router.amqp.session import Session
 from router.control import messages as control
 from workers.links.attach_replies import AttachReplies, Decision
 from workers.links.initiated_link import InitiatedLink

@@ -6,7 +6,6 @@ routing-semantics.md C-8, inter-router.md 2.2.
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
-
 from router.config.roles import INTER_EDGE
 from router.control import edge_properties
 from router.control.ops import ProfileFailoverServer

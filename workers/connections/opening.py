@@ -6,7 +6,6 @@ routing-semantics.md 1.3, C-5; security.md S-5, T-8, T-9.
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.connection import Pause
-
 from router.amqp.errors import RESOURCE_LIMIT
 from router.control import login_messages
 from router.control import messages as control

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.connection import Connection
-
 from router.control import messages as control
 from router.control.ops import Profile
 from router.policy.messages import MessageRules

@@ -6,15 +6,14 @@ inter-router.md 2.2, docs/internals/edge.md.
 from typing import TYPE_CHECKING, Any, Final
 
 from router.amqp.codec import encode_string
-from router.links.consumer_link import ConsumerLink
-from router.links.data_link import RouterOut
-from router.links.limited_link import LimitedConsumerLink
-from router.links.source_link import SourceLink
-
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from router.control import edge_properties
 from router.control.handover import InitiateData
 from router.control.ops import Profile
+from router.links.consumer_link import ConsumerLink
+from router.links.data_link import RouterOut
+from router.links.limited_link import LimitedConsumerLink
+from router.links.source_link import SourceLink
 from workers.links.edge_streams import EdgeStreamLinks
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ attached. Further links carry streamed messages.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from router.amqp.codec import decode, decode_one
-from router.amqp.session import Session
-
 from router.addressing.settings import PRIORITIES
+from router.amqp.codec import decode, decode_one
 from router.amqp.errors import NOT_ALLOWED
+from router.amqp.session import Session
 from router.control import messages as control
 from workers.links.attach import ROLE, SOURCE_FIELD, TARGET_FIELD
 from workers.links.inter_router_link import CONTROL, DATA, InterRouterLink

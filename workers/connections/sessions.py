@@ -6,9 +6,8 @@ brokers-and-edge.md AL-5, LR-14.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.session import Session
-
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from router.amqp.session import Session
 from router.control import messages as control
 from workers.connections.routed_sessions import RoutedSessions
 from workers.links.streams import SPARE_CHANNELS

@@ -3,7 +3,6 @@
 from typing import Final
 
 from router.amqp.codec import decode_one
-
 from router.amqp.errors import INVALID_FIELD, RemoteError
 from workers.links.terminus import NULL
 

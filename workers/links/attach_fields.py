@@ -19,7 +19,6 @@ from router.amqp.codec import (
     encode_ubyte,
     encode_ulong,
 )
-
 from workers.links.attach import (
     DESIRED,
     INCOMPLETE,

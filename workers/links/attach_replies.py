@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from router.amqp.session import Session
-
 from router.control import messages as control
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from router.amqp.codec import encode_string, encode_ubyte, encode_uint
 from router.amqp.session import Session
 from router.links.data_link import RouterOut, StreamPool
-
 from workers.links.attach import RCV_FIRST, SENDER, SND_MIXED, TARGET_FIELD
 from workers.links.initiated_link import node
 from workers.links.record import LinkRecord

@@ -7,7 +7,6 @@ octets. An interior router drops a connection whose heartbeats stop.
 from typing import TYPE_CHECKING, Final
 
 from router.amqp.codec import encode_int
-
 from router.control.messages import HeartbeatMissed
 
 if TYPE_CHECKING:

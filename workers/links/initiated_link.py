@@ -13,14 +13,13 @@ from router.amqp.codec import (
     encode_ubyte,
     encode_uint,
 )
+from router.amqp.errors import AmqpError
 from router.amqp.performatives import read_error
 from router.amqp.session import Session
+from router.control import messages as control
 from router.delivery.peer_message_handler import PeerMessageHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
-
-from router.amqp.errors import AmqpError
-from router.control import messages as control
 from workers.links.attach import (
     RCV_FIRST,
     RECEIVER,

@@ -5,16 +5,15 @@ import string
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from router.amqp.codec import decode_one, encode_described, encode_string, encode_symbol, encode_uint
+from router.amqp.errors import RESOURCE_LIMIT
 from router.amqp.session import Session
+from router.control import messages as control
+from router.control.names import CONTROL_KEY
+from router.control.ops import Profile
 from router.delivery.control_handler import ControlHandler
 from router.delivery.router_handler import RouterHandler
 from router.links.control_link import ControlIn, ControlOut
 from router.links.data_link import RouterIn, RouterOut
-
-from router.amqp.errors import RESOURCE_LIMIT
-from router.control import messages as control
-from router.control.names import CONTROL_KEY
-from router.control.ops import Profile
 from workers.links.attach import (
     HANDLE,
     NAME,

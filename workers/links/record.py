@@ -5,14 +5,13 @@ routing-semantics.md 4, brokers-and-edge.md LR-30.
 
 from typing import TYPE_CHECKING, Any, Final
 
+from router.amqp.errors import INTERNAL_ERROR, LocalError
 from router.amqp.session import Session
+from router.control import messages as control
 from router.delivery.anonymous_handler import AnonymousHandler
 from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.producer_origin import ProducerOrigin
 from router.delivery.targeted_handler import TargetedHandler
-
-from router.amqp.errors import INTERNAL_ERROR, LocalError
-from router.control import messages as control
 from router.log import INFO
 from workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
 from workers.links.terminus import PeerTerminus

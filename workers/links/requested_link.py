@@ -6,14 +6,13 @@ routing-semantics.md 4.
 from typing import TYPE_CHECKING
 
 from router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
+from router.amqp.errors import RESOURCE_LIMIT
 from router.amqp.session import Session
+from router.config.roles import INTER_ROUTER
+from router.control import messages as control
 from router.delivery.peer_message_handler import PeerMessageHandler
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
-
-from router.amqp.errors import RESOURCE_LIMIT
-from router.config.roles import INTER_ROUTER
-from router.control import messages as control
 from workers.links.attach import (
     HANDLE,
     NAME,

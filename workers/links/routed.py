@@ -17,15 +17,14 @@ from router.amqp.codec import (
     encode_uint,
     fields,
 )
-from router.routed.consumer_end import ConsumerEnd
-from router.routed.producer_end import ProducerEnd
-from router.routed.remote_end import RemoteEnd
-from router.routed.routed_link import LinkEvent
-
 from router.amqp.errors import RESOURCE_LIMIT, AmqpError
 from router.control import messages as control
 from router.control.handlers import HandlerTable
+from router.routed.consumer_end import ConsumerEnd
 from router.routed.errors import LINK_LOST
+from router.routed.producer_end import ProducerEnd
+from router.routed.remote_end import RemoteEnd
+from router.routed.routed_link import LinkEvent
 from workers.links.attach import (
     HANDLE,
     INCOMPLETE,

@@ -3,10 +3,9 @@
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from router.amqp.errors import RemoteError
 from router.amqp.session import Session
 from router.links.data_link import StreamPool
-
-from router.amqp.errors import RemoteError
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler

@@ -4,7 +4,6 @@ answer."""
 from typing import Final
 
 from router.amqp.codec import decode_one, described_list, encode_described, encode_string
-
 from router.amqp.errors import INVALID_FIELD, RemoteError
 
 SOURCE: Final = 0x28

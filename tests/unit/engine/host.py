@@ -11,11 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from router.links.consumer_link import set_tag_space
-from router.links.pause import RouterPause
-from router.message.annotations import use_node
-from workers.testing import LoopWouldSleep, MemoryPoller, MemoryTransport, count_in
-
 import router.testing.engine as engine
 from router.config.load import load_text
 from router.config.roles import EDGE, INTER_EDGE
@@ -23,13 +18,17 @@ from router.control import messages as control
 from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
 from router.control.handover import Handover, InitiateData
 from router.control.setup import RouterFacts, WorkerSetup
+from router.links.consumer_link import set_tag_space
+from router.links.pause import RouterPause
 from router.log import LogSettings, ModuleSettings, ProcessLog
+from router.message.annotations import use_node
 from router.ring.region import Region
 from router.testing.engine import consumers_by_address, port_counts
 from supervisor.children.worker import WorkerCorruptError, WorkerStage
 from supervisor.children.worker import WorkerProcess as Known
 from supervisor.composition import RouterCore
 from workers.links.routed import RoutedEnd
+from workers.testing import LoopWouldSleep, MemoryPoller, MemoryTransport, count_in
 from workers.worker import WorkerRuntime
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})

@@ -8,10 +8,9 @@ from typing import Any
 
 from pipeline.decode import COLUMNS
 from pipeline.decode import decode as decode_columns
-from router.amqp.codec import decode, described_list, fields
-
 from router.addressing.address import classify, key, normalise
 from router.addressing.pattern import PatternError, PatternTree, from_prefix
+from router.amqp.codec import decode, described_list, fields
 from router.amqp.errors import RemoteError
 from router.amqp.sasl import Anonymous, SaslServer
 from router.config.errors import ConfigError

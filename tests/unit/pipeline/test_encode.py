@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from router.client.message import Message, decode
 
 pa = pytest.importorskip("pyarrow")
-from pipeline.encode import encode, encoded_messages  # noqa: E402
-
 from pipeline import columns  # noqa: E402
+from pipeline.encode import encode, encoded_messages  # noqa: E402
 
 TEXTS = ("to", "subject", "reply_to", "group_id", "reply_to_group_id", "correlation_id")
 

@@ -3,11 +3,10 @@
 import socket
 from typing import Any
 
-from workers.testing import FaultyTransport, MemoryPoller
-from workers.transport.tcp import TcpTransport
-
 from router.control.handover import Handover
 from tests.unit.engine.host import InProcessRouter, InProcessWorker
+from workers.testing import FaultyTransport, MemoryPoller
+from workers.transport.tcp import TcpTransport
 
 
 class LoopWorker(InProcessWorker):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from router.amqp.scheduler import Work
 
+from router.amqp.scheduler import Work
 from tests.conftest import FLAVOUR
 from tests.peer.codec import encode
 from tests.unit.engine.expensive_frames import MAP, ROWS

@@ -1,10 +1,10 @@
 """Messages for and from the router itself: arrival as a whole, bounds, and routing like messages of clients."""
 
 import pytest
-from router.links.pause import RouterPause
 
 import router.testing.engine as engine
 from router.control import messages as control
+from router.links.pause import RouterPause
 from router.testing.engine import port_counts
 from supervisor.addresses.inprocess import LocalMessage
 from tests.peer.frames import ACCEPTED, RELEASED, source, target

@@ -8,9 +8,9 @@ import threading
 import time
 
 import pytest
-from router.amqp.connection import Pause
 
 import router.testing.engine as engine
+from router.amqp.connection import Pause
 from router.testing.interworker import Doorbell, RingEnd
 from tests.unit.engine.talk import consumer, message, producer, say, start, transfer
 from tests.unit.workers.loop_connections import EMPTY, REGION, SOCKET_OCTETS, LoopConnections

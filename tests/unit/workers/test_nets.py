@@ -6,9 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from router.links.pause import RouterPause
-from router.table.table import TableError
-from workers.testing import InjectedTransportError as LoopInjectedError
 
 import router.testing.engine as engine
 import workers.connections.role
@@ -17,6 +14,8 @@ import workers.worker
 from router.amqp.errors import FatalFault
 from router.control import messages as control
 from router.control.ops import BindingOp
+from router.links.pause import RouterPause
+from router.table.table import TableError
 from router.testing.engine import consumers_by_address
 from tests.peer.frames import ACCEPTED, source, target
 from tests.peer.types import Symbol
@@ -40,6 +39,7 @@ from workers.inprocess import CONFIRM_MS
 from workers.links.record import LinkRecord
 from workers.links.requested_link import RequestedLink
 from workers.links.routed import RoutedEnd
+from workers.testing import InjectedTransportError as LoopInjectedError
 from workers.worker import WorkerRuntime
 
 INTERIOR = """

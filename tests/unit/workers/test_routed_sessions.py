@@ -5,7 +5,6 @@ from router.amqp.connection import Connection
 from router.amqp.scheduler import Scheduler
 from router.amqp.session import Session
 from router.links.consumer_link import ConsumerLink
-
 from workers.connections.routed_sessions import RoutedSessions
 
 LINKS = 200

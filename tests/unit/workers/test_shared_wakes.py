@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from workers.testing import PrecisePoller
 
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, InProcessWorker
 from tests.unit.engine.talk import consumer, frames, message, of, producer, settle, start, transfer
+from workers.testing import PrecisePoller
 
 CONSUMING, PRODUCING = 0, 1
 FEWEST_AT_ONCE = 16

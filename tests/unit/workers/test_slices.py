@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from router.amqp.scheduler import Work
 
+from router.amqp.scheduler import Work
 from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.types import Described, ULong

@@ -1,10 +1,10 @@
 """Stall reasons of links: what workers detect, and what management reports, with one scenario per reason."""
 
 import pytest
-from router.links.pause import RouterPause
-from router.stalls.stall import Stall
 
+from router.links.pause import RouterPause
 from router.stalls.reason import StallReason, StallWord
+from router.stalls.stall import Stall
 from supervisor.management.stalls import find_stall
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import configuration

@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from router.links.pause import RouterPause
 
+from router.links.pause import RouterPause
 from router.testing import faults
 from router.testing.engine import consumers_by_address
 from tests.peer.frames import ACCEPTED

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from router.amqp import codec, sasl
 from router.amqp.connection import Connection
 from router.amqp.scheduler import Scheduler
 from router.amqp.session import Session
 from router.client.receiver import Receiver
 from router.client.sender import Sender
-
-from router.amqp import codec, sasl
 from router.sasl.simple import anonymous_client
 
 MS = 1_000_000  # nanoseconds

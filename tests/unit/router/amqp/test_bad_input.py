@@ -3,8 +3,8 @@
 import itertools
 
 import pytest
-from router.amqp.codec import decode, decode_one
 
+from router.amqp.codec import decode, decode_one
 from router.amqp.errors import RemoteError
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, frame_octets

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+
 from router.amqp.connection import Connection
 from router.client.sender import Sender
-
 from tests.unit.router.amqp.stub import ConnectionPair, RecordingHandler
 
 LINKS = 100  # more than one turn ends

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+
+from router.amqp import sasl
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
 from router.client.receiver import Receiver
 from router.client.sender import Sender
-
-from router.amqp import sasl
 from tests.unit.router.amqp.stub import MS, ConnectionPair, RecordingHandler
 
 SECOND = 1000 * MS

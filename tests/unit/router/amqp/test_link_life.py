@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from router.amqp.codec import decode_one, encode_binary
 from router.amqp.connection import Pause
+from router.amqp.errors import LocalError, RemoteError
 from router.amqp.link_life import TRANSITIONS, LifeEvent, LinkLife
 from router.amqp.session import Session
 from router.links.consumer_link import ConsumerLink
@@ -16,8 +18,6 @@ from router.links.producer_link import ProducerLink
 from router.routed.consumer_end import ConsumerEnd
 from router.routed.producer_end import ProducerEnd
 from router.routed.routed_link import LinkEvent
-
-from router.amqp.errors import LocalError, RemoteError
 from router.testing.write_lists import live
 from tests.conftest import FLAVOUR
 from tests.unit.engine.talk import frames, say, start

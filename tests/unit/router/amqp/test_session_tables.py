@@ -5,9 +5,9 @@ import sys
 from typing import Any
 
 import pytest
+
 from router.amqp.object_table import ObjectTable
 from router.amqp.session import Session
-
 from tests.unit.engine.talk import consumer, frames, of, say
 from tests.unit.router.amqp.stub import ConnectionPair
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from router.client.bulk_sender import MessageBatch
 
 from router.amqp import codec
 from router.amqp.errors import LocalError
 from router.client.attach import Terminus
 from router.client.bulk import BulkSenderState
+from router.client.bulk_sender import MessageBatch
 from router.client.core import ClientCore, Options
 from tests.unit.router.amqp.stub import RecordingHandler
 

@@ -1,10 +1,10 @@
 """Connection without a router: both sides of the protocol with recording handlers."""
 
 import pytest
-from router.client.receiver import Receiver
-from router.client.sender import Sender
 
 from router.amqp import codec
+from router.client.receiver import Receiver
+from router.client.sender import Sender
 from tests.unit.router.amqp.stub import MS, ConnectionPair
 
 ACCEPTED = codec.encode_described(0x24, [])

@@ -4,8 +4,8 @@ import uuid
 from typing import Any
 
 import pytest
-from router.amqp.codec import Char, Symbol, Timestamp
 
+from router.amqp.codec import Char, Symbol, Timestamp
 from router.config.errors import RequestError
 from router.config.inventory import Inventory
 from router.config.load import load_text

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from router.table.table import OPS
 
 from router.control import codec, messages, names
 from router.control.codec import ControlError
@@ -18,6 +17,7 @@ from router.control.messages import Event, Order, TlsFacts
 from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
 from router.control.setup import WorkerSetup
 from router.log import LogEntry
+from router.table.table import OPS
 from tests.unit.engine.host import facts
 
 TEXTS = st.sampled_from(["", "orders", "größe", "\u2028", "😀", '"\\\x00'])

@@ -1,9 +1,9 @@
 """Table of links by slot: a freed link leaves it, even if its owner forgot to remove it."""
 
 import pytest
+
 from router.links.consumer_link import ConsumerLink
 from router.ring.link_table import LinkTable
-
 from router.testing.engine import linked_slots
 
 

@@ -5,9 +5,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from router.amqp.scheduler import Work
 
 import router.testing.engine as engine
+from router.amqp.scheduler import Work
 from router.testing.output import octets_held
 from tests.peer.frames import ACCEPTED
 from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration

@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from router.amqp.scheduler import Scheduler
 from router.ring.link_table import LinkTable
 from router.ring.port import WorkerPort
 from router.ring.port_work import PortWork
-from router.table.table import Table, TableError
-
 from router.ring.region import Region
+from router.table.table import Table, TableError
 from router.testing.engine import consumers_by_address
 from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.ops import from_wire

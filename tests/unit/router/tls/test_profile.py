@@ -5,9 +5,9 @@ import re
 import time
 
 import pytest
-from router.tls.context import SERVER_CIPHERS, default_ciphers
 
 from router.config.load import load_text
+from router.tls.context import SERVER_CIPHERS, default_ciphers
 from router.tls.profile import CredentialUse, credential_uses_of, files_of, read_profile
 from tests.peer.pki import KEY_PASSWORD, pki
 

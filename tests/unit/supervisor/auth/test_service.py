@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_value
 
 from router.amqp import codec, sasl
+from router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_value
 from router.sasl.mechanism import Challenge, Failure, Success
 from supervisor.auth.messages import Facts, Service
 from supervisor.auth.service import AMQP_HEADER, SASL_HEADER, ServiceError, ServiceExchange, read_open

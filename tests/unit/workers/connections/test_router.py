@@ -2,9 +2,9 @@
 the supervisor keeps."""
 
 import pytest
-from router.links.pause import RouterPause
 
 from router.addressing.settings import PRIORITIES
+from router.links.pause import RouterPause
 from router.log import LogSettings, ModuleSettings
 from tests.peer.codec import encode
 from tests.peer.frames import source, target

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from router.links.consumer_link import ConsumerLink
 
 from router.amqp.errors import LocalError
+from router.links.consumer_link import ConsumerLink
 from workers.connections.handler import ConnectionHandler
 from workers.links.record import LinkRecord
 from workers.links.record_state import TRANSITIONS, RecordEvent, RecordState

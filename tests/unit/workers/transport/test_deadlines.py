@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from workers.transport.tcp import TcpTransport
-from workers.transport.websocket import ServerSide, WebSocketTransport
 
 from router.websocket.origins import OriginPolicy
 from tests.unit.workers.loops import SocketPeer, SocketRouter
+from workers.transport.tcp import TcpTransport
+from workers.transport.websocket import ServerSide, WebSocketTransport
 
 HANDSHAKE_MS = 10_000
 ANSWER_MS = 30_000  # ms after which the supervisor abandons an answer

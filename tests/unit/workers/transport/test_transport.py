@@ -9,14 +9,14 @@ import socket
 from typing import Any
 
 import pytest
-from workers.loop import Loop
-from workers.poller import EpollPoller
-from workers.testing import ManualPoller, ScriptedTransport
 
 from router.control.handover import Handover
 from router.ring.region import Region
 from tests.unit.engine.talk import consumer, frames, message, messages, of, producer, say, start, transfer
 from tests.unit.workers.loops import LoopRouter, SocketPeer
+from workers.loop import Loop
+from workers.poller import EpollPoller
+from workers.testing import ManualPoller, ScriptedTransport
 
 HELLO, WELCOME, GO = b"HELLO", b"WELCOME", b"GO"
 RECORD = 251  # bound for the octets of AMQP in a record
