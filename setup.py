@@ -83,7 +83,7 @@ def extensions() -> list[Extension]:
 
 
 class BuildPython(build_py):
-    """build_py that omits packages only tests need, and builds the console if `make` has not."""
+    """build_py that omits packages and stubs only tests need, and builds the console if `make` has not."""
 
     def run(self) -> None:
         if not self.editable_mode and not Path("supervisor", "web", "console", "index.html").exists():
@@ -93,6 +93,9 @@ class BuildPython(build_py):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.packages = [name for name in self.packages or () if is_built(Path(*name.split(".")))]
+
+    def find_data_files(self, package: str, src_dir: str) -> list[str]:
+        return [name for name in super().find_data_files(package, src_dir) if is_built(Path(name))]
 
 
 class BuildExtensions(build_ext):
