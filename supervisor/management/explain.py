@@ -38,7 +38,7 @@ from supervisor.management.explain_brokers import add_brokers
 from supervisor.management.explain_uplink import add_peers, add_uplink
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
-from supervisor.management.stalls import Stall, find_stall
+from supervisor.management.stalls import LinkStall, find_stall
 
 DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
 MAX_LIMIT: Final = 10_000
@@ -75,7 +75,7 @@ _LINK_COUNTERS: Final = {
 _STALLS: Final = 5  # links named in findings, for each direction
 _BEYOND: Final = -1  # in place of a record id: links to next hops, and routed links
 # Stalls of links by record id and whether the links are consumers.
-Stalls = dict[tuple[int, bool], list[Stall]]
+Stalls = dict[tuple[int, bool], list[LinkStall]]
 
 
 def explain(request: Request, context: AgentContext) -> Generator[None, None, Response]:
@@ -270,7 +270,7 @@ def _is_beyond(link: RegisteredLink, hops: set[str], routed: str | None) -> bool
 
 
 def _add_link(
-    row: dict[str, Any], link: RegisteredLink, counters: dict[str, Any], stall: Stall | None, limit: int
+    row: dict[str, Any], link: RegisteredLink, counters: dict[str, Any], stall: LinkStall | None, limit: int
 ) -> None:
     since = counters["blocked_since"]
     waits = (time.monotonic_ns() - since) / 1e9 if since else None
@@ -429,9 +429,9 @@ def _verdict_here(record: dict[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def _stall_findings(stalls: list[Stall]) -> list[str]:
+def _stall_findings(stalls: list[LinkStall]) -> list[str]:
     """Return findings about stalls, the longest first. Stalls of one connection with the same reason appear once."""
-    named: dict[str, Stall] = {}
+    named: dict[str, LinkStall] = {}
     for stall in sorted(stalls, key=lambda stall: -stall.seconds):
         named.setdefault(stall.text, stall)
     more = [f"… and {len(named) - _STALLS} more"] if len(named) > _STALLS else []

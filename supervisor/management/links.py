@@ -12,7 +12,7 @@ from supervisor.management import values
 from supervisor.management.core_type import PREFIX, Column, CoreType, constant
 from supervisor.management.request import Request
 from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
-from supervisor.management.stalls import Stall, find_stall
+from supervisor.management.stalls import LinkStall, find_stall
 
 ROUTERS: Final = 128  # entries of the ingress histogram: one for each router that a network may have
 _IN: Final = values.string("in")
@@ -33,7 +33,7 @@ class LinkCoreRow:
         self.now = now  # CLOCK_MONOTONIC in ns
 
     @property
-    def stall(self) -> Stall | None:
+    def stall(self) -> LinkStall | None:
         return find_stall(self.core, self.link, self.counters, self.now)
 
 

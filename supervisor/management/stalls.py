@@ -20,7 +20,7 @@ _CAUSES: Final = {
 _NS: Final = 1e9
 
 
-class Stall(NamedTuple):
+class LinkStall(NamedTuple):
     """Reason for which no delivery moves on a link."""
 
     reason: StallWord
@@ -33,7 +33,7 @@ class Stall(NamedTuple):
         return f"{self.text}, for {self.seconds:.0f} s"
 
 
-def find_stall(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], now: int) -> Stall | None:
+def find_stall(core: RouterCore, link: RegisteredLink, counters: dict[str, Any], now: int) -> LinkStall | None:
     """Return the stall of a link, or None. counters: of its slot. now: monotonic ns."""
     reason, since = counters["stall"], counters["stall_since"]
     if reason not in _FINDERS:
@@ -44,7 +44,7 @@ def find_stall(core: RouterCore, link: RegisteredLink, counters: dict[str, Any],
     if reason is None or (reason == StallReason.CREDIT and not blocked):
         return None  # the slot may show an outdated check
     word, text = _FINDERS[reason](core, link, counters, reason)
-    return Stall(word, text, max(now - since, 0) / _NS)
+    return LinkStall(word, text, max(now - since, 0) / _NS)
 
 
 def peer_of(connection: RegisteredConnection) -> str:
