@@ -40,8 +40,7 @@ def terminus(code: int, address: str | None = None, dynamic: bool = False, capab
     fields = [NULL if address is None else encode_string(address), NULL, NULL, NULL, TRUE if dynamic else FALSE]
     if capability is not None:
         fields += [NULL] * ((10 if code == SOURCE else 6) - len(fields)) + [encode_symbol(capability)]
-    octets: bytes = encode_described(code, fields)
-    return octets
+    return encode_described(code, fields)
 
 
 def attach(name: str, handle: int, receives: bool, source: bytes, target: bytes) -> bytes:

@@ -90,7 +90,8 @@ class PeerAttach(Struct, frozen=True):
 def read(items: list[bytes], receiver: bool) -> PeerAttach:
     """Decode the peer's attach. receiver: this client receives on the link. Raises AmqpError."""
     raw = items[5 if receiver else 6] if len(items) > (5 if receiver else 6) else NULL
-    address, capabilities = None, ()
+    address: str | None = None
+    capabilities: tuple[str, ...] = ()
     if raw != NULL:
         code, fields = codec.described_list(raw)
         values = [codec.decode_one(field) for field in fields]

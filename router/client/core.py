@@ -240,6 +240,7 @@ class ClientCore:
         session = SessionState(self, window)
         self.sessions.append(session)
         if self.stage is ConnectionStage.OPEN:
+            assert self.connection is not None
             session.begin(self.connection)
         return session
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from router.amqp.connection import Connection
 from router.amqp.errors import NOT_ALLOWED, RemoteError
+from router.amqp.link import Link
 from router.amqp.session import Session
 from router.client.bulk import BulkState
 from router.client.links import LinkState, ReceiverState, SenderState
@@ -32,8 +33,10 @@ class SessionState:
         self.links.append(link)
         if self.session is not None and self.session.ended:
             self.begun = False  # the peer has ended the session: begin another
+            assert self.core.connection is not None
             self.begin(self.core.connection)
         elif self.begun:
+            assert self.session is not None
             link.attach(self.session)
 
     def forget(self, link: LinkState) -> None:
@@ -76,9 +79,9 @@ class SessionState:
     def on_attach(self, session: Session, items: list[bytes]) -> None:
         raise RemoteError("link", NOT_ALLOWED, "a client accepts no links from its peer")
 
-    def on_attached(self, link: Any, items: list[bytes]) -> None:
+    def on_attached(self, link: Link, items: list[bytes]) -> None:
         link.context.on_attached(items)
 
-    def on_detached(self, link: Any) -> bool:
+    def on_detached(self, link: Link) -> bool:
         link.context.on_detached(link.detach_error)
         return False

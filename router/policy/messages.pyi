@@ -3,7 +3,6 @@ from collections.abc import Callable
 from router.policy.names import NameRules
 
 class MessageRules:
-    proxies: bool
     def __init__(
         self,
         targets: NameRules,
@@ -13,5 +12,9 @@ class MessageRules:
         *,
         rights: str | None = None,
     ) -> None: ...
+    @property
+    def proxies(self) -> bool: ...
+    @property
+    def rights(self) -> str | None: ...
     def change(self, targets: NameRules, proxies: bool, rights: str | None) -> None: ...
     def take(self) -> tuple[int, int, str | None]: ...

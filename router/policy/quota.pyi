@@ -1,17 +1,19 @@
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from router.amqp.clock import Clock
+from router.amqp.connection import Connection
+from router.amqp.quota import Quota
 from router.ring.region import Region
 
-class TenantQuota:
+class TenantQuota(Quota):
     def __init__(
         self,
         region: Region,
         worker: int,
-        clock: Any,
+        clock: Clock,
         call_at: Callable[[int, Callable[[], None]], object],
         scopes: Iterable[tuple[int, int, int, int]],
     ) -> None: ...
-    def join(self, connection: Any) -> None: ...
-    def leave(self, connection: Any) -> None: ...
+    def join(self, connection: Connection) -> None: ...
+    def leave(self, connection: Connection) -> None: ...
     def look(self) -> None: ...

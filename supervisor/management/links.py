@@ -45,8 +45,7 @@ def _histogram(row: LinkCoreRow) -> bytes:
     """Return the finished deliveries of an outgoing link by ingress router. All are counted for this router."""
     if not row.link.consumer or row.link.connection.origin.role == INTER_ROUTER:
         return values.NULL
-    encoded: bytes = codec.encode_list([values.ulong(row.counters["finished"]), *_OTHER_ROUTERS])
-    return encoded
+    return codec.encode_list([values.ulong(row.counters["finished"]), *_OTHER_ROUTERS])
 
 
 _OTHER_ROUTERS: Final = (values.ulong(0),) * (ROUTERS - 1)

@@ -36,8 +36,7 @@ def ulong(number: int) -> bytes:
     """Encode a ulong, limited to its range."""
     if 0 <= number < _COMMON:
         return _ULONGS[number]
-    encoded: bytes = codec.encode_ulong(min(max(number, 0), _ULONG_MAX))
-    return encoded
+    return codec.encode_ulong(min(max(number, 0), _ULONG_MAX))
 
 
 def uint(number: int | None) -> bytes:
@@ -46,8 +45,7 @@ def uint(number: int | None) -> bytes:
         return NULL
     if 0 <= number < _COMMON:
         return _UINTS[number]
-    encoded: bytes = codec.encode_uint(min(max(number, 0), _UINT_MAX))
-    return encoded
+    return codec.encode_uint(min(max(number, 0), _UINT_MAX))
 
 
 def int32(number: int | None) -> bytes:
@@ -68,8 +66,7 @@ def boolean(value: bool) -> bytes:
 
 def strings(texts: Iterable[str]) -> bytes:
     """Encode a list of strings."""
-    encoded: bytes = codec.encode_list([string(text) for text in texts])
-    return encoded
+    return codec.encode_list([string(text) for text in texts])
 
 
 def value(given: Any) -> bytes:
@@ -87,15 +84,13 @@ def value(given: Any) -> bytes:
     if isinstance(given, Mapping):
         return mapping(given)
     if isinstance(given, (list, tuple)):
-        encoded: bytes = codec.encode_list([value(item) for item in given])
-        return encoded
+        return codec.encode_list([value(item) for item in given])
     return _rare(given)
 
 
 def mapping(pairs: Mapping[Any, Any]) -> bytes:
     """Encode a map of any values."""
-    encoded: bytes = codec.encode_map([value(item) for pair in pairs.items() for item in pair])
-    return encoded
+    return codec.encode_map([value(item) for pair in pairs.items() for item in pair])
 
 
 def properties(pairs: Mapping[str, Any]) -> bytes:
@@ -103,13 +98,11 @@ def properties(pairs: Mapping[str, Any]) -> bytes:
     items = []
     for key, item in pairs.items():
         items += [_symbol(key), value(item)]
-    encoded: bytes = codec.encode_map(items)
-    return encoded
+    return codec.encode_map(items)
 
 
 def _symbol(text: str) -> bytes:
-    encoded: bytes = codec.encode_symbol(text) if text.isascii() else string(text)
-    return encoded
+    return codec.encode_symbol(text) if text.isascii() else string(text)
 
 
 def _integer(number: int) -> bytes:
@@ -128,6 +121,5 @@ def _rare(given: Any) -> bytes:
     if isinstance(given, uuid.UUID):
         return b"\x98" + given.bytes
     if isinstance(given, bytes):
-        encoded: bytes = codec.encode_binary(given)
-        return encoded
+        return codec.encode_binary(given)
     return string(str(given))

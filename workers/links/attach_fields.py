@@ -68,8 +68,7 @@ def with_node_address(properties: bytes, address: str) -> bytes:
     brokers-and-edge.md LR-18.
     """
     (key, _), *others = _pairs(properties)
-    encoded: bytes = encode_map([key, encode_string(address), *(item for pair in others for item in pair)])
-    return encoded
+    return encode_map([key, encode_string(address), *(item for pair in others for item in pair)])
 
 
 def leave_out(items: list[bytes]) -> None:

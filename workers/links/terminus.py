@@ -88,8 +88,7 @@ class PeerTerminus:
             items[EXPIRY] = SESSION_END
         if self.code == SOURCE and len(items) > FILTER:
             items[FILTER] = NULL
-        reply: bytes = encode_described(self.code, items)
-        return reply
+        return encode_described(self.code, items)
 
     def empty(self, code: int) -> bytes:
         """Encode a terminus without an address, for an anonymous link (routing-semantics.md A-3)."""

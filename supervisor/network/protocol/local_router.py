@@ -28,5 +28,4 @@ class LocalRouter(Struct):
 
 def node_id(router_id: str) -> bytes:
     """Return the encoded node id `0/ID`, as in ingress and trace."""
-    octets: bytes = codec.encode_string(f"0/{router_id}")
-    return octets
+    return codec.encode_string(f"0/{router_id}")

@@ -134,8 +134,7 @@ def _list(items: list[bytes]) -> bytes:
 
 
 def _int(value: int) -> bytes:
-    octets: bytes = codec.encode_value(value)
-    return octets
+    return codec.encode_value(value)
 
 
 def _long(value: int) -> bytes:

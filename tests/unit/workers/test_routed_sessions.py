@@ -10,7 +10,7 @@ from workers.connections.routed_sessions import RoutedSessions
 LINKS = 200
 
 
-class CountingSession(Session):  # type: ignore[misc] # compiled
+class CountingSession(Session):
     """Session that counts the checks for room."""
 
     checks = 0

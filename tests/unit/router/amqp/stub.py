@@ -63,7 +63,7 @@ class RecordingHandler:
         if not connection.initiator:
             connection.send_open("server")
 
-    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session:
+    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session | None:
         self.notes.append(("begin",))
         return Session(connection, channel, items, self)
 

@@ -233,7 +233,7 @@ def test_array_decoding_stays_within_its_octets():
     for constructor, size, more in itertools.product(range(256), range(4), (0, 1)):
         body = bytes((constructor,)) + bytes(size)
         array = b"\xe0" + bytes((len(body) + 1, size + more)) + body
-        results = []
+        results: list[tuple[object, int] | None] = []
         for behind in (b"", bytes(64), b"\xff" * 64):
             try:
                 results.append(decode(array + behind))

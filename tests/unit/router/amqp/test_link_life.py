@@ -136,8 +136,10 @@ class LinkLifeServer(RecordingHandler):
         self.heard()
 
     def on_begin(self, connection: Any, channel: int, items: list[bytes]) -> Session:
-        self.sessions = [super().on_begin(connection, channel, items)]
-        return self.sessions[0]
+        session = super().on_begin(connection, channel, items)
+        assert session is not None
+        self.sessions = [session]
+        return session
 
     def make(self) -> Any:
         return ConsumerLink() if self.consumer else ProducerLink()

@@ -46,7 +46,7 @@ class ServerSession:
     def table_octets(self) -> int:
         """Return the octets of the session's lists, dicts and sets, without the objects in them."""
         session: Session = self.server.links[0].session
-        found, left = 0, [session]
+        found, left = 0, list[object]([session])
         while left:
             for thing in gc.get_referents(left.pop()):
                 if isinstance(thing, list | dict | set):
