@@ -5,15 +5,22 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final, Protocol
 
 Result = bytes | Exception
+
+
+class DescriptorWatcher(Protocol):
+    """Event loop that watches descriptors."""
+
+    def add(self, fd: int, what: Callable[[], object]) -> object:
+        """Call `what` whenever the descriptor is readable."""
 
 
 class BackgroundThread:
     """Background thread, started with the first computation. Owner: the worker."""
 
-    def __init__(self, loop: Any) -> None:
+    def __init__(self, loop: DescriptorWatcher) -> None:
         """Create it without a thread. loop: the worker's event loop."""
         self._loop: Final = loop
         self._work: Final[SimpleQueue[tuple[Callable[[], bytes], Callable[[Result], None]]]] = SimpleQueue()

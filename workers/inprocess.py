@@ -4,13 +4,16 @@ routing-semantics.md 10.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.control import messages as control
 from router.control.handlers import HandlerTable
 from router.control.names import CONTROL_KEY
 from router.delivery.internal_producer import InternalProducer
+from router.links.consumer_link import ConsumerLink
+from router.links.delivery_link import DeliveryLink
 from router.links.pause import RouterPause
+from router.links.producer_link import ProducerLink
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
@@ -70,7 +73,7 @@ class InProcessRelay:
 
     # -- messages to the router itself --------------------------------------------------------------------------------
 
-    def accept(self, link: Any, key: str, octets: bytes) -> bool:
+    def accept(self, link: ProducerLink, key: str, octets: bytes) -> bool:
         """Pass a client's message for the in-process address `key` to the supervisor. False: refused, because the
         supervisor is behind."""
         client = link.context.client
@@ -90,7 +93,7 @@ class InProcessRelay:
             self._paused[number] = client
         return True
 
-    def accept_service(self, link: Any, key: str, octets: bytes) -> bool:
+    def accept_service(self, link: DeliveryLink, key: str, octets: bytes) -> bool:
         """Pass a message of the other router, from an edge connection's link for the supervisor, to it. False: the
         supervisor is behind."""
         if self._octets > MOST_OCTETS:
@@ -149,9 +152,10 @@ class InProcessRelay:
 
     # -- between routers ----------------------------------------------------------------------------------------------
 
-    def send_by(self, link: Any, octets: bytes) -> None:
+    def send_by(self, link: DeliveryLink, octets: bytes) -> None:
         """Send a message of the router itself to the peer of a link."""
         try:
+            assert isinstance(link, ConsumerLink)
             self._origin.send_by(link, octets)
         except Exception as fault:  # noqa: BLE001 - error net of one message
             self._worker.report_fault("A message from the router itself was dropped after an internal error", fault)

@@ -4,9 +4,11 @@ Unlike in 1.19, the age of the delivery counts and not that of the link, so that
 timer runs only while the worker has links.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from workers.links.record import LinkRecord
+    from workers.links.routed import RoutedEnd
     from workers.worker import WorkerRuntime
 
 SECOND_MS: Final = 1000
@@ -53,7 +55,7 @@ class StuckScan:
         else:
             self._arm()
 
-    def _report(self, record: Any, seconds: int) -> None:
+    def _report(self, record: "LinkRecord | RoutedEnd", seconds: int) -> None:
         """Report a link. seconds: time without credit, or 0 for the first stuck delivery of the link."""
         if seconds:
             text = f"Link blocked with zero credit for {seconds} seconds"

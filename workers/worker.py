@@ -3,9 +3,9 @@
 import gc
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from router.addressing.address import EDGE_MODE
 from router.amqp.errors import FatalFault
@@ -27,6 +27,7 @@ from router.control.ops import (
 )
 from router.control.setup import WorkerSetup
 from router.links.consumer_link import ConsumerLink, set_tag_space
+from router.links.delivery_link import DeliveryLink
 from router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
 from router.message.annotations import use_node
 from router.ring.link_table import LinkTable
@@ -49,7 +50,7 @@ from workers.orders import OrderHandlers
 from workers.poller import Poller
 from workers.revocations import Revocations
 from workers.rules import RuleStore
-from workers.slots import SlotPool
+from workers.slots import Slot, SlotPool
 from workers.stalls import StallScan
 from workers.stuck import StuckScan
 from workers.transport.base import Transport
@@ -90,7 +91,7 @@ CONNECTOR_FAULTS: Final = {
 }
 
 
-def open_log(settings: dict[str, Any]) -> ProcessLog:
+def open_log(settings: Mapping[str, object]) -> ProcessLog:
     """Return the log used until the first snapshot: with the settings of the start, or on stderr if that fails."""
     try:
         return ProcessLog(LogSettings.from_dict(settings))
@@ -101,7 +102,7 @@ def open_log(settings: dict[str, Any]) -> ProcessLog:
 class WorkerRuntime:
     """Worker process. Owner: `run` of workers.main."""
 
-    transport: Any = TcpTransport  # transport of a connection without TLS
+    transport: type[Transport] = TcpTransport  # transport of a connection without TLS
 
     def __init__(self, setup: WorkerSetup, poller: Poller | None = None, channels: Channels | None = None) -> None:
         """Create a worker. poller, channels: sources of events, time and messages; None: those of the system."""
@@ -115,7 +116,7 @@ class WorkerRuntime:
         self.loop = Loop(self.region, setup.worker, poller)
         self.loop.scheduler.memory.content_limit = setup.router.buffered_megabytes << 20
         self.log.later = self._later
-        self.links: dict[int, Any] = {}  # ConsumerLink by slot index
+        self.links: dict[int, ConsumerLink] = {}  # by slot index
         self.link_table = LinkTable(self.region.links_per_worker)  # same links as in `links`, for ports
         self.slots = SlotPool(self.region, setup.worker, setup.generation)
         self.ports = [
@@ -334,7 +335,7 @@ class WorkerRuntime:
             case _:
                 assert_never(op)
 
-    def use_log(self, settings: dict[str, Any], opened: int) -> None:
+    def use_log(self, settings: Mapping[str, object], opened: int) -> None:
         """Apply the log settings of the supervisor. opened: if this number changed, reopen the files."""
         again = self.log_opened is not None and opened != self.log_opened
         self.log_opened = opened
@@ -390,6 +391,7 @@ class WorkerRuntime:
         )
         if not profile.websockets:
             return below
+        side: ServerSide | ClientSide
         if initiate is None:
             side = ServerSide(
                 self._site(profile, descriptor),
@@ -450,8 +452,15 @@ class WorkerRuntime:
     # -- link slots ---------------------------------------------------------------------------------------------------
 
     def enter_link(
-        self, session: Session, link: Any, name: str, handle: int | None, *, incoming: bool, container: bool = False
-    ) -> Any:
+        self,
+        session: Session,
+        link: DeliveryLink,
+        name: str,
+        handle: int | None,
+        *,
+        incoming: bool,
+        container: bool = False,
+    ) -> Slot:
         """Give a link its slot and its handle; return the slot. Raises RemoteError if no slot or no handle is free;
         the link then has neither.
         """
@@ -468,12 +477,12 @@ class WorkerRuntime:
             self.link_table.enter(slot.index, slot.generation, link)
         return slot
 
-    def leave_slot(self, slot: Any) -> None:
+    def leave_slot(self, slot: Slot) -> None:
         """Hide the link of a slot from deliveries. The slot stays claimed."""
         self.links.pop(slot.index, None)
         self.link_table.leave(slot.index)
 
-    def release_slot(self, slot: Any) -> None:
+    def release_slot(self, slot: Slot) -> None:
         self.leave_slot(slot)
         self.slots.release(slot, self.loop.scheduler.now_ns)
         self.loop.note_memory_use()

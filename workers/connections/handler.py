@@ -4,7 +4,7 @@ parts (role, login, policy, links, sessions).
 routing-semantics.md 1.3, 2, inter-router.md 2.2.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from router.amqp.connection import Connection
 from router.amqp.sasl import SaslClient, SaslServer
@@ -14,6 +14,7 @@ from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import InitiateData, OpeningState
 from router.control.ops import Profile
+from router.links.delivery_link import DeliveryLink
 from workers.connections import opening
 from workers.connections.links import ConnectionLinks
 from workers.connections.login import MAX_LOGGED_CHARACTERS, Login
@@ -27,6 +28,8 @@ from workers.links.requested_link import RefusedLink
 from workers.revocations import REVOKED
 
 if TYPE_CHECKING:
+    from router.amqp.connection import RemoteOpen
+    from workers.transport.base import Transport
     from workers.worker import WorkerRuntime
 
 
@@ -68,7 +71,7 @@ class ConnectionHandler:
         self.container = ""  # the peer's container id
         self.components = components(profile.message_logging_components)
         self.trace: FrameTrace | None = None  # None: frames are traced as the log settings say
-        self.transport: Any = None
+        self.transport: Transport | None = None  # set by the worker; None again after the end
         self.role = ConnectionRole(number, profile, initiate, test_hooks=worker.router.test_hooks)
         self.connection = connection = Connection(
             worker.loop.scheduler,
@@ -95,6 +98,12 @@ class ConnectionHandler:
         if begun is not None:
             connection.expect_open()
 
+    @property
+    def open_transport(self) -> "Transport":
+        """Transport of the connection, which has not ended."""
+        assert self.transport is not None
+        return self.transport
+
     # -- open ---------------------------------------------------------------------------------------------------------
 
     def authenticator(self) -> SaslServer | SaslClient:
@@ -111,7 +120,7 @@ class ConnectionHandler:
         opening.send_open(self, self.initiate.host)
         self.initiate.password = None
 
-    def on_open(self, connection: Connection, remote: dict[str, Any]) -> None:
+    def on_open(self, connection: Connection, remote: "RemoteOpen") -> None:
         opening.read_open(self, remote)
 
     def answer_sasl(self, message: login_messages.Reply) -> None:
@@ -159,7 +168,7 @@ class ConnectionHandler:
     def on_too_many_sessions(self) -> None:
         self.policy.report_denied_session()
 
-    def on_attach(self, session: Session, items: list[bytes]) -> Any:
+    def on_attach(self, session: Session, items: list[bytes]) -> DeliveryLink:
         check_attach(items)
         if self.router is not None:
             between = self.router.accept(session, items)
@@ -169,14 +178,14 @@ class ConnectionHandler:
                 return RefusedLink(self, session, items).link
         return self.links.request(self, session, items)
 
-    def on_attached(self, link: Any, items: list[bytes]) -> None:
+    def on_attached(self, link: DeliveryLink, items: list[bytes]) -> None:
         link.context.answered(items)
 
-    def on_detached(self, link: Any) -> bool:
+    def on_detached(self, link: DeliveryLink) -> bool:
         gone: bool = link.context.detached()
         return gone
 
-    def on_oversized(self, link: Any) -> None:
+    def on_oversized(self, link: DeliveryLink) -> None:
         """Report a message above `message_limit`. Its link and the connection end when its last octet has arrived."""
         self.worker.control.send_event(control.Oversized(self.number, link.context.identity))
 
@@ -185,13 +194,13 @@ class ConnectionHandler:
     def on_frame(self, connection: Connection, received: bool, octets: bytes, size: int) -> None:
         self.worker.tracing.frame(self, received, octets, size)
 
-    def on_message(self, link: Any, octets: bytes) -> None:
+    def on_message(self, link: DeliveryLink, octets: bytes) -> None:
         self.worker.tracing.message(self, link.context, octets)
 
     def on_fault(self, connection: Connection, fault: Exception) -> None:
         self.worker.report_fault(f"[C{self.number}] Connection closed after an internal error", fault)
 
-    def on_link_evicted(self, link: Any, held: int, what: str) -> None:
+    def on_link_evicted(self, link: DeliveryLink, held: int, what: str) -> None:
         """Log that a link was closed at a memory limit. held: octets of its messages that no receiver took."""
         self._warn(
             "ROUTER_CORE",

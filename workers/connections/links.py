@@ -1,11 +1,12 @@
 """Links of a connection by number, and the supervisor's decisions and orders about them."""
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from router.amqp.connection import Connection, Pause
 from router.amqp.errors import RemoteError
 from router.amqp.session import Session
 from router.control import messages as control
+from router.links.delivery_link import DeliveryLink
 from workers.links.attach_replies import AttachReplies, Decision
 from workers.links.initiated_link import InitiatedLink
 from workers.links.record import LinkRecord
@@ -54,7 +55,7 @@ class ConnectionLinks:
 
     # -- links of the peer --------------------------------------------------------------------------------------------
 
-    def request(self, client: "ConnectionHandler", session: Session, items: list[bytes]) -> Any:
+    def request(self, client: "ConnectionHandler", session: Session, items: list[bytes]) -> DeliveryLink:
         """Request the supervisor's decision about an attach of the peer; return the engine's link. Raises
         RemoteError."""
         self._last = number = self._last + 1

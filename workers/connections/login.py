@@ -59,7 +59,7 @@ class DelegatedExchange:
         if tls is not None:
             event.external, event.encryption = tls.subject, tls.ssf
             if handler.profile.binds_logins:
-                event.binding = handler.transport.channel_binding()
+                event.binding = handler.open_transport.channel_binding()
         handler.worker.control.send_event(event)
         handler.worker.admissions.expect(handler)
 
@@ -77,7 +77,7 @@ class DelegatedExchange:
                 frames = server.refuse(message.reason, server.mechanism)
             case _:
                 frames = server.answer(None, message.user, message.additional)
-        transport = self.handler.transport  # kept here, because the connection loses it if it ends
+        transport = self.handler.open_transport  # kept here, because the connection loses it if it ends
         self.handler.connection.answer_sasl(frames)
         transport.schedule()
 
@@ -102,10 +102,10 @@ class Login:
         if handler.initiate is not None:
             self.sasl = make_client(handler, handler.initiate)
         elif handler.profile.asks_for_sasl:
-            self._exchange = DelegatedExchange(handler, handler.transport.tls)
+            self._exchange = DelegatedExchange(handler, handler.open_transport.tls)
             self.sasl = self._exchange.server
         else:
-            self.sasl = make_local_server(handler.profile, handler.transport.tls)
+            self.sasl = make_local_server(handler.profile, handler.open_transport.tls)
         return self.sasl
 
     def answer(self, message: login_messages.Reply) -> bool:
@@ -120,7 +120,7 @@ class Login:
         if self.sasl is not None:
             self.mechanism = self.sasl.mechanism
         if handler.initiate is None and self.mechanism is None:
-            self.user = user_without_sasl(handler.profile, handler.transport.tls)
+            self.user = user_without_sasl(handler.profile, handler.open_transport.tls)
         self.sasl = self._exchange = None
 
     def report_failure(self, handler: "ConnectionHandler") -> None:
@@ -160,9 +160,10 @@ def make_client(handler: "ConnectionHandler", initiate: InitiateData) -> SaslCli
     wanted = handler.profile.sasl_mechanisms
 
     def answered(result: Result) -> None:
-        connection, transport = handler.connection, handler.transport
+        connection = handler.connection
         if connection.ended:
             return
+        transport = handler.open_transport
         if isinstance(result, bytes):
             connection.answer_sasl(result)
         else:
@@ -175,6 +176,6 @@ def make_client(handler: "ConnectionHandler", initiate: InitiateData) -> SaslCli
         initiate.password,
         socket.gethostname(),
         external=handler.profile.tls is not None,
-        find_binding=None if handler.profile.tls is None else handler.transport.channel_binding,
+        find_binding=None if handler.profile.tls is None else handler.open_transport.channel_binding,
     )
     return SaslClient(list(mechanisms), initiate.host, lambda work: handler.worker.background.run(work, answered))

@@ -3,7 +3,8 @@
 routing-semantics.md C-8, inter-router.md 2.2.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
 from router.config.roles import INTER_EDGE
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 ANNOTATIONS_VERSION: Final = 1  # version of router annotations, as in 1.19
 DEFAULT_PORT: Final = "5672"
+# Value of JSON.
+PlainValue: TypeAlias = "bool | int | float | str | list[PlainValue] | dict[str, PlainValue] | None"
 
 
 def open_properties(handler: "ConnectionHandler") -> list[bytes]:
@@ -64,7 +67,7 @@ def failover(server: ProfileFailoverServer) -> dict[Symbol, str]:
     return entry
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> PlainValue:
     """Convert an AMQP value to JSON types. Values of other types become text."""
     if value is None or isinstance(value, (bool, float)):
         return value
@@ -73,7 +76,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value) if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return plain_map(value)
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def plain_map(values: Mapping[object, object]) -> dict[str, PlainValue]:
+    """Convert an AMQP map to JSON types, with text as keys."""
+    return {str(key): plain(item) for key, item in values.items()}

@@ -3,19 +3,20 @@
 routing-semantics.md 1.3, C-5; security.md S-5, T-8, T-9.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.connection import Pause
 from router.amqp.errors import RESOURCE_LIMIT
 from router.control import login_messages
 from router.control import messages as control
 from router.control.handover import MOST_READ_BEFORE, MovedConnection, OpeningState
-from workers.connections.open_properties import open_properties, plain
+from workers.connections.open_properties import open_properties, plain_map
 from workers.connections.role import STREAMING
 from workers.connections.router import announced
 from workers.revocations import REVOKED
 
 if TYPE_CHECKING:
+    from router.amqp.connection import RemoteOpen
     from workers.connections.handler import ConnectionHandler
 
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
@@ -27,17 +28,17 @@ def unmet_requirement(client: "ConnectionHandler", sasl: bool) -> tuple[str, str
     """Return the listener's requirement that a client fails to meet when it begins a layer. sasl: the SASL layer."""
     if client.initiate is not None:
         return None
-    if client.profile.require_encryption and client.transport.tls is None:
+    if client.profile.require_encryption and client.open_transport.tls is None:
         return POLICY_ERROR, "Client connection unencrypted - forbidden"
     if not sasl and client.profile.authenticate_peer and client.login.sasl is None:
         return POLICY_ERROR, "Client skipped authentication - forbidden"
     return None
 
 
-def read_open(client: "ConnectionHandler", remote: dict[str, Any]) -> None:
+def read_open(client: "ConnectionHandler", remote: "RemoteOpen") -> None:
     """Ask the supervisor about the peer's open. Nothing more is read until it has decided."""
     client.container = remote["container"]
-    properties = plain(remote["properties"])
+    properties = plain_map(remote["properties"])
     client.role.read_open(client, properties, remote["offered"])
     client.connection.pause(Pause.PAUSE_OPEN)
     client.login.complete(client)
@@ -48,7 +49,7 @@ def read_open(client: "ConnectionHandler", remote: dict[str, Any]) -> None:
         user=client.login.user,
         mechanism=client.login.mechanism,
         properties=properties,
-        tls=client.transport.tls,
+        tls=client.open_transport.tls,
     )
     if client.router is not None:
         client.router.announced = message.announced = announced(remote["raw_properties"])
@@ -76,7 +77,7 @@ def apply_admission(client: "ConnectionHandler", message: control.Admitted | con
     elif client.router is not None:
         client.router.begin()
     client.connection.resume(Pause.PAUSE_OPEN)
-    client.transport.schedule()
+    client.open_transport.schedule()
 
 
 def deny(client: "ConnectionHandler", condition: str, description: str) -> None:
@@ -97,12 +98,12 @@ def refuse_undecided(client: "ConnectionHandler") -> None:
 
 def move(client: "ConnectionHandler") -> bool:
     """Hand a connection over to another worker after its open and before the answer. False: it stays here."""
-    octets = client.transport.octets_since_open(MOST_READ_BEFORE)
+    octets = client.open_transport.octets_since_open(MOST_READ_BEFORE)
     if octets is None:
         return False
     try:
         message = MovedConnection(client.number, octets, OpeningState(client.login.user, client.login.mechanism))
-        client.worker.control.give_back(message, client.transport.fd)
+        client.worker.control.give_back(message, client.open_transport.fd)
     except OSError:
         return False  # no room to hand it over
     client.drop_moved()

@@ -1,11 +1,12 @@
 """Policy for one connection: its limits, and the rules and quotas for its messages (security.md P-30, P-40, P-61)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.connection import Connection
 from router.control import messages as control
 from router.control.ops import Profile
+from router.links.delivery_link import DeliveryLink
 from router.policy.messages import MessageRules
 from router.policy.quota import TenantQuota
 
@@ -62,7 +63,7 @@ class ConnectionPolicy:
 
     # -- rules and quotas ---------------------------------------------------------------------------------------------
 
-    def permit(self, message: control.Permit, incoming: Iterable[Any]) -> None:
+    def permit(self, message: control.Permit, incoming: Iterable[DeliveryLink]) -> None:
         """Apply changed rules for messages. incoming: links on which the peer sends."""
         worker = self._worker
         targets = worker.rules.rules(message.rules)

@@ -3,7 +3,7 @@
 inter-router.md 2.2, docs/internals/edge.md.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.codec import encode_string
 from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
@@ -13,11 +13,13 @@ from router.control.ops import Profile
 from router.links.consumer_link import ConsumerLink
 from router.links.data_link import RouterOut
 from router.links.limited_link import LimitedConsumerLink
+from router.links.producer_link import ProducerLink
 from router.links.source_link import SourceLink
 from workers.links.edge_streams import EdgeStreamLinks
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
+    from workers.connections.open_properties import PlainValue
 
 STREAMING: Final = "qd.streaming-links"
 
@@ -54,15 +56,14 @@ class ConnectionRole:
         self.checks = False  # the peer tracks checkpoints of settled messages
         self.edge_streams: EdgeStreamLinks | None = None  # of an edge connection whose peer supports streaming links
 
-    def read_open(self, client: "ConnectionHandler", properties: Any, offered: Any) -> None:
+    def read_open(self, client: "ConnectionHandler", properties: "dict[str, PlainValue]", offered: list[str]) -> None:
         """Store the capabilities that the peer's open announces. properties: as JSON."""
         if not self.edge:
             return
         if STREAMING in offered:
             self.edge_streams = EdgeStreamLinks(client)
-        if isinstance(properties, dict):
-            self.to_ours = edge_properties.EDGE in properties
-            self.checks = properties.get(edge_properties.CHECKS) == edge_properties.CHECKS_VERSION
+        self.to_ours = edge_properties.EDGE in properties
+        self.checks = properties.get(edge_properties.CHECKS) == edge_properties.CHECKS_VERSION
 
     @property
     def relays(self) -> bool:
@@ -80,7 +81,7 @@ class ConnectionRole:
         """Most deliveries in flight on a link on which the peer sends. A Sluice router gets more than others."""
         return int(self._profile.bundle_capacity if self.to_ours else self._profile.link_capacity)
 
-    def set_up_incoming_link(self, link: Any, *, second: bool = False) -> None:
+    def set_up_incoming_link(self, link: ProducerLink, *, second: bool = False) -> None:
         """Set up the credit of a link on which the peer sends. second: the peer settles after the router
         (rcv-settle-mode)."""
         if not second and not self.to_ours:
@@ -90,11 +91,11 @@ class ConnectionRole:
         elif self.edge:
             link.from_interior()
 
-    def outgoing_link(self, capacity: int, *, settles: bool = False, limited: bool = False) -> Any:
+    def outgoing_link(self, capacity: int, *, settles: bool = False, limited: bool = False) -> ConsumerLink:
         """Return a new link on which the peer receives messages. settles: all deliveries are sent settled. limited:
         the peer may have a maximum message size. brokers-and-edge.md W-13."""
         if self.edge_streams is None:
-            kind = SourceLink if self._test_hooks and not self._initiated else ConsumerLink
+            kind: type[ConsumerLink] = SourceLink if self._test_hooks and not self._initiated else ConsumerLink
             if limited and not self.edge:
                 kind = LimitedConsumerLink
             return kind(capacity=capacity, settles=settles, annotations=not self._profile.strip_annotations_out)

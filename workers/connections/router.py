@@ -5,13 +5,14 @@ answers. Priorities are not transmitted: each side numbers the data links of a d
 attached. Further links carry streamed messages.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.addressing.settings import PRIORITIES
 from router.amqp.codec import decode, decode_one
 from router.amqp.errors import NOT_ALLOWED
 from router.amqp.session import Session
 from router.control import messages as control
+from router.links.consumer_link import ConsumerLink
 from workers.links.attach import ROLE, SOURCE_FIELD, TARGET_FIELD
 from workers.links.inter_router_link import CONTROL, DATA, InterRouterLink
 from workers.links.record import IN, OUT
@@ -160,10 +161,10 @@ class InterRouterLinks:
             self.client.close(control.Close(self.client.number, NOT_ALLOWED, "the peer detached a control link"))
 
     @property
-    def control_out(self) -> Any:
+    def control_out(self) -> ConsumerLink | None:
         """Outgoing control link; None while there is none."""
         record = self.control.get(OUT)
-        return None if record is None else record.link
+        return None if record is None else record.consumer_link
 
     @property
     def is_ours(self) -> bool:

@@ -3,7 +3,7 @@
 brokers-and-edge.md AL-5 to AL-9.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.codec import (
     decode_one,
@@ -18,6 +18,7 @@ from router.amqp.performatives import read_error
 from router.amqp.session import Session
 from router.control import messages as control
 from router.delivery.peer_message_handler import PeerMessageHandler
+from router.links.consumer_link import ConsumerLink
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
 from workers.links.attach import (
@@ -72,6 +73,7 @@ class InitiatedLink(LinkRecord):
         here = NULL if asked.bare else node(own, None, asked.capability if asked.mirrored else None)
         source, target = (here, there) if outgoing else (there, here)
         capacity = asked.capacity
+        link: ConsumerLink | ProducerLink
         if outgoing:
             link = client.role.outgoing_link(
                 client.profile.link_capacity if capacity is None else capacity, limited=asked.use == "address"
@@ -124,7 +126,7 @@ class InitiatedLink(LinkRecord):
         there = PeerTerminus(items[TARGET_FIELD if self.outgoing else SOURCE_FIELD])
         nowhere = self.asked.address is None and not self.asked.dynamic
         active = there.address is not None or (nowhere and there.code != 0)
-        if not self.outgoing:
+        if isinstance(link, ProducerLink):
             link.begin_at(initial_count(items))
         elif decode_one(items[SND_MODE]) == SND_SETTLED:
             link.settle_all()
@@ -197,14 +199,12 @@ def node(code: int, address: str | None, capability: str | None = None, *, dynam
         last = SOURCE_CAPABILITIES if code == SOURCE else TARGET_CAPABILITIES
         items += [NULL] * (last - len(items))
         items.append(encode_symbol(capability))
-    encoded: bytes = encode_described(code, items)
-    return encoded
+    return encode_described(code, items)
 
 
 def described(error: bytes) -> control.ErrorText | None:
     """Return condition and description of an encoded error; None if it cannot be read."""
     try:
-        found: Any = read_error(error)
+        return read_error(error)
     except AmqpError:
-        found = None
-    return None if found is None else (found[0], found[1])
+        return None

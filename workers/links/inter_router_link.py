@@ -2,7 +2,7 @@
 
 import secrets
 import string
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from router.amqp.codec import decode_one, encode_described, encode_string, encode_symbol, encode_uint
 from router.amqp.errors import RESOURCE_LIMIT
@@ -12,8 +12,10 @@ from router.control.names import CONTROL_KEY
 from router.control.ops import Profile
 from router.delivery.control_handler import ControlHandler
 from router.delivery.router_handler import RouterHandler
+from router.links.consumer_link import ConsumerLink
 from router.links.control_link import ControlIn, ControlOut
 from router.links.data_link import RouterIn, RouterOut
+from router.links.producer_link import DeliveryHandler, ProducerLink
 from workers.links.attach import (
     HANDLE,
     NAME,
@@ -81,16 +83,16 @@ class InterRouterLink(LinkRecord):
         outgoing = direction == OUT
         super().__init__(links.client, number, self._link(links.client.profile, outgoing), outgoing)
 
-    def _link(self, profile: Profile, outgoing: bool) -> Any:
+    def _link(self, profile: Profile, outgoing: bool) -> ConsumerLink | ProducerLink:
         """Return the engine's link; its capacity is that of the peer's kind (inter-router-protocol.md 3.2)."""
         capacity = profile.link_capacity
         if self.capability == CONTROL:
             return ControlOut(capacity=capacity) if outgoing else ControlIn(capacity=capacity)
         if outgoing:
-            link = RouterOut(capacity=capacity)
+            out = RouterOut(capacity=capacity)
             if self.links.checks:
-                link.enable_tracking()
-            return link
+                out.enable_tracking()
+            return out
         if self.links.is_ours:
             return RouterIn(capacity=profile.bundle_capacity)
         link = RouterIn(capacity=capacity)
@@ -139,7 +141,7 @@ class InterRouterLink(LinkRecord):
             self._begin_count(items)
 
     def _begin_count(self, items: list[bytes]) -> None:
-        if not self.outgoing:
+        if isinstance(self.link, ProducerLink):
             self.link.begin_at(initial_count(items))
 
     def _send(self, name: bytes, snd_mode: bytes, rcv_mode: bytes, source: bytes, target: bytes) -> None:
@@ -161,9 +163,10 @@ class InterRouterLink(LinkRecord):
         if not self.outgoing:
             self.use_route(self._make_route(streaming=priority is None))
         elif kind == "data":
+            assert isinstance(self.link, RouterOut)
             self.link.pool = links.streams.pool
         self.link.decided()
-        if not self.outgoing:
+        if isinstance(self.link, ProducerLink):
             self.link.set_flowing(True)
         elif kind == "control":
             links.measure()
@@ -171,7 +174,7 @@ class InterRouterLink(LinkRecord):
         self.remember_ends(None)
         self.forget_attach()
 
-    def _make_route(self, *, streaming: bool) -> Any:
+    def _make_route(self, *, streaming: bool) -> DeliveryHandler:
         worker = self.client.worker
         if self.capability == CONTROL:
             return ControlHandler(worker.table, CONTROL_KEY, self._too_long)
@@ -218,8 +221,7 @@ def node(code: int, capability: str) -> bytes:
     last = SOURCE_CAPABILITIES if code == SOURCE else TARGET_CAPABILITIES
     items = [NULL, ZERO, encode_symbol(LINK_DETACH), ZERO, FALSE] + [NULL] * (last - DYNAMIC)
     items[last] = encode_symbol(capability)
-    encoded: bytes = encode_described(code, items)
-    return encoded
+    return encode_described(code, items)
 
 
 def mirrored(terminus: PeerTerminus) -> bytes:
@@ -233,5 +235,4 @@ def mirrored(terminus: PeerTerminus) -> bytes:
             items[index] = default
     if terminus.address is None:
         items[EXPIRY] = SESSION_END
-    encoded: bytes = encode_described(terminus.code, items)
-    return encoded
+    return encode_described(terminus.code, items)

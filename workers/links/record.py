@@ -3,7 +3,7 @@
 routing-semantics.md 4, brokers-and-edge.md LR-30.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.errors import INTERNAL_ERROR, LocalError
 from router.amqp.session import Session
@@ -12,12 +12,16 @@ from router.delivery.anonymous_handler import AnonymousHandler
 from router.delivery.peer_message_handler import PeerMessageHandler
 from router.delivery.producer_origin import ProducerOrigin
 from router.delivery.targeted_handler import TargetedHandler
+from router.links.consumer_link import ConsumerLink
+from router.links.producer_link import DeliveryHandler, ProducerLink
 from router.log import INFO
 from workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
 from workers.links.terminus import PeerTerminus
+from workers.slots import Slot
 
 if TYPE_CHECKING:
     from router.policy.messages import MessageRules
+    from router.table.table import ForwardingAddress
     from workers.connections.handler import ConnectionHandler
     from workers.links.routed import RoutedEnd
 
@@ -56,13 +60,13 @@ class LinkRecord:
         "target",
     )
 
-    slot: Any  # set by `enter`
+    slot: Slot  # set by `enter`
 
     def __init__(
         self,
         client: "ConnectionHandler",
         number: int,
-        link: Any,
+        link: ConsumerLink | ProducerLink,
         outgoing: bool,
         source: PeerTerminus | None = None,
         target: PeerTerminus | None = None,
@@ -79,7 +83,7 @@ class LinkRecord:
         self.source = source
         self.target = target
         self.address: int | None = None
-        self.route: Any = None
+        self.route: DeliveryHandler | None = None
         self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
         self.state: RecordState = "new"
         link.context = self
@@ -96,6 +100,18 @@ class LinkRecord:
     def ended(self) -> bool:
         """True if the link was detached or lost."""
         return self.state == "ended"
+
+    @property
+    def producer_link(self) -> ProducerLink:
+        """The link, on which the peer sends."""
+        assert isinstance(self.link, ProducerLink)
+        return self.link
+
+    @property
+    def consumer_link(self) -> ConsumerLink:
+        """The link, on which the peer receives."""
+        assert isinstance(self.link, ConsumerLink)
+        return self.link
 
     def enter(self, session: Session, name: str, handle: int | None) -> None:
         """Give the link its slot and its handle in a session. handle: the peer's; None: the peer has not attached.
@@ -131,15 +147,18 @@ class LinkRecord:
     def start_flow(self, route: AnonymousHandler | PeerMessageHandler) -> None:
         """Let deliveries arrive that do not share an address."""
         self.use_route(route)
-        self.link.decided()
-        self.link.set_flowing(True)
+        link = self.producer_link
+        link.decided()
+        link.set_flowing(True)
 
-    def bind(self, address: Any, answer: control.Attached) -> None:
+    def bind(self, address: "ForwardingAddress | None", answer: control.Attached) -> None:
         """Let deliveries flow, to or from an address (None: any)."""
-        link, client = self.link, self.client
+        client = self.client
         if self.outgoing:
-            link.decided()
+            self.link.decided()
             return
+        assert address is not None
+        link = self.producer_link
         self.use_route(
             TargetedHandler(
                 client.worker.table,
@@ -166,19 +185,20 @@ class LinkRecord:
             self.ends = (source, target)
         self.client.worker.tracing.attached(self)
 
-    def use_route(self, route: Any) -> None:
+    def use_route(self, route: DeliveryHandler) -> None:
         """Route the deliveries that arrive on the link. route: a handler of producers."""
         self.route = route
-        self.link.use(route)
+        self.producer_link.use(route)
 
     def forget_attach(self) -> None:
         """Drop the termini of the attach."""
         self.source = self.target = None
 
-    def rebind(self, address: Any) -> None:
+    def rebind(self, address: "ForwardingAddress") -> None:
         """Rebind the link to its address after the table was replaced."""
         self.address = address.id
-        self.route.rebind(address, self.link)
+        assert isinstance(self.route, TargetedHandler)
+        self.route.rebind(address, self.producer_link)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +230,7 @@ class LinkRecord:
         if self.outgoing:
             table.drop_consumer(self.slot.index, self.slot.generation)
         elif self.address is not None and (address := table.get(self.address)) is not None:
-            table.unbind_producer(address, self.link)
+            table.unbind_producer(address, self.producer_link)
 
 
 def log_end(record: "LinkRecord | RoutedEnd") -> int:

@@ -11,8 +11,10 @@ from router.amqp.session import Session
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
 from router.delivery.peer_message_handler import PeerMessageHandler
+from router.links.consumer_link import ConsumerLink
 from router.links.limited_link import LimitedConsumerLink
 from router.links.producer_link import ProducerLink
+from router.links.source_link import SourceLink
 from workers.links.attach import (
     HANDLE,
     NAME,
@@ -54,6 +56,7 @@ class RequestedLink(LinkRecord):
         self.items = items  # until the attach is answered
         outgoing = decode_one(items[ROLE]) is True
         source, target = PeerTerminus(items[SOURCE_FIELD]), PeerTerminus(items[TARGET_FIELD])
+        link: ConsumerLink | ProducerLink
         if outgoing:
             link = client.role.outgoing_link(
                 client.profile.link_capacity,
@@ -115,12 +118,13 @@ class RequestedLink(LinkRecord):
             address = worker.table.get(answer.addr)
             self.address = answer.addr
         if answer.capacity is not None:
-            link.limit_capacity(answer.capacity)
+            self.producer_link.limit_capacity(answer.capacity)
         self._reply(answer.generated, anonymous=answer.kind == "anonymous")
         self.remember_ends(answer.generated)
         if self.outgoing or address is not None:
             self.bind(address, answer)
             if answer.kind == "source":
+                assert isinstance(link, SourceLink)
                 link.produce(answer.settled)
         elif answer.kind == "heartbeat":
             self.start_flow(PeerMessageHandler(HeartbeatWatch(self).beat))

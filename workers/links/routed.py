@@ -6,7 +6,7 @@ one, and sends the attach through the pair. From then on the two ends relay ever
 only what management shows. The container or the client may be another router; the link then passes several routers.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from router.amqp.codec import (
     decode_one,
@@ -24,7 +24,7 @@ from router.routed.consumer_end import ConsumerEnd
 from router.routed.errors import LINK_LOST
 from router.routed.producer_end import ProducerEnd
 from router.routed.remote_end import RemoteEnd
-from router.routed.routed_link import LinkEvent
+from router.routed.routed_link import LinkEvent, RoutedLink
 from workers.links.attach import (
     HANDLE,
     INCOMPLETE,
@@ -44,6 +44,7 @@ from workers.links.attach_fields import leave_out, with_node_address, with_route
 from workers.links.record import log_end
 from workers.links.requested_link import RequestedLink
 from workers.links.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, PeerTerminus
+from workers.slots import Slot
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
@@ -77,8 +78,8 @@ class RoutedEnd:
         self,
         client: "ConnectionHandler",
         number: int,
-        link: Any,
-        slot: Any,
+        link: RoutedLink,
+        slot: Slot,
         outgoing: bool,
         order: control.Pair | control.Paired,
         inbound: bool,
@@ -217,7 +218,7 @@ class RoutedEnd:
     def _fit(self, items: list[bytes]) -> bool:
         """Shorten an attach that is too long for the peer's frames, by dropping the deliveries to resume. False: it is
         still too long."""
-        most: int = self.client.connection.remote_max_frame - FRAME_HEAD
+        most = self.client.connection.remote_max_frame - FRAME_HEAD
         if sum(map(len, items)) > most and items[UNSETTLED] != NULL:
             items[UNSETTLED] = NULL
             items[INCOMPLETE] = TRUE
@@ -246,7 +247,7 @@ class RoutedEnds:
         self._by_pair: dict[int, RoutedEnd] = {}  # links that the router attaches
         # Orders that name a worker that is not up yet in this worker's table.
         self._early: list[control.Pair | control.Paired] = []
-        self.by_slot: dict[int, Any] = {}  # RoutedLink by slot index, for ports
+        self.by_slot: dict[int, RoutedLink] = {}  # for ports
 
     def messages(self, handlers: HandlerTable[bytes | None]) -> None:
         """Register the handlers of orders about pairs."""
@@ -291,7 +292,7 @@ class RoutedEnds:
 
     def _make(self, client: "ConnectionHandler", order: control.Pair) -> None:
         worker = self._worker
-        outgoing: bool = order.outgoing
+        outgoing = order.outgoing
         kind = ConsumerEnd if outgoing else ProducerEnd
         capacity = 0 if outgoing else client.profile.link_capacity
         link = kind(capacity=capacity, remote_survives=order.survives)
@@ -318,7 +319,7 @@ class RoutedEnds:
         if order.worker != worker.setup.worker and not self._use_port(link, slot, order):
             link.lose()
 
-    def _use_port(self, link: Any, slot: Any, order: control.Pair | control.Paired) -> bool:
+    def _use_port(self, link: RoutedLink, slot: Slot, order: control.Pair | control.Paired) -> bool:
         """Connect a link with its other end on another worker. False: that worker has ended."""
         port = self._worker.ports[order.worker]
         if port is None or not port.alive or (port.generation & 0xFFF) != order.gen >> 20:
@@ -361,7 +362,7 @@ class RoutedEnds:
         if order.worker == worker.setup.worker:
             other = self.by_slot.get(order.slot)
             there = other is not None and other.pairable == order.gen
-            if there:
+            if other is not None and there:
                 link.pair(other)
         else:
             there = self._use_port(link, end.slot, order)

@@ -1,14 +1,15 @@
 """Streaming links between two routers. They are attached when a message needs one, and kept for the next
 (inter-router.md 2.9)."""
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from router.amqp.errors import RemoteError
 from router.amqp.session import Session
-from router.links.data_link import StreamPool
+from router.links.data_link import RouterOut, StreamPool
 
 if TYPE_CHECKING:
     from workers.connections.handler import ConnectionHandler
+    from workers.links.record import LinkRecord
 
 SECOND_MS: Final = 1000
 # Sessions that a neighbour may always begin: 1.19 needs one for its streams.
@@ -22,7 +23,7 @@ class StreamLinkOwner(Protocol):
     client: "ConnectionHandler"
     refuses: bool  # the peer refuses streaming links
 
-    def attach_stream(self, session: Session) -> Any:
+    def attach_stream(self, session: Session) -> "LinkRecord":
         """Attach another streaming link; return its record. Raises RemoteError."""
 
 
@@ -43,7 +44,7 @@ class StreamLinks:
         self._kept: int = router.streams_kept
         self.pool = StreamPool(self._make, self._kept)
 
-    def _make(self) -> Any:
+    def _make(self) -> RouterOut | None:
         """Attach another link; None: there is no room."""
         client = self._links.client
         if (
@@ -58,6 +59,7 @@ class StreamLinks:
             link = self._links.attach_stream(session).link
         except RemoteError:  # the peer allows no further session or link
             return None
+        assert isinstance(link, RouterOut)
         self._there += 1
         if self._there > self._kept and not self._trimming:
             self._trimming = True

@@ -29,6 +29,7 @@ from supervisor.children.worker import WorkerProcess as Known
 from supervisor.composition import RouterCore
 from workers.links.routed import RoutedEnd
 from workers.testing import LoopWouldSleep, MemoryPoller, MemoryTransport, count_in
+from workers.transport.base import Transport
 from workers.worker import WorkerRuntime
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -167,7 +168,7 @@ class MemoryChannels:
 class InProcessWorker(WorkerRuntime):
     """Worker without a process and sockets."""
 
-    transport = MemoryTransport
+    transport: type[Transport] = MemoryTransport
 
     def __init__(self, router: "InProcessRouter", number: int) -> None:
         workers = len(router.eventfds)

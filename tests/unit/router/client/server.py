@@ -57,7 +57,7 @@ class BrokerConnection(RecordingHandler):
         session.send_attach(answer)
         if address in self.broker.refused:
             link.detach(True, "amqp:not-found", f"no {address}")
-        elif not receiver:
+        elif isinstance(link, Receiver):
             link.flow(self.broker.credit)
         self.links.append(link)
         return link

@@ -9,6 +9,7 @@ from tests.unit.engine.actor import PART, ActorSender, AmqpActor, run
 from tests.unit.engine.flows import MEGABYTE, blocked_consumer, check_served, one_router, pass_time, send
 from tests.unit.engine.host import InProcessRouter
 from tests.unit.engine.talk import begin, consumer, frames, message, messages, of, producer, say, start, transfer
+from workers.links.record import LinkRecord
 
 RELEASED = 0x26
 EXCEEDED = "amqp:resource-limit-exceeded"
@@ -175,7 +176,8 @@ def test_ended_unfinished_message_is_not_counted(end, settled):
         router.settle()
         assert engine.live_objects()[2] > 60_000
         (record,) = peer.client.links.by_number.values()
-        assert engine.held(record.link) == 60_008
+        assert isinstance(record, LinkRecord)
+        assert engine.held(record.producer_link) == 60_008
         if end == "abort":
             peer.feed(say("transfer", handle=0, aborted=True))
         elif end == "detach":
@@ -187,7 +189,7 @@ def test_ended_unfinished_message_is_not_counted(end, settled):
         else:
             peer.feed(say("transfer", payload=bytes(5_536), handle=0))
         router.settle()
-        assert engine.held(record.link) == 0
+        assert engine.held(record.producer_link) == 0
         assert engine.live_objects()[2] == 0
 
 
@@ -205,9 +207,10 @@ def test_dropped_unfinished_message_is_released_and_link_continues(settled):
         router.settle()
         frames(peer)
         (record,) = peer.client.links.by_number.values()
-        assert engine.held(record.link) > 0
-        engine.release_unrouted(record.link)
-        assert engine.held(record.link) == 0
+        assert isinstance(record, LinkRecord)
+        assert engine.held(record.producer_link) > 0
+        engine.release_unrouted(record.producer_link)
+        assert engine.held(record.producer_link) == 0
         assert engine.live_objects()[2] == 0
         peer.feed(first[size:] + transfer(0, 1, message(b"next"), settled=True))
         router.settle()
