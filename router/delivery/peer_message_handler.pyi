@@ -1,0 +1,9 @@
+from collections.abc import Callable
+
+from router.links.producer_link import DeliveryHandler
+
+class PeerMessageHandler(DeliveryHandler):
+    def __init__(self, take: Callable[[bytes], bool]) -> None: ...
+    def drop(self) -> None: ...
+
+def refuse_message(octets: bytes) -> bool: ...

@@ -1,0 +1,7 @@
+from enum import IntEnum
+
+class RouterPause(IntEnum):
+    PAUSE_RING = 256
+    PAUSE_DRAIN = 512
+    PAUSE_LOCAL = 1024
+    PAUSE_CONTROL = 2048

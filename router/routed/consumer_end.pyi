@@ -1,0 +1,3 @@
+from router.routed.routed_link import RoutedLink
+
+class ConsumerEnd(RoutedLink): ...
