@@ -1,5 +1,10 @@
 """Types of the Python interface of faults.pyx."""
 
+from typing import Final
+
+KINDS: Final[dict[str, int]]
+PATTERNS: Final[dict[str, bytes]]
+
 def install() -> int: ...
 def script(**patterns: str) -> None: ...
 def changed() -> dict[str, int]: ...

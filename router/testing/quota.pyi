@@ -1,9 +1,11 @@
 from collections.abc import Sequence
 
+from router.amqp.link import Link
 from router.ring.region import Region
 
-class WaitingLink:
-    woken: int
+class WaitingLink(Link):
+    @property
+    def woken(self) -> int: ...
 
 class QuotaWorker:
     wanted: int

@@ -1,0 +1,7 @@
+from router.ring.port_work import PortWork
+from router.ring.region import Region
+
+class Outbox:
+    def __init__(self, work: PortWork, region: Region, worker: int, peer: int, peer_eventfd: int) -> None: ...
+    @property
+    def waits(self) -> bool: ...

@@ -1,0 +1,6 @@
+from router.ring.outbox import Outbox
+
+class PortOut:
+    def __init__(self, outbox: Outbox) -> None: ...
+    @property
+    def visits(self) -> int: ...

@@ -1,0 +1,14 @@
+from enum import IntEnum
+
+class Stall(IntEnum):
+    STALL_NONE = 0
+    STALL_UNREAD = 1
+    STALL_MEMORY = 2
+    STALL_RING = 3
+    STALL_SUPERVISOR = 4
+    STALL_CREDIT = 5
+    STALL_WINDOW = 6
+    STALL_NO_CONSUMER = 7
+    STALL_UNSETTLED = 8
+    STALL_QUOTA = 9
+    STALL_ROUTED = 10
