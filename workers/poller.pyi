@@ -1,0 +1,6 @@
+class Poller:
+    @property
+    def precise(self) -> bool: ...
+
+class EpollPoller(Poller):
+    def __init__(self) -> None: ...

@@ -1,0 +1,3 @@
+from workers.transport.base import Transport
+
+class TcpTransport(Transport): ...
