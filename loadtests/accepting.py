@@ -19,7 +19,9 @@ def main(port: str, address: str) -> None:
     print("receiving", flush=True)
     while True:
         connection.wait(lambda: receiver.rows, None)
-        receiver.settle(receiver.take(), Accepted())
+        batch = receiver.take()
+        assert batch is not None
+        receiver.settle(batch, Accepted())
         receiver.flow(CREDIT)
 
 

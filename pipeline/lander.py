@@ -25,6 +25,7 @@ from pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
 from pipeline.stores import StoreLock
 from pipeline.units import octets_text
 from pipeline.writer import SegmentWriter
+from router.client.bulk_receiver import Batch
 from router.client import (
     Accepted,
     AsyncConnection,
@@ -196,7 +197,7 @@ class AddressLander:
             or self.lander.ending
         )
 
-    async def _write(self, state: BulkState, batch: Any) -> None:
+    async def _write(self, state: BulkState, batch: Batch) -> None:
         self.writing, self.writing_octets = batch.rows, batch.octets
         self.grant(state)
         try:
@@ -207,7 +208,7 @@ class AddressLander:
         finally:
             self.writing = self.writing_octets = 0
 
-    async def _write_and_settle(self, state: BulkState, batch: Any) -> None:
+    async def _write_and_settle(self, state: BulkState, batch: Batch) -> None:
         try:
             segment = await self._written(state, batch)
         except OSError as error:
@@ -232,7 +233,7 @@ class AddressLander:
         else:
             self.counts.lost += batch.rows
 
-    async def _written(self, state: BulkState, batch: Any) -> Segment:
+    async def _written(self, state: BulkState, batch: Batch) -> Segment:
         """Write a batch in a thread.
 
         Withdraw the credit if too much arrives meanwhile. Raises OSError, LandingError.
@@ -246,7 +247,7 @@ class AddressLander:
             self.grant(state)
         return task.result()
 
-    def _adapt_window(self, batch: Any, used_up: bool) -> None:
+    def _adapt_window(self, batch: Batch, used_up: bool) -> None:
         """Adapt the window to cover one batch being collected and one being written, as far as memory allows.
 
         If all credit was used up, the window doubles.

@@ -21,6 +21,7 @@ from router.client.blocking import SyncConnection, connect
 from router.client.bulk import BulkSenderState
 from router.client.bulk_sender import BulkSender, MessageBatch
 from router.client.errors import ClientError, LinkDetachedError
+from router.client.session import SessionState
 
 #: Seconds between attempts to connect, and before released messages are sent again.
 PAUSE: Final = 0.2
@@ -77,7 +78,7 @@ class TargetQueue:
 class PublisherLink(BulkSenderState):
     """Sender link of an outlet. It reports outcomes other than accepted to the publisher."""
 
-    def __init__(self, session: Any, publisher: "Publisher", outlet: TargetQueue, settled: bool) -> None:
+    def __init__(self, session: SessionState, publisher: "Publisher", outlet: TargetQueue, settled: bool) -> None:
         super().__init__(
             session,
             settled=settled,

@@ -1,0 +1,16 @@
+from typing import Any, Final
+
+from router.client.bulk_sender import MessageBatch
+
+HEADER: Final[tuple[tuple[str, int], ...]]
+PROPERTIES: Final[tuple[tuple[str, int], ...]]
+STORED: Final[dict[str, int]]
+
+class ColumnReader:
+    def __init__(self, name: str, array: Any, kind: int = ..., field: int = 0) -> None: ...
+
+class MapColumn:
+    def __init__(self, name: str, array: Any) -> None: ...
+
+def encode(columns: dict[str, Any], count: int, prefix: str, first: int) -> MessageBatch: ...
+def encoded_messages(array: Any, count: int) -> MessageBatch: ...
