@@ -34,8 +34,7 @@ class HeartbeatWatch:
 
     @property
     def _now(self) -> int:
-        now: int = self._client.worker.loop.scheduler.now
-        return now
+        return self._client.worker.loop.scheduler.now
 
     def beat(self, octets: bytes) -> bool:
         """Note the arrival of a heartbeat. Its content does not matter."""
