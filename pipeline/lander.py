@@ -25,7 +25,6 @@ from pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
 from pipeline.stores import StoreLock
 from pipeline.units import octets_text
 from pipeline.writer import SegmentWriter
-from router.client.bulk_receiver import Batch
 from router.client import (
     Accepted,
     AsyncConnection,
@@ -37,6 +36,7 @@ from router.client import (
     aconnect,
 )
 from router.client.bulk import WINDOW, BulkState
+from router.client.bulk_receiver import Batch
 
 QUIET = 0.05  # fraction of the interval; a burst before such a pause is landed early: its senders wait for outcomes
 BURST = 100  # deliveries; fewer do not count as a burst
