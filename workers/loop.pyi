@@ -1,7 +1,6 @@
 from collections.abc import Callable, Iterable
 
 from router.amqp.memory import ConnectionMemory, ProcessMemory
-from router.amqp.scheduler import Scheduler
 from router.links.consumer_link import ConsumerLink
 from router.ring.port import WorkerPort
 from router.ring.port_work import PortWork
@@ -9,9 +8,6 @@ from router.ring.region import Region
 from workers.control import WorkerControl
 from workers.poller import Poller
 from workers.transport.base import Transport, TransportHost
-
-class LoopScheduler(Scheduler):
-    def __init__(self, poller: Poller) -> None: ...
 
 class Loop(TransportHost):
     control: WorkerControl | None
