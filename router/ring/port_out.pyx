@@ -69,8 +69,9 @@ cdef class PortOut(NodeOwner):
         cdef uint32_t charge = own_message_charge(&self.node, c, OWN_FLOWING) if d.flags & IN_OWN else 0
         cdef bint dropped = d.flags & IN_OWN and charge == 0
         cdef OutDelivery* o
-        cdef Meter* meter = self.producer_meter(d)
+        cdef Meter* meter
         self.target_count = 0              # also if this delivery fails, the next one has its own targets
+        meter = self.producer_meter(d)
         if size + c.sections.end > ring_longest(&self.outbox.ring):
             self.outbox.check_fits(size + c.sections.end)
         map_reserve(&self.sent)
