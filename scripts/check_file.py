@@ -153,9 +153,10 @@ def fuzz_tests(path: Path) -> list[str]:
     from tests.fuzz import targets  # imported here: needs all compiled modules
 
     found = []
+    modules = {_name(path), f"router.testing.{path.stem}"}  # the latter gives tests access to the functions
     for table, test in FUZZ_TESTS.items():
         for name, target in getattr(targets, table).items():
-            if name == path.stem or _name(path) in _modules_used(target.run):
+            if name == path.stem or modules & _modules_used(target.run):
                 found.append(f"{test}[{name}]")
     return found
 
