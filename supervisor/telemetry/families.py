@@ -325,7 +325,7 @@ class MetricsBuilder:
         region = self._region
         held = families.open(DEFINITIONS["sluice_pool_held_bytes"])
         taken = families.open(DEFINITIONS["sluice_pool_taken_bytes"])
-        for name, pool in pools(region, self._core.counter_slots.end).items():
+        for name, pool in pools(region, self._core.counter_slots.used).items():
             held.add((name,), pool["heldByThreads"] * pool["typeSize"])
             taken.add((name,), pool["totalAllocFromHeap"] * pool["typeSize"])
         families.single(DEFINITIONS["sluice_worker_links_limit"], region.links_per_worker)

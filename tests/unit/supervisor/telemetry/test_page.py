@@ -115,6 +115,18 @@ def test_worker_counters_are_shown(router: MetricsRouter) -> None:
     assert value(page, "sluice_worker_buffered_bytes", worker="1") == 512
 
 
+def test_address_pool_counts_slots_ever_used(router: MetricsRouter) -> None:
+    """Each used slot has 64 octets in each of the two workers. Slot numbers begin at 1."""
+    client = router.client()
+    link = router.link(client, "out", "orders")
+    router.link(client, "out", "payments")
+    used = router.record("payments").id
+    router.detach(client, link)
+    page = router.page()
+    for name in ("sluice_pool_held_bytes", "sluice_pool_taken_bytes"):
+        assert value(page, name, pool="qdr_address_t") == used * 2 * 64
+
+
 def test_latency_histogram_sums_workers_in_seconds(router: MetricsRouter) -> None:
     latency = [0] * 32
     latency[0], latency[10], latency[31] = 1, 2, 4
