@@ -15,6 +15,7 @@ AWAITED: Final[tuple[str, ...]]
 NO_HEADER: Final[tuple[str, str]]
 ABORTED: Final[tuple[str, str]]
 MALFORMED_SASL: Final[tuple[str, str]]
+TLS_HEADER_REFUSED: Final[tuple[str, str]]
 
 class Pause(IntEnum):
     PAUSE_ATTACH = 1

@@ -79,6 +79,8 @@ AWAITED = ("SASL header", "answer in SASL", "AMQP header", "open")
 NO_HEADER = (FRAMING_ERROR, "Expected AMQP protocol header: no protocol header found (connection aborted)")
 ABORTED = (FRAMING_ERROR, "connection aborted")
 MALFORMED_SASL = (FRAMING_ERROR, "malformed SASL frame")
+TLS_HEADER_REFUSED = (FRAMING_ERROR, "AMQP's TLS header is not supported: set the client to start TLS without it, on a"
+                      " listener with an sslProfile")
 
 cdef enum:
     LEAST_IDLE_MS = 100        # shortest idle-time-out that a peer may request; each period costs two empty frames
@@ -333,7 +335,8 @@ cdef class Connection(ConnectionChannels):
         elif text == AMQP_HEADER:
             self.begin_amqp()
         elif text == TLS_HEADER:
-            return self.drop()
+            self.silent = True
+            return self.finish(TLS_HEADER_REFUSED)
         else:
             raise bad_header(text)
         return 0

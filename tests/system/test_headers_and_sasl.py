@@ -7,7 +7,7 @@ import pytest
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, TLS_HEADER, error_of
 from tests.peer.types import Array, Symbol
 from tests.system.fixtures import Connect
-from tests.system.router import Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01"  # of a client that does not ask for the AMQP TLS layer
 
@@ -53,10 +53,11 @@ def test_mechanism_outside_offer_fails(dial: Connect, mechanism: str) -> None:
     assert peer.expect_end() == []
 
 
-def test_tls_header_without_tls_is_closed_silently(dial: Connect) -> None:
+def test_tls_header_without_tls_is_closed_silently(dial: Connect, router: RouterProcess) -> None:
     peer = dial()
     peer.raw(TLS_HEADER)
     assert peer.read_rest() == b""
+    assert router.wait_log("failed: amqp:connection:framing-error AMQP's TLS header is not supported")
 
 
 # brokers-and-edge.md W-6; security.md T-5.

@@ -6,8 +6,9 @@ import pytest
 
 from router.amqp.codec import decode, decode_one
 from router.amqp.errors import RemoteError
+from router.log import LogSettings, ModuleSettings
 from tests.peer.codec import encode
-from tests.peer.frames import ACCEPTED, AMQP_HEADER, frame_octets
+from tests.peer.frames import ACCEPTED, AMQP_HEADER, TLS_HEADER, frame_octets
 from tests.peer.types import Described, Int, Raw, Symbol, ULong
 from tests.unit.engine import talk
 from tests.unit.engine.talk import consumer, frames, message, of, producer, say, settle, start, transfer
@@ -25,6 +26,23 @@ def closed_with(routers, *octets):
         router.settle()
     (close,) = of(frames(peer), "close")
     return str(close.error.value[0])
+
+
+def test_tls_header_is_logged_with_peer_and_remedy(routers, tmp_path):
+    """The log tells what to change, since the client gets no answer (security.md T-4)."""
+    path = tmp_path / "router.log"
+    router = routers(log=LogSettings({"DEFAULT": ModuleSettings(output=str(path))}))
+    peer = router.connect()
+    peer.feed(TLS_HEADER)
+    router.settle()
+    assert peer.gone
+    assert peer.take() == b""
+    (line,) = [text for text in path.read_text().splitlines() if " failed: " in text]
+    assert "SERVER (info)" in line
+    assert (
+        "Connection from 127.0.0.1:1 (to 127.0.0.1:0) failed: amqp:connection:framing-error AMQP's TLS header" in line
+    )
+    assert "start TLS without it" in line
 
 
 @pytest.mark.parametrize("handle", [Int(-1), Raw(b"\x80" + b"\xff" * 8)])
