@@ -17,7 +17,7 @@ from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.bystanders import Bystanders
 from tests.system.bystanders.harness import clients_sections
 from tests.system.counters import Counters
-from tests.system.network import CONVERGENCE, interior, ports
+from tests.system.networks import CONVERGENCE, interior, ports
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 #: Frames of a session window at listeners that limit it.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.system.network import RouterView, connector, interior, ports
+from tests.system.networks import RouterView, connector, interior, ports
 from tests.system.router import SETTINGS, RouterProcess, Section, listener
 
 CLIENTS = Path(__file__).resolve().parent / "clients.py"

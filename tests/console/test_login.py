@@ -14,7 +14,7 @@ from tests.console.test_pages import row, rows
 from tests.peer.logins import write_users
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import pki
-from tests.system.network import interior, ports
+from tests.system.networks import interior, ports
 from tests.system.router import SETTINGS, RouterProcess, listener
 
 pytestmark = pytest.mark.long

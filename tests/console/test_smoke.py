@@ -13,7 +13,7 @@ import pytest
 from tests.console.conftest import BUILT
 from tests.console.network import url, web
 from tests.system.http import get
-from tests.system.network import ports
+from tests.system.networks import ports
 from tests.system.router import RouterProcess, listener
 from tests.system.tools import run
 

@@ -16,8 +16,8 @@ from tests.interop.brokers import BrokerProcess
 from tests.interop.conftest import ClientLauncher
 from tests.interop.gateway import auto_links, connector, coordinator, link_routes
 from tests.system.edges import EdgeView, edge, with_edges
-from tests.system.network import RouterView
-from tests.system.network import connector as to_router
+from tests.system.networks import RouterView
+from tests.system.networks import connector as to_router
 from tests.system.router import SETTINGS, RouterProcess, Section
 
 #: Starting the brokers takes half a minute of processor time.

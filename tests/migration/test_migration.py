@@ -19,7 +19,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from tests.migration.flows import PASSWORD, USER, FlowClients, MigrationFlow
 from tests.peer.pki import Pki, pki
-from tests.system.network import ports
+from tests.system.networks import ports
 from tests.system.router import ROOT, RouterProcess, Section, command, listener, poll
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]

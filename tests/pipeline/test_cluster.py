@@ -22,7 +22,7 @@ import pyspark
 from pipeline.segments import Landing, LandingLog
 from tests.pipeline.java import environment
 from tests.pipeline.segments import land, numbered
-from tests.system.network import ports
+from tests.system.networks import ports
 from tests.system.router import ROOT, poll
 
 pytestmark = pytest.mark.long

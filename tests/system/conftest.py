@@ -23,7 +23,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.harness import MEMORY_MOST, BystanderHarness, with_bystanders
 from tests.system.fixtures import Connect, Fresh, Start
-from tests.system.network import TwoRouterNetwork, interior, ports
+from tests.system.networks import TwoRouterNetwork, interior, ports
 from tests.system.router import SETTINGS, RouterProcess, Section, listener
 from tests.worker_counts import pytest_collection_modifyitems, pytest_generate_tests
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.peer.peer import AmqpPeer
 from tests.system.bystanders.harness import BystanderHarness
-from tests.system.network import CONVERGENCE, RouterView, connector, interior
+from tests.system.networks import CONVERGENCE, RouterView, connector, interior
 from tests.system.router import RouterProcess, Section, listener, poll
 
 #: Names of listeners.

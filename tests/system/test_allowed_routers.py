@@ -12,7 +12,7 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.edges import EdgeView
 from tests.system.fixtures import Start
-from tests.system.network import RouterView
+from tests.system.networks import RouterView
 from tests.system.router import RouterProcess, Section, listener
 
 DENIED = ("amqp:unauthorized-access", "allowedRouters does not let this router join")

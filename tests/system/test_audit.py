@@ -23,7 +23,7 @@ from tests.peer.pki import CLIENT, Pki, pki
 from tests.system import tools
 from tests.system.fixtures import Start
 from tests.system.http import WEB, scrape
-from tests.system.network import RouterView, interior, ports
+from tests.system.networks import RouterView, interior, ports
 from tests.system.router import RouterProcess, Section, free_port, listener, poll
 from tests.system.test_sasl import plain
 from tests.system.tokens import issuer, open_with

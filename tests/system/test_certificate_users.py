@@ -14,7 +14,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Issued, Pki, pki
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import RouterView
+from tests.system.networks import RouterView
 from tests.system.router import RouterProcess, Section, listener
 
 Client = Callable[..., AmqpPeer]

@@ -17,7 +17,7 @@ from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
 from tests.system.bystanders.harness import clients_sections
 from tests.system.edges import BROKERS, EdgeNetwork, edge, with_edges
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
 from tests.system.tools import run
 

@@ -10,7 +10,7 @@ from tests.peer import message
 from tests.peer.frames import source
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.system.edges import EDGES, PEERS, EdgeNetwork, edge, peer_edge, with_edges
-from tests.system.network import CONVERGENCE, connector
+from tests.system.networks import CONVERGENCE, connector
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 WORKER_COUNTS = (1, 3)

@@ -9,7 +9,7 @@ import pytest
 from tests.peer import message
 from tests.peer.management import Management
 from tests.system.edges import EdgeNetwork, edge, with_edges
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 WORKER_COUNTS = (1, 3)

@@ -15,7 +15,7 @@ from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Described, Map, Symbol, UInt, ULong
 from tests.system.edges import BROKERS, EdgeNetwork, edge, with_edges
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 WORKER_COUNTS = (1, 3)

@@ -15,7 +15,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.edges import BROKERS, EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, MessageFlow, connector
+from tests.system.networks import CONVERGENCE, MessageFlow, connector
 from tests.system.relay import CuttableRelay
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 

@@ -19,7 +19,7 @@ from tests.peer.wire import TIMEOUT
 from tests.system.edges import EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
 from tests.system.http import WEB, wait_page
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial

@@ -13,7 +13,7 @@ from tests.system.bystanders.harness import clients_sections
 from tests.system.edges import PEERS, EdgeNetwork, peer_edge, with_edges
 from tests.system.fixtures import bodies
 from tests.system.http import WEB, scrape
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
 
 pytestmark = pytest.mark.adversarial

@@ -16,7 +16,7 @@ from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
 from tests.system.edges import PEERS, EdgeView, peer_edge
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
 from tests.system.test_edge_wire import ScriptedInterior, link_fields
 

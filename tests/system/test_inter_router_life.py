@@ -18,7 +18,7 @@ from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.router19 import control
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import RouterView, connector, interior
+from tests.system.networks import RouterView, connector, interior
 from tests.system.router import RouterProcess, free_port, poll
 
 pytestmark = pytest.mark.adversarial

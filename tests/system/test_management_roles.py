@@ -15,7 +15,7 @@ from tests.peer.management import PREFIX, Management, ManagementReply, Managemen
 from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, edge
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import CONVERGENCE, interior, ports
+from tests.system.networks import CONVERGENCE, interior, ports
 from tests.system.router import EVERYTHING, FILES, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)

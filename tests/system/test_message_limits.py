@@ -8,7 +8,7 @@ from tests.peer import message
 from tests.peer.peer import AmqpPeer, PeerOutcome, PeerReceiver
 from tests.peer.types import ULong
 from tests.system.fixtures import Connect, Fresh, bodies
-from tests.system.network import CONVERGENCE, TwoRouterNetwork
+from tests.system.networks import CONVERGENCE, TwoRouterNetwork
 
 pytestmark = pytest.mark.adversarial
 

@@ -8,7 +8,7 @@ from tests.peer import message
 from tests.peer.frames import RELEASED, modified, rejected
 from tests.peer.management import Management
 from tests.system.fixtures import CAPACITY, bodies
-from tests.system.network import CONVERGENCE, TwoRouterNetwork
+from tests.system.networks import CONVERGENCE, TwoRouterNetwork
 
 
 @pytest.mark.parametrize("prefix", ["", "balanced/", "closest/", "multicast/"])

@@ -12,7 +12,7 @@ from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start, bodies
-from tests.system.network import CONVERGENCE, MessageFlow, RouterView, connector, interior, ports
+from tests.system.networks import CONVERGENCE, MessageFlow, RouterView, connector, interior, ports
 from tests.system.router import RouterProcess, poll
 
 

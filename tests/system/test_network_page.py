@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.network import CONVERGENCE, ports
+from tests.system.networks import CONVERGENCE, ports
 from tests.system.router import ROOT, RouterProcess, poll
 from tests.system.tools import ToolResult, environment
 

@@ -16,7 +16,7 @@ from tests.peer.pki import Issued, Pki, SwappableCertificate, pki
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.router19.router import Router19
 from tests.system.fixtures import Start, pass_one
-from tests.system.network import CONVERGENCE, MessageFlow, RouterView, TwoRouterNetwork, ports
+from tests.system.networks import CONVERGENCE, MessageFlow, RouterView, TwoRouterNetwork, ports
 from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial

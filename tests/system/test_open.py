@@ -9,7 +9,7 @@ from tests.peer.management import Management
 from tests.peer.types import Array, Int, Map, Symbol
 from tests.system.edges import edge, with_edges
 from tests.system.fixtures import Connect, Fresh, Start
-from tests.system.network import interior
+from tests.system.networks import interior
 from tests.system.router import Section, listener, poll
 
 pytestmark = pytest.mark.adversarial

@@ -15,7 +15,7 @@ import pytest
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerLink
 from tests.system.fixtures import Start
-from tests.system.network import CONVERGENCE, connector, interior, ports
+from tests.system.networks import CONVERGENCE, connector, interior, ports
 from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial

@@ -17,7 +17,7 @@ from tests.peer.route_container import RouteContainer
 from tests.system.edges import EDGES, EdgeView, edge
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.http import get
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import EVERYTHING, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.system.network import CONVERGENCE, ports
+from tests.system.networks import CONVERGENCE, ports
 from tests.system.router import ROOT, RouterProcess, poll
 from tests.system.tools import environment
 

@@ -16,7 +16,7 @@ from tests.peer.peer import PeerDelivery, PeerOutcome, PeerReceiver, PeerSender
 from tests.peer.types import Described
 from tests.system.edges import EdgeNetwork, edge, with_edges
 from tests.system.fixtures import FIRST, SECOND
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section
 
 WORKER_COUNTS = (1, 3)

@@ -13,7 +13,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerLink, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start
-from tests.system.network import RouterView, TwoRouterNetwork, connector, interior, ports
+from tests.system.networks import RouterView, TwoRouterNetwork, connector, interior, ports
 from tests.system.router import EVERYTHING, RouterProcess, Section, listener, poll
 from tests.system.tools import run
 

@@ -18,7 +18,7 @@ from tests.peer.types import Array, Symbol
 from tests.peer.wire import StreamEnd
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import WEB, get, scrape
-from tests.system.network import RouterView, connector, interior, ports
+from tests.system.networks import RouterView, connector, interior, ports
 from tests.system.router import RouterProcess, listener, poll
 
 #: idleTimeoutSeconds and initialHandshakeTimeoutSeconds of these tests, in seconds; the minimum of both.

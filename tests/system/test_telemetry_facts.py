@@ -9,7 +9,7 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
-from tests.system.network import RouterView, interior
+from tests.system.networks import RouterView, interior
 from tests.system.router import SETTINGS, Section, listener, poll
 from tests.system.telemetry import rows, total, wait_total
 

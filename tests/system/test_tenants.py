@@ -13,7 +13,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
-from tests.system.network import CONVERGENCE, connector, interior, ports
+from tests.system.networks import CONVERGENCE, connector, interior, ports
 from tests.system.router import RouterProcess, Section, listener, poll
 
 pytestmark = pytest.mark.adversarial

@@ -20,7 +20,7 @@ from tests.peer import secrets
 from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerError, StreamEnd
 from tests.system.bystanders.pair import CREDIT, BystanderPair
-from tests.system.network import CONVERGENCE
+from tests.system.networks import CONVERGENCE
 from tests.system.router import RouterProcess
 
 #: Name of the listener for bystanders.
