@@ -47,7 +47,7 @@ HOSTS = ["", "127.0.0.1", "::1", "256.1.1.1.", "a" * 64, "a" * 64 + ".example", 
 def values(name: str) -> list[Any]:
     """Return the values to try for an attribute.
 
-    This agent has no HTTP: see tests/system/test_management_hostile.py.
+    This agent has no HTTP: see tests/system/management/test_management_hostile.py.
     """
     if name == "http":
         return [None, False, 0, {}, "no", "nonsense", b"no", b"\xff"]

@@ -11,9 +11,9 @@ import pytest
 from tests.peer import message
 from tests.peer.management import PREFIX, Management
 from tests.system.fixtures import pass_one
+from tests.system.management.test_tools_original import DispatchToolClient
 from tests.system.networks import CONVERGENCE, RouterView, TwoRouterNetwork
 from tests.system.router import poll
-from tests.system.test_tools_original import DispatchToolClient
 from tests.system.tools import run, table
 
 ADDRESSES = 2000

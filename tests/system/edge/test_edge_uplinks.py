@@ -13,10 +13,10 @@ from tests.peer.management import Management
 from tests.peer.neighbour import properties
 from tests.peer.peer import AmqpPeer, PeerReceiver
 from tests.peer.route_container import RouteContainer
+from tests.system.edge.relay import CuttableRelay
 from tests.system.edges import BROKERS, EDGES, EdgeView, with_edges
 from tests.system.fixtures import Start
 from tests.system.networks import CONVERGENCE, MessageFlow, connector
-from tests.system.relay import CuttableRelay
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.peer.peer import AmqpPeer
+from tests.system.failures.test_bad_starts import expect_failed_start
 from tests.system.fixtures import Start
 from tests.system.http import PATIENCE, WEB, get, scrape
 from tests.system.router import RouterProcess, listener, poll, render
-from tests.system.test_bad_starts import expect_failed_start
 
 pytestmark = pytest.mark.adversarial
 

@@ -9,7 +9,7 @@ from tests.peer.logins import token
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import listener
-from tests.system.tokens import Renewal, issuer, open_with
+from tests.system.security.tokens import Renewal, issuer, open_with
 
 CLIENT = {"remoteHosts": "*", "allowDynamicSource": True}
 SECTIONS = [

@@ -9,9 +9,9 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
+from tests.system.monitoring.telemetry import rows, total, wait_total
 from tests.system.networks import RouterView, interior
 from tests.system.router import SETTINGS, Section, listener, poll
-from tests.system.telemetry import rows, total, wait_total
 
 SAMPLE_EVERY = 1024
 

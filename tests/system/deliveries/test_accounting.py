@@ -9,9 +9,9 @@ import pytest
 
 from tests.peer import frames, message
 from tests.peer.peer import PeerReceiver, PeerSender
-from tests.system import accounting
-from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes
 from tests.system.counters import Counters
+from tests.system.deliveries import accounting
+from tests.system.deliveries.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes
 from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, wait_address_table
 
 WORKER_COUNTS = (1, 3)

@@ -25,8 +25,8 @@ from tests.system.fixtures import Start
 from tests.system.http import WEB, scrape
 from tests.system.networks import RouterView, interior, ports
 from tests.system.router import RouterProcess, Section, free_port, listener, poll
-from tests.system.test_sasl import plain
-from tests.system.tokens import issuer, open_with
+from tests.system.security.test_sasl import plain
+from tests.system.security.tokens import issuer, open_with
 
 Event = dict[str, Any]
 EVERYTHING = {

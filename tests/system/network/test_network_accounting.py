@@ -13,11 +13,11 @@ from tests.peer.container import Container
 from tests.peer.frames import RELEASED
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
-from tests.system.broker_network import BrokerNetwork
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
+from tests.system.links.test_link_routes import BOTH, KIND, receiving, sending
+from tests.system.network.broker_network import BrokerNetwork
 from tests.system.router import poll
-from tests.system.test_link_routes import BOTH, KIND, receiving, sending
 
 COUNT = 5
 LINK_ROUTES = ("ingress", "egress", "transit")

@@ -85,7 +85,7 @@ def test_requests_of_qdmanage_are_answered(router: RouterProcess) -> None:
 
 def test_tool_exiting_without_close_does_no_harm(router: RouterProcess) -> None:
     """A tool's process exits, which ends its connection."""
-    program = "from tests.system.test_tools_original import ask_and_leave; ask_and_leave()"
+    program = "from tests.system.management.test_tools_original import ask_and_leave; ask_and_leave()"
     for _ in range(3):
         before = len(router.lines)
         subprocess.run([sys.executable, "-c", program, str(router.port)], cwd=ROOT, check=True, timeout=60)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.peer import message
 from tests.peer.peer import AmqpPeer
+from tests.system.edge.relay import CuttableRelay
 from tests.system.edges import EDGES, PEERS, EdgeView, edge, peer_edge, with_edges
 from tests.system.fixtures import Start
 from tests.system.networks import CONVERGENCE, MessageFlow, connector
-from tests.system.relay import CuttableRelay
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll
 
 WORKER_COUNTS = (1, 3)

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from tests.system.counters import Counters
+from tests.system.deliveries.traffic import Actor, ReceiverActor, SenderActor, TrafficRecord
+from tests.system.deliveries.traffic_checks import check
 from tests.system.fixtures import Start
 from tests.system.router import SETTINGS, RouterProcess, listener, poll
-from tests.system.traffic import Actor, ReceiverActor, SenderActor, TrafficRecord
-from tests.system.traffic_checks import check
 
 WORKER_COUNTS = (1, 3)
 #: Seed of the traffic; SLUICE_SOAK_SEED=7 makes another run of the same kind.

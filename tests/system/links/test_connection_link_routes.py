@@ -11,8 +11,8 @@ from tests.peer.management import PREFIX, Management, ManagementStatusError
 from tests.peer.peer import PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh
+from tests.system.links.test_link_routes import LOST, attached, receiving, sending
 from tests.system.router import RouterProcess
-from tests.system.test_link_routes import LOST, attached, receiving, sending
 
 KIND = "router.connection.linkRoute"
 MAX_WORKERS = 3  # maximum number of workers: of as many connections, each worker gets one

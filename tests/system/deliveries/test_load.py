@@ -31,7 +31,7 @@ def run(
     files = [str(ROOT / "loadtests" / "scenarios" / "standalone.py")]
     environment = dict(os.environ)
     if enough is not None:
-        files.append(str(ROOT / "tests" / "system" / "locust_stop.py"))
+        files.append(str(Path(__file__).with_name("locust_stop.py")))
         environment["ENOUGH"] = json.dumps([[*key, number] for key, number in enough.items()])
     seconds = FAILING_SECONDS if enough is None else SECONDS
     words = [sys.executable, "-m", "locust", "-f", ",".join(files), "--headless", "--only-summary"]

@@ -16,8 +16,8 @@ from tests.peer import frames, message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
+from tests.system.monitoring.telemetry import rows, total, wait_total
 from tests.system.router import FILES, SETTINGS, RouterProcess, Section, listener, poll
-from tests.system.telemetry import rows, total, wait_total
 
 OUTCOMES = {"accepted": frames.ACCEPTED, "rejected": frames.REJECTED, "released": frames.RELEASED}
 

@@ -10,10 +10,10 @@ from tests.peer import message
 from tests.peer.container import Container, ScriptedBroker
 from tests.peer.frames import source
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
-from tests.system.broker_network import BrokerNetwork
 from tests.system.fixtures import Start
+from tests.system.links.test_autolinks import auto_link, links
+from tests.system.network.broker_network import BrokerNetwork
 from tests.system.router import Section
-from tests.system.test_autolinks import auto_link, links
 
 WAYPOINT: Section = ("address", {"prefix": "q", "waypoint": True})
 BOTH = (auto_link("out"), auto_link("in"))

@@ -1,12 +1,12 @@
-"""Attacks at an interior router beside bystanders, two of which use an edge router."""
+"""Attacks at an edge router beside bystanders, two of which use another edge router."""
 
 from __future__ import annotations
 
 import pytest
 
 from loadtests.attacks.plays import ATTACKS
-from tests.system.attacks import MEMORY_MOST, SECTIONS, play
 from tests.system.bystanders.harness import BystanderHarness
+from tests.system.failures.attacks import MEMORY_MOST, SECTIONS, play
 from tests.system.router import RouterProcess
 
 __all__ = ["MEMORY_MOST", "SECTIONS"]
@@ -14,7 +14,7 @@ __all__ = ["MEMORY_MOST", "SECTIONS"]
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-NEIGHBOUR = "edge"
+NEIGHBOUR = "inter-edge"
 
 
 @pytest.mark.parametrize("name", ATTACKS)

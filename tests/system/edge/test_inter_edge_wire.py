@@ -14,11 +14,11 @@ from tests.peer.neighbour import properties
 from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
+from tests.system.edge.test_edge_wire import ScriptedInterior, link_fields
 from tests.system.edges import PEERS, EdgeView, peer_edge
 from tests.system.fixtures import Start
 from tests.system.networks import CONVERGENCE
 from tests.system.router import SETTINGS, RouterProcess, Section, poll
-from tests.system.test_edge_wire import ScriptedInterior, link_fields
 
 pytestmark = pytest.mark.adversarial
 

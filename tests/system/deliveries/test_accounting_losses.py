@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import message
-from tests.system import accounting
-from tests.system.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes
 from tests.system.counters import Counters
+from tests.system.deliveries import accounting
+from tests.system.deliveries.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes
 from tests.system.fixtures import Connect, Fresh, bodies, pair, wait_address_table
 
 WORKER_COUNTS = (1, 3)

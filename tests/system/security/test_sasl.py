@@ -23,7 +23,7 @@ from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get, scrape
 from tests.system.router import RouterProcess, Section, listener, poll
-from tests.system.tokens import Renewal, issuer
+from tests.system.security.tokens import Renewal, issuer
 
 pytestmark = pytest.mark.adversarial
 

@@ -18,10 +18,8 @@ from tests.peer.container import accept, refuse
 from tests.peer.frames import ACCEPTED
 from tests.peer.peer import AmqpPeer, PeerLink
 from tests.peer.types import Described, Map, Symbol, ULong
-from tests.system.broker_network import BrokerNetwork
 from tests.system.fixtures import Start
-from tests.system.router import RouterProcess, listener
-from tests.system.test_link_routes import (
+from tests.system.links.test_link_routes import (
     BOTH,
     LARGE,
     LOST,
@@ -33,6 +31,8 @@ from tests.system.test_link_routes import (
     receiving,
     sending,
 )
+from tests.system.network.broker_network import BrokerNetwork
+from tests.system.router import RouterProcess, listener
 
 pytestmark = pytest.mark.adversarial
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.system.traffic import ReceivedMessage, SendState, SentMessage, TrafficRecord
+from tests.system.deliveries.traffic import ReceivedMessage, SendState, SentMessage, TrafficRecord
 
 #: Number of breaches shown of each kind.
 SHOWN = 3

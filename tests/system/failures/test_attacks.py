@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadtests.attacks.plays import ATTACKS
-from tests.system.attacks import MEMORY_MOST, SECTIONS, play
 from tests.system.bystanders.harness import BystanderHarness
+from tests.system.failures.attacks import MEMORY_MOST, SECTIONS, play
 from tests.system.router import RouterProcess
 
 __all__ = ["MEMORY_MOST", "SECTIONS"]

@@ -22,7 +22,7 @@ from tests.peer.wire import PeerError
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
 from tests.system.router import RouterProcess, Section, free_port, listener, poll
-from tests.system.test_process_rights import users
+from tests.system.security.test_process_rights import users
 
 #: Range of free descriptors, from FREE to -TAKEN (below the number in use). Processes that end meanwhile return some,
 #: so that their replacements meet each count once.

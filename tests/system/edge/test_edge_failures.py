@@ -13,10 +13,10 @@ import pytest
 
 from tests.peer import message
 from tests.peer.peer import AmqpPeer
+from tests.system.edge.relay import CuttableRelay
 from tests.system.edges import EDGES, EdgeView, edge, with_edges
 from tests.system.fixtures import Start
 from tests.system.networks import CONVERGENCE, MessageFlow, connector
-from tests.system.relay import CuttableRelay
 from tests.system.router import RouterProcess, poll
 
 #: Number of addresses, each with a consumer.

@@ -18,7 +18,7 @@ from tests.peer.pki import Pki, pki
 from tests.system.fixtures import Start
 from tests.system.http import WEB, get
 from tests.system.router import Section, listener, poll
-from tests.system.tokens import issuer, open_with
+from tests.system.security.tokens import issuer, open_with
 
 pytestmark = pytest.mark.adversarial
 
