@@ -1,6 +1,6 @@
 # make run     build, then start a router with conf/standalone.conf (another: make run CONF=file)
 # make hello   send a first message through it (another router: make hello URL=amqp://host:port)
-# make test    lint, types, all short tests      make test-quick    unit tests that start no process
+# make test    lint, types, all short tests      make test-quick    unit and component tests that start no process
 # make check F=router/links/settlement.pyx   build, test and lint one file, in seconds
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
@@ -156,7 +156,9 @@ hello: .venv/build-dependencies
 pytest = if [ -n "$$(find /dev/null $(2) -name 'test_*.py' -print -quit 2>/dev/null)" ]; then \
     $(1) $(BIN)/python scripts/run_tests.py $(3) $(2) $(ARGS); else echo "No tests in $(2)"; fi
 
-SYSTEM_TESTS := $(filter-out tests/unit tests/fuzz tests/interop tests/migration tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
+# Tests without processes: of modules, and of routers in one process.
+UNIT_TESTS := tests/unit tests/component
+SYSTEM_TESTS := $(filter-out $(UNIT_TESTS) tests/fuzz tests/interop tests/migration tests/peer tests/vectors,$(patsubst %/,%,$(wildcard tests/*/)))
 # Fewer examples of properties that Hypothesis tries.
 FEW_EXAMPLES := --hypothesis-profile=quick
 ON_CORES := -n $(COMPUTING) --dist worksteal
@@ -167,15 +169,16 @@ BESIDE_EACH_OTHER := -n $(WAITING) --dist loadgroup
 # Not more processes than cores: Spark gives its workers a fixed 10 s to start.
 ALONE := -n $(COMPUTING) --dist loadgroup
 
-# Unit tests run first, because they use all cores. System and interop tests mostly wait for processes they start.
+# Unit and component tests run first, because they use all cores. System and interop tests mostly wait for processes they
+# start.
 test: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; (scripts/timed "  lint, docs, console (beside the others)" $(MAKE) -k lint docs test-console) >build/test-lint.log 2>&1 & linting=$$!; \
-	    $(call pytest,scripts/timed "  unit tests",tests/unit,$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
+	    $(call pytest,scripts/timed "  unit and component tests",$(UNIT_TESTS),$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
 	    $(call pytest,scripts/timed "  system and interoperability tests",$(SYSTEM_TESTS) tests/interop,$(BESIDE_EACH_OTHER)) || status=1; \
 	    wait $$linting || status=1; cat build/test-lint.log; exit $$status
 
 test-quick: build .venv/test-dependencies
-	@$(call pytest,,tests/unit,$(ON_CORES) -q -m 'not starts' $(FEW_EXAMPLES))
+	@$(call pytest,,$(UNIT_TESTS),$(ON_CORES) -q -m 'not starts' $(FEW_EXAMPLES))
 
 # Type check of the console, and its tests without a browser. Skipped if npm is missing.
 test-console: $(STAMPS)/console
@@ -189,12 +192,12 @@ check: .venv/test-dependencies
 .PHONY: check
 
 test-unit: build .venv/test-dependencies
-	@$(call pytest,,tests/unit,$(ON_CORES))
+	@$(call pytest,,$(UNIT_TESTS),$(ON_CORES))
 
 # Tests of Python code, which test-debug leaves out because the sanitizers see compiled code only.
 PYTHON_TESTS := $(addprefix tests/unit/router/,cli config control) tests/unit/supervisor tests/unit/pipeline
 DEBUG_TESTS := $(filter-out $(addprefix tests/unit/router/,cli config control),$(patsubst %/,%,$(wildcard tests/unit/router/*/))) \
-    tests/unit/workers
+    tests/unit/workers $(addprefix tests/component/,router workers)
 test-debug: build-debug .venv/test-dependencies
 	@$(call pytest,scripts/with-asan,$(DEBUG_TESTS),$(ON_CORES))
 

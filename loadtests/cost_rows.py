@@ -15,9 +15,9 @@ from typing import Final
 
 from loadtests.measuring import FULL, Bench
 from loadtests.report import Figure, ratio_at_most
+from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.peer.frames import ACCEPTED
-from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
-from tests.unit.engine.talk import consumer, flow, message, producer, say, settle, start, transfer
+from tests.peer.talk import consumer, flow, message, producer, say, settle, start, transfer
 
 #: Cache misses at a larger N make a constant step a few times as expensive. A walk over all objects costs sixteen
 #: times as much.

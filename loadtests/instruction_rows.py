@@ -12,12 +12,12 @@ import pytest
 from loadtests.configuration import configuration_text
 from loadtests.instructions import Play, Row
 from loadtests.policy_rows import many_rules
+from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
+from tests.component.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED
+from tests.peer.talk import MANY, consumer, flow, frames, message, of, producer, say, start, transfer
 from tests.peer.types import Described, ULong
-from tests.unit.engine.host import InProcessPeer, InProcessRouter, configuration
-from tests.unit.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
-from tests.unit.engine.talk import MANY, consumer, flow, frames, message, of, producer, say, start, transfer
 
 BODY: Final = bytes(100)
 HEADER: Final = 0x70

@@ -4,10 +4,10 @@
     python -m loadtests.instructions unsettled hop   # some
     python -m loadtests.instructions --write-docs    # and rewrite the table in docs/performance.md
 
-Each row runs the real workers in one process, octets in and octets out, without sockets (tests/unit/engine/host.py),
-under callgrind. The first rounds warm up pools and caches; the others are counted. A figure covers the router's
-compiled code and the libc code it calls, per delivery that a producer sent. It excludes the interpreter, which here
-moves the clients' octets.
+Each row runs the real workers in one process, octets in and octets out, without sockets
+(tests/component/engine/host.py), under callgrind. The first rounds warm up pools and caches; the others are counted. A
+figure covers the router's compiled code and the libc code it calls, per delivery that a producer sent. It excludes the
+interpreter, which here moves the clients' octets.
 """
 
 from __future__ import annotations

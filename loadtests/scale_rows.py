@@ -10,9 +10,9 @@ from typing import Final
 
 from loadtests.instruction_rows import BODY, LISTENER, MANY_LINKS, Round, hop, one_router, started
 from loadtests.instructions import Play, Row
+from tests.component.engine.host import InProcessRouter, configuration
 from tests.peer.frames import frame_octets
-from tests.unit.engine.host import InProcessRouter, configuration
-from tests.unit.engine.talk import consumer, message, producer
+from tests.peer.talk import consumer, message, producer
 
 SLOTS: Final = (2, 8, 32, 64)  # worker slots
 CONSUMERS: Final = (32, 250, 1_000)  # more than the few consumers for which an exact rule chooses

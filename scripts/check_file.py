@@ -22,7 +22,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 COMPILED: Final = ("router", "workers", "pipeline")
 PRODUCT: Final = (*COMPILED, "supervisor")
 CYTHON: Final = frozenset((".pyx", ".pxd", ".pxi"))
-TESTS: Final = Path("tests", "unit")
+#: Folders whose tests mirror the tree.
+TESTS: Final = (Path("tests", "component"), Path("tests", "unit"))
 #: Tests of the fuzz targets, by the name of their table in tests/fuzz/targets.py.
 FUZZ_TESTS: Final = {
     "PARSERS": "tests/fuzz/test_parsers.py::test_parser_survives_damaged_input",
@@ -131,20 +132,20 @@ def imported(path: Path) -> set[str]:
 
 
 def tests_of(path: Path) -> list[Path]:
-    """Return the unit tests of a file: the mirrored test file, and the files that import its module.
+    """Return the unit and component tests of a file: the mirrored test files, and the files that import its module.
 
-    Without such tests, return the mirrored folder.
+    Without such tests, return the mirrored folders.
     """
     if path.parts[0] == "tests":
         return [path] if path.name.startswith("test_") else _importers(_name(path))
-    mirrored = TESTS / path.parent / f"test_{path.stem}.py"
-    found = {*([mirrored] if (ROOT / mirrored).is_file() else []), *_importers(_name(path))}
-    folder = TESTS / path.parent
-    return sorted(found) or ([folder] if (ROOT / folder).is_dir() else [])
+    folders = [tests / path.parent for tests in TESTS]
+    mirrored = [folder / f"test_{path.stem}.py" for folder in folders]
+    found = {*(each for each in mirrored if (ROOT / each).is_file()), *_importers(_name(path))}
+    return sorted(found) or [folder for folder in folders if (ROOT / folder).is_dir()]
 
 
 def _importers(module: str) -> list[Path]:
-    paths = (path.relative_to(ROOT) for path in sorted((ROOT / TESTS).rglob("test_*.py")))
+    paths = (path.relative_to(ROOT) for tests in TESTS for path in sorted((ROOT / tests).rglob("test_*.py")))
     return [path for path in paths if module in imported(path)]
 
 

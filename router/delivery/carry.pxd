@@ -3,7 +3,7 @@
 docs/internals/life-of-a-message.md, "Carry", shows the ends of a copy. `carry_whole` first checks its conditions
 without any effect. Then it does everything the slow path would do for this delivery, counter by counter. Whoever
 changes one of the paths changes the other; random conversations go through both and are compared (the fuzz targets
-`paths`, tests/unit/workers/test_short_ways_between_routers.py).
+`paths`, tests/component/workers/test_short_ways_between_routers.py).
 """
 from libc.stdint cimport uint64_t
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.component.engine.replay import BETWEEN, Event
 from tests.peer.random_peer import Habits, RandomPeer
-from tests.unit.engine.replay import BETWEEN, Event
 
 BROKER = "broker"
 LISTENERS = ("main", "main", "kept", "tenants", BROKER)
@@ -44,7 +44,7 @@ def conversation(
     steps: Iterable[int] | None = None,
     habits: Habits | None = None,
 ) -> dict[str, Any]:
-    """Return a case for `tests.unit.engine.replay.play`.
+    """Return a case for `tests.component.engine.replay.play`.
 
     steps: number of events, each of which has its own decisions; wakes of workers and supervisor are decisions, too.
     None: the length of the case is a decision. habits: of all peers; None: a decision in a case with steps, else the

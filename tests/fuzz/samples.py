@@ -4,11 +4,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tests.component.engine.host import configuration
 from tests.peer.codec import encode
 from tests.peer.damage import compound, spoil, value
 from tests.peer.frames import source, target
 from tests.peer.random_peer import LinkModel, RandomPeer
-from tests.unit.engine.host import configuration
 
 Case = dict[str, Any]
 VHOST = """vhost {

@@ -6,14 +6,14 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from tests.component.engine import parsers
+from tests.component.engine.deliveries import conversation as delivery_conversation
+from tests.component.engine.path_comparison import ONE_USER, compare
+from tests.component.engine.replay import play
 from tests.fuzz import logins, proxy, rules, samples, websocket
 from tests.fuzz.conversation import OtherRouters, conversation
 from tests.fuzz.routers import RouterModel, about_routers
 from tests.peer.random_peer import Habits
-from tests.unit.engine import parsers
-from tests.unit.engine.deliveries import conversation as delivery_conversation
-from tests.unit.engine.path_comparison import ONE_USER, compare
-from tests.unit.engine.replay import play
 
 Case = dict[str, Any]
 ROUTERS: Final = OtherRouters("network", RouterModel, about_routers)

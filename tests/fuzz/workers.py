@@ -16,11 +16,11 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+from tests.component.engine.replay import play
 from tests.fuzz.conversation import OtherRouters, conversation
 from tests.fuzz.decisions import SLICE, Decisions
 from tests.fuzz.edges import EdgeModel
 from tests.fuzz.targets import ROUTERS
-from tests.unit.engine.replay import play
 
 #: Most events of a case. Longer cases take seconds, and find little that shorter ones do not.
 EVENTS_MOST: Final = 150

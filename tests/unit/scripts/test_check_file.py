@@ -26,7 +26,8 @@ def copied_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "tests/unit/router/test_port.py": "",
         "tests/unit/router/test_other.py": "",
         "tests/unit/supervisor/test_core_wakes.py": "from supervisor.core import Core\n",
-        "tests/unit/workers/test_all.py": "import router.port\nfrom supervisor import core\n",
+        "tests/component/router/test_port.py": "",
+        "tests/component/workers/test_all.py": "import router.port\nfrom supervisor import core\n",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,9 +75,16 @@ def test_module_older_than_its_sources_is_outdated(copied_root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "tests"),
     [
-        ("router/port.pyx", ["tests/unit/router/test_port.py", "tests/unit/workers/test_all.py"]),
-        ("router/ring.pxd", ["tests/unit/router"]),  # no test of its own: the folder
-        ("supervisor/core.py", ["tests/unit/supervisor/test_core_wakes.py", "tests/unit/workers/test_all.py"]),
+        (
+            "router/port.pyx",
+            [
+                "tests/component/router/test_port.py",
+                "tests/component/workers/test_all.py",
+                "tests/unit/router/test_port.py",
+            ],
+        ),
+        ("router/ring.pxd", ["tests/component/router", "tests/unit/router"]),  # no test of its own: the folders
+        ("supervisor/core.py", ["tests/component/workers/test_all.py", "tests/unit/supervisor/test_core_wakes.py"]),
         ("tests/unit/router/test_port.py", ["tests/unit/router/test_port.py"]),
         ("scripts/absent.py", []),
     ],

@@ -6,7 +6,7 @@ from router.control.ops import Op
 from supervisor.addresses.counter_slots import CounterSlots
 from supervisor.addresses.table import AddressTable
 from supervisor.journal.journal import Journal
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 
 
 class JournaledTable:

@@ -9,7 +9,7 @@ from router.control import messages
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
 from supervisor.composition import RouterCore
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 from tests.unit.supervisor.harness import AppliedTable, attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})

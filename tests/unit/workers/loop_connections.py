@@ -5,11 +5,12 @@ import socket
 from router.amqp.connection import Connection
 from router.ring.region import Region
 from tests.peer.frames import AMQP_HEADER, frame_octets
-from tests.unit.engine.host import LINKS, RING_OCTETS
-from tests.unit.engine.talk import say
+from tests.peer.talk import say
 from workers.loop import Loop
 from workers.transport.tcp import TcpTransport
 
+LINKS = 256
+RING_OCTETS = 1 << 18
 # The process keeps a pointer to the slot of the last loop, so the region is never released.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
 EMPTY = frame_octets(b"")

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import workers.testing as testing
-from tests.unit.engine.talk import begin
+from tests.peer.talk import begin
 from tests.unit.workers.loop_connections import EMPTY, REGION, STOP, LoopConnections
 from workers.loop import Loop
 

@@ -20,7 +20,7 @@ from router.routed.producer_end import ProducerEnd
 from router.routed.routed_link import LinkEvent
 from router.testing.write_lists import live
 from tests.conftest import FLAVOUR
-from tests.unit.engine.talk import frames, say, start
+from tests.peer.talk import frames, say, start
 from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "internals" / "links.md"

@@ -8,7 +8,7 @@ import pytest
 
 from router.amqp.object_table import ObjectTable
 from router.amqp.session import Session
-from tests.unit.engine.talk import consumer, frames, of, say
+from tests.peer.talk import consumer, frames, of, say
 from tests.unit.router.amqp.stub import ConnectionPair
 
 MANY = 3000

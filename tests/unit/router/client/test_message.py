@@ -12,8 +12,8 @@ from router.client import Accepted, Backoff, DataSections, Message, Modified, Ot
 from router.client import message as messages
 from router.client import outcome as outcomes
 from router.client.url import Url, parse
+from tests.peer.talk import sections
 from tests.peer.types import Symbol
-from tests.unit.engine.talk import sections
 
 VALUES = st.recursive(
     st.none()

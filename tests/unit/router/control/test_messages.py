@@ -18,7 +18,7 @@ from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, Ta
 from router.control.setup import WorkerSetup
 from router.log import LogEntry
 from router.table.table import OPS
-from tests.unit.engine.host import facts
+from tests.unit.router.control.facts import facts
 
 TEXTS = st.sampled_from(["", "orders", "größe", "\u2028", "😀", '"\\\x00'])
 NUMBERS = st.integers(-(2**53), 2**53)

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from router.testing.message import rewrite_annotations, scan_dict
 from tests.peer.codec import encode
+from tests.peer.talk import sections
 from tests.peer.types import Described, Map, Symbol, UByte, ULong
-from tests.unit.engine.talk import sections
 
 ROUTER = "x-opt-qd."
 text = st.text(st.characters(min_codepoint=32, max_codepoint=400), max_size=300)

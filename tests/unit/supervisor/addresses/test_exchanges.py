@@ -5,7 +5,7 @@ import pytest
 from router.addressing.settings import AddressSetting, AddressSettings
 from router.config.entities import BindingConfig, ExchangeConfig
 from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 
 SETTINGS = AddressSettings([("unavailable/#", AddressSetting("unavailable")), ("m/#", AddressSetting("multicast"))])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from router.addressing.address import MOBILE, key
 from router.addressing.settings import AddressSetting, AddressSettings
 from supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 
 

@@ -5,7 +5,7 @@ import pytest
 from router.addressing.settings import AddressSetting
 from router.control.ops import AddressAttributes, AddressOp, ConsumerOp
 from supervisor.addresses.table import TableFullError
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 
 PLAIN = AddressSetting("multicast", priority=3, overflow="block")

@@ -10,7 +10,7 @@ from router.amqp import codec
 from supervisor.addresses.inprocess import LocalMessage
 from supervisor.auth.cbs import TokenNode
 from tests.peer.codec import encode
-from tests.unit.engine.talk import sections
+from tests.peer.talk import sections
 
 CONNECTION: Any = object()
 NUMBER = 7  # of the connection

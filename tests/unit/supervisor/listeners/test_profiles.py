@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from router.config.load import load_text
 from supervisor.journal.journal import Journal
 from supervisor.listeners.profiles import ListenerProfiles
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 from tests.unit.supervisor.harness import configuration_text
 
 (LISTENER,) = load_text("router.conf", configuration_text()).listeners

@@ -20,7 +20,7 @@ from supervisor.network.protocol.outputs import (
     RouterRemoved,
     Unreachable,
 )
-from tests.unit.engine.ops import wire
+from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 
 CONFIGURATION = """

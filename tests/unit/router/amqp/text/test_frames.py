@@ -11,8 +11,8 @@ from router.amqp.text.messages import components, message_text
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, Performative, frame_octets, source, target
 from tests.peer.message import annotations, application_properties, properties, value
+from tests.peer.talk import say, transfer
 from tests.peer.types import Array, Described, Map, Raw, Symbol, Timestamp, UInt, ULong
-from tests.unit.engine.talk import say, transfer
 
 
 def line(octets: bytes, received: bool = False) -> str:
