@@ -285,6 +285,7 @@ class InProcessRouter:
         self.work = True  # messages for the router itself are handled
         types = [*worker_types, *[self.worker_type] * workers][:workers]
         self.workers = [kind(self, number) for number, kind in enumerate(types)]
+        self.lost_workers: list[InProcessWorker] = []
         InProcessRouter.all_open.add(self)
         for worker in self.workers:
             worker.loop.scheduler.memory.content_limit = (
@@ -305,21 +306,36 @@ class InProcessRouter:
             peer.lose()
         self.settle()
         InProcessRouter.all_open.remove(self)
+        self._free_deliveries(self.lost_workers)
         count_in(None)
-        for worker in self.workers:
+        for worker in [*self.workers, *self.lost_workers]:
             worker.close()
         self.region.close()
         for descriptor in self.eventfds:
             os.close(descriptor)
 
     def abandon(self) -> None:
-        """Drop a router whose worker ended by an internal error, without tidying up after the worker."""
+        """Drop a router whose worker ended by an internal error, or that a test leaves open."""
         InProcessRouter.all_open.remove(self)
+        self._free_deliveries([*self.workers, *self.lost_workers])
         count_in(None)
-        for worker in self.workers:
+        for worker in [*self.workers, *self.lost_workers]:
             worker.channels.close()
         for descriptor in self.eventfds:
             os.close(descriptor)
+
+    def _free_deliveries(self, workers: Sequence[InProcessWorker]) -> None:
+        """Free the deliveries of workers that have exited. All workers share this process, whose counts of deliveries
+        and octets decide at the memory bounds of later tests."""
+        for worker in workers:
+            self.enter(worker)
+            for port in worker.ports:
+                engine.hold_ring(port, True)  # the port is not to process another record
+                port.down()
+            for transport in list(worker.poller.memory.values()):
+                if transport.fd >= 0:
+                    transport.lose()
+            self.run(worker)
 
     def connect(self, worker: int = 0, listener: str = LISTENER) -> InProcessPeer:
         """Connect a new client to a worker."""
@@ -350,7 +366,7 @@ class InProcessRouter:
     def lose_worker(self, index: int = -1) -> None:
         """Simulate the exit of a worker (the last one by default), which loses its connections."""
         worker = self.workers.pop(index)
-        worker.channels.close()
+        self.lost_workers.append(worker)
         self.peers = [peer for peer in self.peers if peer.worker is not worker]
         self.core.lost(self.core.workers[worker.setup.worker], lambda: None)
 

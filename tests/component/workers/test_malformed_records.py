@@ -50,10 +50,12 @@ MALFORMED = {
 @pytest.fixture
 def router() -> Iterator[InProcessRouter]:
     """Router that loses a worker, with whatever it holds then."""
+    before = engine.live_objects()
     made = InProcessRouter(3)
     yield made
     made.abandon()
     gc.collect()
+    assert engine.live_objects() == before
 
 
 def connect_pair(router: InProcessRouter, consuming_worker: int, sending_worker: int, address: str) -> tuple[Any, Any]:
