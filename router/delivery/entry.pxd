@@ -12,16 +12,21 @@ cdef enum:
 
 
 cdef inline void count_entry(uint8_t entry, AddressSlot* slot) noexcept:
-    """Count a message. slot: counters of its address; NULL: it is counted at no address."""
+    """Count a message. slot: counters of its address."""
     if not entry:
         return
     totals.ingress += 1
-    if slot is not NULL:
-        slot.ingress += 1
+    slot.ingress += 1
     if entry != ENTRY_COUNTED:
         if entry & ENTRY_EDGE:
             totals.ingress_edge += 1
         if entry & ENTRY_CONTAINER:
             totals.ingress_container += 1
-            if slot is not NULL:
-                slot.ingress_container += 1
+            slot.ingress_container += 1
+
+
+cdef inline void count_entry_by_fallback(uint8_t entry) noexcept:
+    """Count a message of a producer that serves a fallback: it is counted at no address."""
+    totals.ingress += entry != 0
+    totals.ingress_edge += entry & ENTRY_EDGE != 0
+    totals.ingress_container += entry & ENTRY_CONTAINER != 0

@@ -18,7 +18,7 @@ from router.amqp.spec cimport D_REJECTED, D_RELEASED
 from router.table.forward cimport forward, forward_exchange, forward_fallback
 from router.message.annotations cimport composed_drop
 from router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
-from router.delivery.entry cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry
+from router.delivery.entry cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback
 from router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
 from router.addressing import address as addresses
@@ -233,7 +233,10 @@ cdef class ProducerHandler(DeliveryHandler):
             return self.deliver_local(link, d, c, address)
         if forward(address, d, c) == 0:
             return self.deliver_elsewhere(link, d, c, address, targeted)
-        count_entry(self.entry, NULL if targeted and self.from_fallback else address.slot)
+        if targeted and self.from_fallback:
+            count_entry_by_fallback(self.entry)
+        else:
+            count_entry(self.entry, address.slot)
         return ROUTED
 
     cdef int cache_prefix(self, const Content* c) except -1:
