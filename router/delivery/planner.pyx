@@ -102,9 +102,9 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
         plan.version = version
         return False
     if address.treatment == MULTICAST:
+        plan.version = version
         if said.sections is not NULL or came_by:
             return False
-        plan.version = version
         plan.verdict = EACH_CONSUMER
         return True
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \

@@ -11,6 +11,7 @@ Octets held are summed over all workers when a worker reads them, at most once e
 from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
 from router.amqp.connection cimport Connection
+from router.amqp.meter cimport Meter
 from router.amqp.link cimport Link
 from router.amqp.session cimport Session
 from router.ring.atomics cimport RELAXED, compare_exchange64, fetch_add64, load64
@@ -67,6 +68,11 @@ cdef class TenantQuota(Quota):
         """Remove a connection that is closed or has got another quota."""
         self.connections.discard(connection)
         self.note_buffered(self.clock.now_ns)
+
+    cdef Meter* queued_meter(self) except NULL:
+        if self.bounds_octets and not self.due:
+            self.look_later()              # as for octets of `charge`
+        return Quota.queued_meter(self)
 
     cdef void charge(self, uint64_t octets, bint first) noexcept:
         cdef uint64_t now = self.clock.now_ns

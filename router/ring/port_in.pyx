@@ -59,9 +59,9 @@ cdef int refuse_transfer(uint32_t size) except -1:
 
 
 cdef int count_queued(ConsumerLink link, Message* m) except -1:
-    """Count a message that waits for a consumer against the quota of the consumer's connection.
+    """Count a settled message that waits for a consumer against the quota of the consumer's connection.
 
-    The quota of its producer's connection is counted on the other worker.
+    An unsettled one counts for its producer's connection, on the other worker (ConnectionMemory.crossed).
     """
     cdef Quota quota = None if link is None else link.session.connection.quota
     if quota is not None:
@@ -126,7 +126,7 @@ cdef class PortIn(ReportingNode):
         if c.stored is not NULL:
             if hold is not None and not head.flags & F_MORE:
                 message_meter(c.stored, hold.meter)
-            elif not head.flags & F_MORE and head.count:
+            elif not head.flags & F_MORE and head.count and head.flags & F_PRESETTLED:
                 count_queued(self.link_of(r.targets), c.stored)
             message_routed(c.stored)
             if not head.flags & F_MORE:
@@ -202,7 +202,8 @@ cdef class PortIn(ReportingNode):
         scan(c.data, c.size, False, c.honour, &c.sections)
         link.offer(d, c, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
-            count_queued(link, c.stored)
+            if c.settled:
+                count_queued(link, c.stored)
             message_routed(c.stored)
             message_release(c.stored)
             c.stored = NULL

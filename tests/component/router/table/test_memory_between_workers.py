@@ -29,6 +29,25 @@ COPY_OCTETS = 256  # octets counted for a queued copy (router/message/content.px
 SHARE = 8  # copies of messages from other workers may use 1/SHARE of the process's bound (UNCHARGED_SHARE)
 LEAST = 16  # copies that each consumer may always have waiting (UNCHARGED_LEAST)
 DEAF = 40
+#: Policy that bounds the octets that a tenant's messages hold.
+QUOTA = """
+policy {
+    enableVhostPolicy: true
+}
+vhost {
+    hostname: $default
+    maxBufferedOctets: 30000
+    allowUnknownUser: true
+    groups: {
+        $default: {
+            users: *
+            remoteHosts: *
+            sources: *
+            targets: *
+        }
+    }
+}
+"""
 MESSAGES = 100
 
 
@@ -193,3 +212,16 @@ def test_message_at_other_worker_counts_until_its_copy_ends(routers: Any, size: 
         deaf.feed(flow(0, 100) + settle(0, state=ACCEPTED))
         router.settle()
     assert octets_held(sending.connection) == 0
+
+
+def test_message_at_other_worker_counts_once_for_its_tenant(routers: Any) -> None:
+    router = routers(2, text=configuration() + QUOTA)
+    router.core.policy.measure(router.region)
+    client(router, 1, consumer(0, "balanced.a", 0))
+    sending = client(router, 0, producer(0, "balanced.a"))
+    sending.feed(transfer(0, 0, message(b"x" * 10_000)))
+    for _ in range(5):
+        router.pass_time(1000)
+        router.settle()
+    held = [router.region.quota_counters(index)["buffered"] for index in range(8)]
+    assert 10_000 <= max(held) < 12_000
