@@ -15,6 +15,7 @@ from router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_re
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit
 from router.message.content cimport STREAM_AT, Cursor, Message, message_whole
+from router.table.consumer cimport Consumer
 
 
 cdef inline InDelivery* begin_delivery(GrantingLink link, const Transfer* t) except NULL:
@@ -34,7 +35,8 @@ cdef inline InDelivery* begin_delivery(GrantingLink link, const Transfer* t) exc
 
 
 cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
-    cdef void* port = plan.leg.port
+    cdef void* consumer = plan.choice.consumer
+    cdef void* port = <void*>(<Consumer>consumer).port.outgoing
     cdef InDelivery* d
     cdef OutDelivery* o
     cdef uint8_t kind = plan.overflow
@@ -62,10 +64,10 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
     if meter is not NULL:
         out_charge(o, meter, <uint32_t>t.payload.size)
     write_whole(<PortOut>port, room, o, (F_PRESETTLED if t.settled else 0) | (F_HONOUR if plan.honour else 0), kind,
-                plan.phase, t.message_format, plan.leg.slot_index, plan.leg.generation, &plan.to,
-                t.payload.data, t.payload.size)
+                plan.phase, t.message_format, (<Consumer>consumer).slot_index, (<Consumer>consumer).generation,
+                &plan.to, t.payload.data, t.payload.size)
     d.flags |= IN_ROUTED
-    plan.leg.sent[0] += 1
+    (<Consumer>consumer).sent += 1
     link.slot.deliveries += 1
     if t.settled:
         count_presettled(link)

@@ -5,7 +5,7 @@ executes it. A plan is remembered for messages with identical leading sections. 
 (`Table.recent`). The version changes before anything in the table changes, and when a link of this worker ends, so
 borrowed pointers in a plan that holds are valid.
 """
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from router.amqp.codec cimport Slice
 from router.amqp.spec cimport (
@@ -24,10 +24,6 @@ cdef enum:
 # Leg of a delivery: the one copy of a message, and the way it takes. All pointers are borrowed while the plan holds.
 cdef struct Leg:
     void* link                 # ConsumerLink of this worker; NULL: the copy goes into the ring to another worker
-    void* port                 # PortOut to that worker
-    uint32_t slot_index        # slot of the consumer's link, for a record
-    uint32_t generation
-    uint32_t* sent             # Consumer.sent
     bint edited                # `edit` changes the message; always False for a copy into a ring
     bint routed                # the link is a RouterOut: neither streams nor tracked deliveries take this leg
     AnnotationsEdit edit

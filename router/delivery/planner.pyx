@@ -24,7 +24,6 @@ cdef inline bint choose_leg(Plan* plan, ForwardingAddress address, uint32_t came
                             uint64_t producer) noexcept:
     """Choose the consumer that gets the next delivery. Returns False if there is none."""
     cdef void* chosen
-    cdef Leg* leg = &plan.leg
     if address.remotes is not None and address.version != address.network.version:
         return False
     choose(address, came_by, producer, said.priority, NULL if said.sections is NULL else &said.sections.ingress,
@@ -32,14 +31,7 @@ cdef inline bint choose_leg(Plan* plan, ForwardingAddress address, uint32_t came
     chosen = plan.choice.consumer
     if chosen is NULL:
         return False
-    if (<Consumer>chosen).link is not None:
-        leg.link = <void*>(<Consumer>chosen).link
-        return True
-    leg.link = NULL
-    leg.port = <void*>(<Consumer>chosen).port.outgoing
-    leg.slot_index = (<Consumer>chosen).slot_index
-    leg.generation = (<Consumer>chosen).generation
-    leg.sent = &(<Consumer>chosen).sent
+    plan.leg.link = NULL if (<Consumer>chosen).link is None else <void*>(<Consumer>chosen).link
     return True
 
 

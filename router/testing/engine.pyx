@@ -155,8 +155,6 @@ cdef bint same_plan(const Plan* a, const Plan* b) noexcept:
         and a.to.data is b.to.data and a.to.size == b.to.size and a.phase == b.phase
         and a.overflow == b.overflow and a.honour == b.honour and a.came_by_router == b.came_by_router
         and x.link is y.link
-        and (x.link is not NULL or (x.port is y.port and x.slot_index == y.slot_index
-                                    and x.generation == y.generation and x.sent is y.sent))
         and x.edited == y.edited and x.routed == y.routed
         and (not x.edited or (x.edit.at == y.edit.at and x.edit.end == y.edit.end and x.edit.size == y.edit.size
                               and (x.edit.size == 0
