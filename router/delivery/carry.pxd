@@ -1,9 +1,9 @@
 """Execution of a plan: from a frame into the consumer's write buffer or queue, or into the ring to its worker.
 
-docs/internals/life-of-a-message.md, "Carry", shows the ends of a copy. `carry_whole` first checks its conditions
-without any effect. Then it does everything the slow path would do for this delivery, counter by counter. Whoever
-changes one of the paths changes the other; random conversations go through both and are compared (the fuzz targets
-`paths`, tests/component/workers/test_short_ways_between_routers.py).
+docs/internals/life-of-a-message.md, "Carry", describes the three ends of a copy. `carry_whole` first checks its
+conditions, without any effect. Then it does everything that the slow path would do for this delivery, including every
+counter. A change of one path needs the same change of the other. Random conversations take both paths and are compared
+(the fuzz targets `paths`, tests/component/workers/test_short_ways_between_routers.py).
 """
 from libc.stdint cimport uint64_t
 
@@ -20,14 +20,14 @@ from router.table.chooser cimport choice_used, count_choice
 
 
 cdef inline bint is_plain_arrival(GrantingLink link, const Transfer* t) noexcept:
-    """Return True for a whole delivery in one frame, without a state, with the expected delivery-id, on a producer's
-    link with credit, that is neither aborted nor logged."""
+    """Return True if the frame is a whole delivery with the expected delivery-id, neither aborted nor with a state, and
+    its link has credit and is not logged."""
     return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit and not link.logged
             and t.delivery_id == link.session.expected_delivery_id and link.session.any_delivery)
 
 
 cdef inline size_t octets_out(const Transfer* t, const Leg* leg) noexcept nogil:
-    """Return the octets of the message as it leaves."""
+    """Return the size of the outgoing message in octets."""
     return t.payload.size - (leg.edit.end - leg.edit.at) + leg.edit.size
 
 
@@ -67,13 +67,13 @@ cdef inline int write_now(GrantingLink link, ConsumerLink consumer, const Transf
 # Write the copy of this frame's delivery into the ring to the consumer's worker. False, without any effect: the ring
 # has no room, or other deliveries already wait for it.
 cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) except -1
-# Store the message of this frame as it will leave, and queue the copy at its consumer. False, without any effect: it
-# needs the slow path.
+# Store the message of this frame in its outgoing form, and queue the copy at its consumer. False, without any effect:
+# the delivery needs the slow path.
 cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 
 
 cdef inline void count_carried(const Plan* plan) noexcept:
-    """Count the delivery at its address and in the totals, and use its choice, as `deliver` and `forward` do."""
+    """Count the delivery at its address and in the totals, and store its choice, as `deliver` and `forward` do."""
     count_entry(plan.entry, plan.slot)
     choice_used(plan.address, &plan.choice)
     count_choice(plan.slot, &plan.choice)
@@ -82,7 +82,8 @@ cdef inline void count_carried(const Plan* plan) noexcept:
 cdef inline bint carry_whole(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
     """Carry the delivery of this frame by its plan: number it, spend credit, make its structs, put its copy, count.
 
-    False, without any effect: it needs the slow path. `is_plain_arrival` must hold, and the plan for this message.
+    False, without any effect: the delivery needs the slow path. `is_plain_arrival` must be true, and the plan must hold
+    for this message.
     """
     if plan.leg.routed and (t.payload.size >= STREAM_AT or (t.settled and is_checkpoint(link, t.payload.size))):
         return False                       # a stream, or tracked between routers (Content.checkpoint)

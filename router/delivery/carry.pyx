@@ -19,7 +19,7 @@ from router.table.consumer cimport Consumer
 
 
 cdef inline InDelivery* begin_delivery(GrantingLink link, const Transfer* t) except NULL:
-    """Number the delivery, spend its credit and make its struct, as `first_frame` and `route_content` do."""
+    """Number the delivery, spend credit and make its struct, as `first_frame` and `route_content` do."""
     cdef InDelivery* d
     link.session.expected_delivery_id += 1
     spend_credit(link)
@@ -43,7 +43,7 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
     cdef uint8_t* room
     cdef Meter* meter = NULL
     if t.settled and plan.came_by_router:
-        return False                       # bounded otherwise, see `overflow_of`
+        return False                       # another overflow policy applies, see `overflow_of`
     room = room_for_whole(<PortOut>port, plan.to.size, t.payload.size)
     if room is NULL:
         return False

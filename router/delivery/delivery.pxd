@@ -74,8 +74,8 @@ cdef struct OutDelivery:
     OutDelivery* next
     InDelivery* source         # its incoming delivery; NULL when outcomes are reported to nobody
     uint32_t id                # delivery-id, once started
-    # Octets written so far by a link, or all if OUT_SAMPLED (mod 2**32). Of a copy to another worker: octets that
-    # `meter` counts.
+    # Octets written so far by a link, or all octets if OUT_SAMPLED (mod 2**32). For a copy to another worker: octets
+    # charged to `meter`.
     uint32_t octets
     uint64_t since             # ns: `since` of its incoming delivery
     Tally* outstanding         # counts the copy while it lives (counted reference), or NULL
@@ -366,7 +366,7 @@ cdef inline void uncount(Tally* tally, uint32_t n) noexcept:
 
 
 cdef inline void out_charge(OutDelivery* o, Meter* meter, uint32_t octets) noexcept:
-    """Charge octets that go to another worker to their producer, until the copy ends."""
+    """Charge octets of a copy to the producer's connection until the copy ends, or a `WINDOW` record reports them."""
     if o.meter is NULL:
         o.meter = meter
         meter.refs += 1

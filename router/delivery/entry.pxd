@@ -5,9 +5,9 @@ from router.ring.layout cimport AddressSlot
 from router.stats.counters cimport totals
 
 cdef enum:
-    # Kind of a producer's messages. 0: another router has counted them.
-    ENTRY_COUNTED = 1
-    ENTRY_EDGE = 2             # they come by an edge connection
+    # Kind of a producer's messages, as flags. 0: the router where they entered the network has counted them.
+    ENTRY_COUNTED = 1          # counted at this router
+    ENTRY_EDGE = 2             # they arrive by an edge connection
     ENTRY_CONTAINER = 4        # the producer is a route container
 
 
@@ -26,7 +26,7 @@ cdef inline void count_entry(uint8_t entry, AddressSlot* slot) noexcept:
 
 
 cdef inline void count_entry_by_fallback(uint8_t entry) noexcept:
-    """Count a message of a producer that serves a fallback: it is counted at no address."""
+    """Count a message of a producer that serves a fallback, in the totals but not at its address."""
     totals.ingress += entry != 0
     totals.ingress_edge += entry & ENTRY_EDGE != 0
     totals.ingress_container += entry & ENTRY_CONTAINER != 0

@@ -1,9 +1,9 @@
 """Plan of a delivery: the consumer that gets a message, its link or ring, and the edit of the message.
 
 `make_plan` (planner.pxd) makes a plan and has no effect: no counter, credit or list changes. `carry_whole` (carry.pxd)
-executes it. A plan is remembered for messages with identical leading sections. It holds for one version of the table
-(`Table.recent`). The version changes before anything in the table changes, and when a link of this worker ends, so
-borrowed pointers in a plan that holds are valid.
+executes it. A plan is remembered for messages with identical leading sections. A plan holds for one version of the
+table (`Table.recent`). The version changes before anything in the table changes, and when a link of this worker ends.
+So the borrowed pointers of a plan are valid as long as the plan holds.
 """
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -21,7 +21,7 @@ from router.table.choice cimport Choice
 cdef enum:
     HIGHEST_PRIORITY = 9
 
-# Leg of a delivery: the one copy of a message, and the way it takes. All pointers are borrowed while the plan holds.
+# Leg of a delivery: the way of its only copy. All pointers are borrowed, and valid while the plan holds.
 cdef struct Leg:
     void* link                 # ConsumerLink of this worker; NULL: the copy goes into the ring to another worker
     bint edited                # `edit` changes the message; always False for a copy into a ring
@@ -29,7 +29,7 @@ cdef struct Leg:
     AnnotationsEdit edit
 
 cdef enum PlanVerdict:
-    NO_PLAN = 0                # each message is routed by itself
+    NO_PLAN = 0                # messages take the slow path
     ONE_LEG = 1                # `carry_whole` makes the copy for one consumer
     EACH_CONSUMER = 2          # `forward_all` makes a copy for each consumer of a multicast address
 
@@ -41,7 +41,7 @@ cdef struct Plan:
     uint64_t version
     size_t at
     int priority
-    # Consumer chosen by load among several: `choose_again` chooses it for each message; all else is remembered.
+    # The consumer is chosen by load for each message (`choose_again`); the rest of the plan is remembered.
     bint several
     PlanVerdict verdict
     Choice choice              # set for ONE_LEG only
@@ -49,7 +49,7 @@ cdef struct Plan:
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
     void* address              # ForwardingAddress, borrowed
     AddressSlot* slot          # its counters
-    # Kind of the messages, see `count_entry`. The handler sets this, `honour` and `anonymous`.
+    # Kind of the messages, see `count_entry`. The handler sets `entry`, `honour` and `anonymous`.
     uint8_t entry
     # Fields of the record, for a copy into a ring. `to` is borrowed from the handler or from a cached prefix.
     Slice to
@@ -108,5 +108,5 @@ cdef inline void use_scanned_prefix(const ScannedPrefix* last, LeadingSections* 
 
 
 cdef inline bint plan_holds(const Plan* plan, uint64_t version, const LeadingSections* said) noexcept nogil:
-    """Return True if the remembered plan holds for this message. version: the present Table.recent.version."""
+    """Return True if the remembered plan holds for this message. version: current value of Table.recent.version."""
     return plan.version == version and plan.at == said.at and plan.priority == said.priority

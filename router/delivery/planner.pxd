@@ -10,24 +10,25 @@ from router.table.chooser cimport FEW_CONSUMERS, choose_least_loaded
 from router.table.table cimport BALANCED, ForwardingAddress
 
 # Plan a producer's next delivery to this address. False: it has no plan.
-# came_by: number of the connection of an edge router or another router; 0: of a client. to, phase: as of Content.
+# came_by: number of the inter-router or edge connection that the message arrived by; 0: another kind of connection.
+# to, phase: as in Content.
 cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
                     const LeadingSections* said, const Slice* to, int phase) noexcept
 
 
 cdef inline bint is_usual_leg(void* link) noexcept:
-    """Return True for a link of this worker that gets messages without router annotations, like all usual ones."""
+    """Return True for a link of this worker whose consumer gets no router annotations, as nearly all clients' links."""
     return link is not NULL and (<ConsumerLink>link).plain and not (<ConsumerLink>link).annotations
 
 
 cdef inline bint chosen_by_load(ForwardingAddress address) noexcept:
-    """Return True for a balanced address whose few consumers are all on this router."""
+    """Return True for a balanced address with at most FEW_CONSUMERS consumers, all on this router."""
     return address.treatment == BALANCED and address.remotes is None and address.served is None \
         and items_in(<void*>address.consumers) <= FEW_CONSUMERS
 
 
 cdef inline bint choose_again(Plan* plan, ForwardingAddress address, uint32_t came_by) noexcept:
-    """Choose the consumer for one more message of a plan with `several`. False: the whole plan has to be made."""
+    """Choose the consumer for another message of a plan with `several`. False: the whole plan must be made again."""
     cdef void* link
     choose_least_loaded(address, came_by, &plan.choice)
     if plan.choice.consumer is NULL or (<Consumer>plan.choice.consumer).link is None:

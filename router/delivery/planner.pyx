@@ -15,7 +15,7 @@ from router.message.content cimport Content
 
 
 cdef inline bint never_carried(ForwardingAddress address) noexcept:
-    """Return True if no message of the address has a plan while the table does not change."""
+    """Return True if no message of the address can have a plan before the table changes."""
     return address.exchange is not None or address.special or address.treatment > MULTICAST \
         or (address.remotes is None and items_in(<void*>address.consumers) == 0)
 
@@ -37,7 +37,7 @@ cdef inline bint choose_leg(Plan* plan, ForwardingAddress address, uint32_t came
 
 cdef bint keep_composed_annotations(ComposedAnnotations* kept, const LeadingSections* said, const Slice* to,
                                     int phase) noexcept:
-    """Compose the annotations for router links and keep them."""
+    """Compose the annotations for links that send router annotations, and keep them."""
     cdef Content c
     memset(&c, 0, sizeof(Content))
     if said.sections is not NULL:
@@ -51,7 +51,7 @@ cdef inline bint choose_edit(Leg* leg, const LeadingSections* said, ComposedAnno
                              int phase) noexcept:
     """Set the edit that gives the message the annotations of the leg's consumer.
 
-    Returns False if they must be composed for each message.
+    Returns False if the annotations must be composed for each message.
     """
     cdef ConsumerLink link = <ConsumerLink>leg.link
     leg.routed = link.routed

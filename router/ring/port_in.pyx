@@ -61,7 +61,8 @@ cdef int refuse_transfer(uint32_t size) except -1:
 cdef int count_queued(ConsumerLink link, Message* m) except -1:
     """Count a settled message that waits for a consumer against the quota of the consumer's connection.
 
-    An unsettled one counts for its producer's connection, on the other worker (ConnectionMemory.crossed).
+    An unsettled message of a client or broker counts for its own connection, in the producer's worker
+    (ConnectionMemory.crossed).
     """
     cdef Quota quota = None if link is None else link.session.connection.quota
     if quota is not None:

@@ -111,8 +111,11 @@ cdef class PortOut(NodeOwner):
             o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
 
     cdef Meter* producer_meter(self, const InDelivery* d) except? NULL:
-        """Return the meter of the producer's connection for octets at the other worker. NULL: there is none, because
-        the producer is the router itself or another router, or the other worker is this one."""
+        """Return the meter of the producer's connection for octets at the other worker.
+
+        NULL: they are not charged, because the producer is the router itself or another router, or because this is the
+        ring of the worker to itself.
+        """
         if self.meters is not None or d.upstream is NULL or d.upstream.meter is NULL:
             return NULL
         return (<Link>d.upstream.owner).session.connection.crossed_meter()
@@ -418,7 +421,7 @@ cdef class PortOut(NodeOwner):
             octets += run[i].octets
             run[i].next = run[i + 1] if i + 1 < n else NULL
         if meter is not NULL:
-            # All came by one link, so all have the same meter.
+            # All deliveries of a run came by one link, so their copies have the same meter.
             meter.refs -= n - 1
             meter_subtract_quietly(meter, octets)
             meter_drop(meter)

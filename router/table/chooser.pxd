@@ -1,7 +1,7 @@
 """Choice of the consumer that gets a delivery of a balanced or closest address (routing-semantics.md 8.2, 8.3).
 
-`choose` has no effect. What a choice changes for the next one (rotations, random numbers) is part of its result, and
-`choice_used` stores it when a delivery takes this choice.
+`choose` has no effect. A choice also advances rotations and random numbers. Their new values are part of the result;
+`choice_used` stores them when a delivery is carried by this choice.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -14,23 +14,24 @@ from router.table.network cimport DEFAULT_PRIORITY
 from router.table.table cimport ForwardingAddress
 
 cdef enum:
-    # Up to this many consumers are all compared for a delivery. Of more, the next one in rotation and two random ones
-    # are compared; if these are all at their capacity, this many others as well (decision 0039).
+    # Largest number of consumers that are all compared for a delivery. Of more, the next one in rotation gets the
+    # delivery if it is idle; otherwise it is compared with two random ones. If all three are at their capacity,
+    # FEW_CONSUMERS others are compared as well (decision 0039).
     FEW_CONSUMERS = 16
 
 # Choose the consumer of a producer's next delivery. Multicast and unavailable addresses have no such consumer. The
 # paths of the address must be current (ForwardingAddress.version).
-# came_by: number of the inter-router or edge connection that the message arrived by; 0: by none. producer: number of
-# the producer's link. priority: of the message's header, or negative. ingress: the message's ingress annotation, or
-# NULL.
+# came_by: number of the inter-router or edge connection that the message arrived by; 0: another kind of connection.
+# producer: number of the producer's link. priority: of the message's header; negative: it has none. ingress: the
+# message's ingress annotation; NULL: it has none.
 cdef void choose(ForwardingAddress address, uint32_t came_by, uint64_t producer, int priority, const Slice* ingress,
                  Choice* choice) noexcept
-# Choose by load among the consumers of a balanced address, FEW_CONSUMERS at most and none on other routers.
+# Choose by load among the consumers of a balanced address that has at most FEW_CONSUMERS, all on this router.
 cdef void choose_least_loaded(ForwardingAddress address, uint32_t came_by, Choice* choice) noexcept
 
 
 cdef inline void choice_used(void* address, const Choice* choice) noexcept:
-    """Store what the choice changes: a delivery takes it. address: the ForwardingAddress, borrowed."""
+    """Store the rotations and random numbers of a choice that is used. address: the ForwardingAddress, borrowed."""
     if choice.moves:
         (<ForwardingAddress>address).start = choice.start
         (<ForwardingAddress>address).turn = choice.turn
@@ -38,7 +39,7 @@ cdef inline void choice_used(void* address, const Choice* choice) noexcept:
 
 
 cdef inline void count_choice(AddressSlot* slot, const Choice* choice) noexcept:
-    """Count a copy for the chosen consumer. slot: of the address."""
+    """Count a copy for the chosen consumer. slot: counters of the address."""
     if choice.remote:
         slot.transit += 1
         totals.transit += 1
@@ -52,7 +53,7 @@ cdef inline void count_choice(AddressSlot* slot, const Choice* choice) noexcept:
 
 # routing-semantics.md F-5, 11.5.
 cdef inline int priority_at(ForwardingAddress address, int priority) noexcept:
-    """Return the priority by which a message of this priority (negative: none) takes one of a next hop's links."""
+    """Return the priority that selects one of a next hop's links for a message. priority: its own; negative: none."""
     if address.priority >= 0:
         return address.priority
     return priority if priority >= 0 else DEFAULT_PRIORITY

@@ -1,7 +1,7 @@
 """Choice of the consumer that gets a delivery (routing-semantics.md 8.2, 8.3; inter-router.md 11).
 
-Consumers of all workers are alike: their scores are read from gauges in shared memory. Other routers compete with
-them: a delivery for another router goes to a data link of the next hop on the way there.
+Consumers of all workers are compared alike: their scores are read from gauges in shared memory. Other routers are
+compared with them: a delivery for another router goes to a data link of the next hop on the path to that router.
 """
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
@@ -84,7 +84,8 @@ cdef inline uint64_t next_random(Choice* choice) noexcept nogil:
 
 # routing-semantics.md 8.10.
 cdef inline uint32_t score(Consumer c) noexcept:
-    """Return the deliveries queued for a consumer, sent to it and unsettled, or on their way to it through a ring."""
+    """Return the number of deliveries that are queued for a consumer, sent to it and unsettled, or still in a ring to
+    its worker."""
     cdef uint32_t outstanding
     if c.slot.generation != c.generation:
         return GONE
@@ -140,7 +141,7 @@ cdef void choose_least_loaded(ForwardingAddress address, uint32_t came_by, Choic
 
 
 cdef inline void use_best(const BestConsumer* best, int n, Choice* choice) noexcept:
-    """Choose the best consumer. If it is idle, the list of a few consumers rotates."""
+    """Choose the best consumer. If it is idle and there are at most FEW_CONSUMERS, the list rotates."""
     choice.consumer = <void*>best.consumer
     if best.consumer is not NULL and best.value == 0 and n <= FEW_CONSUMERS:
         choice.start = place_after(choice.start, n)
@@ -148,7 +149,7 @@ cdef inline void use_best(const BestConsumer* best, int n, Choice* choice) noexc
 
 
 cdef void find_best(ForwardingAddress address, uint32_t came_by, int n, Choice* choice, BestConsumer* best) noexcept:
-    """Find the consumer with the best score; among many, one that is hardly ever worse (decision 0039)."""
+    """Find the consumer with the best score. Of more than FEW_CONSUMERS, only some are compared (decision 0039)."""
     cdef void* consumers = <void*>address.consumers
     cdef uint64_t chance
     cdef int first, second
@@ -172,7 +173,7 @@ cdef void find_best(ForwardingAddress address, uint32_t came_by, int n, Choice* 
     if not best.eligible:
         compare_some(consumers, choice.start, came_by, n, FEW_CONSUMERS, best)
         choice.start = (choice.start + FEW_CONSUMERS) % n
-    if best.consumer is NULL:              # all those compared would send it back where it came from
+    if best.consumer is NULL:              # all compared are on the connection that the delivery came by
         compare_some(consumers, choice.start, came_by, n, n, best)
 
 
@@ -180,7 +181,8 @@ cdef void choose_balanced(ForwardingAddress address, uint32_t came_by, uint64_t 
                           const Slice* ingress, int n, Choice* choice) noexcept:
     """Choose the consumer with the lowest score, the earlier one if equal, or another router if that is better.
 
-    A consumer here wins against a router of equal value, and an idle one at once (inter-router.md 11.5).
+    A consumer here wins against a router of equal value. An idle consumer here is chosen without comparing routers
+    (inter-router.md 11.5).
     """
     cdef BestConsumer here
     find_best(address, came_by, n, choice, &here)
@@ -195,10 +197,10 @@ cdef void choose_balanced(ForwardingAddress address, uint32_t came_by, uint64_t 
 
 cdef void choose_remote(ForwardingAddress address, int priority, int origin, uint64_t producer,
                         const BestConsumer* here, Choice* choice) noexcept:
-    """Choose the next hop of the router that is better than the best consumer here, if any is.
+    """Choose the best other router, if it is better than the best consumer here: a data link of its next hop.
 
-    The value of a router is its unsettled deliveries plus its cost. Its capacity is compared with the unsettled
-    deliveries alone.
+    The value of a router is the number of unsettled deliveries to it, plus its cost. Only the number of unsettled
+    deliveries is compared with the capacity of the link.
     """
     cdef void* ways = <void*>address.ways
     cdef void* way
@@ -236,11 +238,11 @@ cdef void choose_remote(ForwardingAddress address, int priority, int origin, uin
 
 
 cdef void choose_balanced_at_edge(ForwardingAddress address, uint32_t came_by, int n, Choice* choice) noexcept:
-    """Choose at an edge router when other edge routers have consumers as well: the cost of a connection is added to
-    the score. At equal values a consumer of this router wins.
+    """Choose at an edge router whose peers have consumers as well: the cost of a connection is added to the score. At
+    equal values a consumer of this router wins.
 
-    The uplink comes after consumers that are nearer and below their capacity, however many deliveries those have: it
-    may lead to the same consumers, and a producer's messages would reach them by two paths, in any order.
+    Consumers that are nearer than the uplink and below their capacity win against it, whatever their scores. The uplink
+    may lead to the same consumers, so a producer's messages would reach them by two paths, in any order.
     """
     cdef void* consumers = <void*>address.consumers
     cdef void* by_edge = <void*>address.by_edge
@@ -301,7 +303,7 @@ cdef uint32_t uplink_cost(ForwardingAddress address) noexcept:
 # Closest: in rotation over the nearest
 
 cdef void choose_closest(ForwardingAddress address, uint32_t came_by, int n, Choice* choice) noexcept:
-    """Choose in strict rotation over the consumers here, or, if other edge routers have some, over the nearest."""
+    """Choose in strict rotation over the consumers here. At an edge router with peers, only over the nearest ones."""
     cdef void* consumers = <void*>address.consumers
     cdef void* at
     cdef int place = choice.start
@@ -319,12 +321,12 @@ cdef void choose_closest(ForwardingAddress address, uint32_t came_by, int n, Cho
 
 
 cdef inline uint32_t distance(Consumer consumer) noexcept:
-    """Return the distance of a consumer: by cost; at equal costs the uplink comes before another edge router."""
+    """Return the sort key of a consumer by cost. At equal costs the uplink precedes another edge router."""
     return 2 * consumer.cost + (consumer.peer is not None)
 
 
 cdef uint32_t least_distance(ForwardingAddress address, uint32_t came_by) noexcept:
-    """Return the distance of the nearest consumers that may get the delivery."""
+    """Return the least `distance` of the consumers that may get the delivery."""
     cdef Consumer consumer
     cdef uint32_t least = GONE
     if items_in(<void*>address.by_edge) < items_in(<void*>address.consumers):
@@ -336,7 +338,7 @@ cdef uint32_t least_distance(ForwardingAddress address, uint32_t came_by) noexce
 
 
 cdef void choose_nearest(ForwardingAddress address, uint64_t producer, int priority, Choice* choice) noexcept:
-    """Choose the router of lowest cost, in rotation among equals; unreachable routers are skipped
+    """Choose the router of lowest cost, in rotation among equal costs. Unreachable routers are skipped
     (inter-router.md 11.4)."""
     cdef void* nearest = <void*>address.nearest
     cdef void* way

@@ -8,15 +8,16 @@ from router.message.content cimport Content
 # Set the number of consumers from which multicast copies are spread over several slices; 0: the default. For tests.
 cdef void use_spread(Py_ssize_t least) noexcept
 
+# All forwarders below return the number of copies; 0: no consumer may get the delivery.
+
 # Forward a delivery to an exchange: to its own address and the next hops of its bindings, else to its alternate
-# address. Returns the number of copies, as the two functions below do.
+# address.
 cdef int forward_exchange(ForwardingAddress address, InDelivery* d, Content* c) except -1
 # Forward a delivery to the fallback of an address. The address must have one.
 cdef int forward_fallback(ForwardingAddress address, InDelivery* d, Content* c) except -1
-# Forward a delivery to consumers of the address by its treatment; return the number of copies. 0: no consumer may get
-# it.
+# Forward a delivery to consumers of the address by its treatment.
 cdef int forward(ForwardingAddress address, InDelivery* d, Content* c) except -1
-# Forward a delivery of any length to an address without limits of length (ForwardingAddress.limits).
+# Forward as `forward` does, but without comparing the length with limits of consumers (ForwardingAddress.limits).
 cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) except -1
 
 

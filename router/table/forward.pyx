@@ -1,6 +1,7 @@
 """Forwarders: a copy of a delivery for each consumer that gets one (routing-semantics.md 8.2 to 8.4).
 
-Of a balanced or closest address one consumer gets it (chooser.pxd); of a multicast address, each.
+One consumer of a balanced or closest address gets the delivery (chooser.pxd); each consumer of a multicast address
+gets a copy.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memset
@@ -90,9 +91,9 @@ cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) excep
 
 
 cdef int forward_exchange(ForwardingAddress address, InDelivery* d, Content* c) except -1:
-    """Forward to direct consumers as usual and to next hops of matching bindings presettled, else to the alternate.
+    """Forward to consumers of the exchange's own address as usual, and presettled to next hops of matching bindings.
 
-    Returns the number of copies.
+    If none of them gets a copy, forward presettled to the alternate address. Returns the number of copies.
     """
     cdef ForwardingAddress hop
     cdef int copies
@@ -218,7 +219,7 @@ cdef int offer_to_all(ForwardingAddress address, InDelivery* d, Content* c) exce
     elif own is not None:
         charge(address.network.own_port.scheduler, copies // TARGETS_A_UNIT)
     if c.anonymous and not uses_uplink(address, c):
-        # Nobody has asked the interior router for consumers of this address: it gets a copy in any case.
+        # No link asks the interior router for consumers of this address, so the interior router always gets a copy.
         for consumer in uplink_of(address):
             copies += 1
             ports = offer_far(address, consumer, d, c, overflow, ports)
@@ -232,7 +233,7 @@ cdef int offer_to_all(ForwardingAddress address, InDelivery* d, Content* c) exce
         for port in ports:
             port.offer(d, c, overflow)
     if c.served.data is not NULL:
-        c.served.data = NULL               # another address has other marks
+        c.served.data = NULL               # marks depend on the address: a binding or fallback has its own
         c.served.size = 0
     if not copies and not remote:
         d.flags &= ~IN_MULTI
