@@ -1,4 +1,4 @@
-"""Fairness of a worker: bounds of the work of a wake, and the scheduler of its event loop."""
+"""Fairness of a worker: bounds on the work of one wake, and the scheduler of its event loop."""
 from libc.stdint cimport int32_t, uint64_t
 
 from router.amqp.scheduler cimport Scheduler
@@ -10,9 +10,9 @@ cdef enum:
     WRITES_PER_TURN = 2               # full write buffers that one connection may send in one wake
     EVENTS_PER_WAKE = 256
     RING_PASSES_BEFORE_CONTROL = 16   # most passes over the rings before a control message is processed
-    # A longer wake ends before all sockets were handled, so that output is sent and new events are seen.
+    # A wake that takes longer ends before all sockets are handled, so that output is sent and new events are polled.
     LONG_WAKE_NS = 20000000
-    # Admission steps that a step of a TLS handshake counts for: a signature may take half a millisecond.
+    # Cost of a TLS handshake step in admission steps: a signature may take half a millisecond.
     TLS_HANDSHAKE_COST = 4
 
 # Scheduler of a loop. While established clients are active, it limits interpreter work to time budgets, and the
@@ -21,8 +21,8 @@ cdef class LoopScheduler(Scheduler):
     cdef Poller poller
     cdef bint shared                       # established clients were active when the wake began
     cdef uint64_t budget_ends              # end of the current time budget in ns
-    cdef uint64_t active_at                # time in ms when a client with deliveries was last read
-    # deque of (ms, Transport): transports whose peers wait for an admission step, with the time when the wait began
+    cdef uint64_t active_at                # time in ms when deliveries, outcomes or credit last arrived
+    # deque of (ms, Transport): transports that wait for an admission step, with the time when the wait began
     cdef readonly object entering
     cdef TokenBucket admission_bucket      # for admission steps and messages of the supervisor
     cdef int32_t admission_steps_left      # admission steps left in this wake while sockets are read

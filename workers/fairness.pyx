@@ -1,6 +1,6 @@
-"""Fairness of a worker: budgets and pacing of the work that its event loop does in a wake, and the order of writes.
+"""Fairness of a worker: budgets and pacing of the work in a wake of its event loop, and the order of writes.
 
-Turns and slices of connections are in `router/amqp/scheduler.pyx`. docs/internals/engine.md, "A wake".
+Turns and slices of connections are in `router/amqp/scheduler.pyx`. See docs/internals/engine.md, "A wake".
 """
 from libc.stdint cimport int64_t
 
@@ -11,12 +11,12 @@ from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share
 from collections import deque
 
 cdef enum:
-    # Bounds of interpreter work while established clients are active: the time budget of one kind of work, which does
-    # at least one item, and the number of new frames in a wake. Each of these frames may cost a wake of another
-    # worker, too.
+    # Bounds on interpreter work while established clients are active: the time budget of each kind of work, of which
+    # at least one item is done, and the number of frames for the interpreter in a wake. Each of these frames may also
+    # wake another worker.
     INTERPRETER_BUDGET_NS = 150000
     FRAMES_WHILE_ACTIVE = 8
-    # admission steps of a wake: frames before or with an open take a tenth of a millisecond
+    # Admission steps in a wake. Frames up to and including the open take a tenth of a millisecond.
     ADMISSION_STEPS_PER_WAKE = 4
     # Admission bucket: unused time that may be used later, and the largest deficit.
     BUCKET_CAPACITY_NS = 500000
@@ -27,7 +27,7 @@ cdef enum:
 cdef list order_deliveries_first(list dirty):
     """Return `dirty` with connections that have deliveries to write before those with only outcomes and credit.
 
-    Somebody waits for the deliveries. Outcomes and credit are collected in their sessions until they are written.
+    Consumers wait for the deliveries. Sessions collect outcomes and credit until they are written.
     """
     cdef list first = []
     cdef list others = []
@@ -82,7 +82,7 @@ cdef class LoopScheduler(Scheduler):
         return share_divisor(self.now - waits_since)
 
     cdef int admission_delay(self) noexcept:
-        """Return the ms until a waiting client may make its next admission step."""
+        """Return the time in ms until a waiting client may take its next admission step."""
         if self.admission_bucket.tokens > 0 or not self.has_active_clients():
             return 0
         return <int>(self.admission_bucket.delay(self.admission_divisor()) // NS_A_MS) + 1
@@ -92,11 +92,10 @@ cdef class LoopScheduler(Scheduler):
         self.admission_bucket.spend(<int64_t>(self.poller.now() - begun))
 
     cdef bint take_admission_step(self, int32_t cost) noexcept:
-        """Take `cost` of this wake's admission steps; False: none is left, and the client has to wait for a later
-        wake.
+        """Take `cost` of this wake's admission steps. False: none is left, and the client must wait for a later wake.
 
-        An admission step is a part of a handshake, or frames before the open, which cost interpreter work. The limit
-        keeps a connection burst from delaying all others.
+        An admission step is one read of a connecting client: a part of its handshake, or frames up to the open. Each
+        costs interpreter work. The limit keeps a connection burst from delaying established clients.
         """
         if self.admission_steps_left <= 0:
             return False

@@ -1,7 +1,7 @@
 """Share of a process's time for connecting clients while established clients are active.
 
-Workers apply it to admission steps and messages of the supervisor, the supervisor to accepts. The share is measured by
-the clock: where cores are scarce, fewer clients are admitted.
+Workers limit admission steps and messages of the supervisor to this share, the supervisor limits accepts to it. Workers
+measure the share by the clock, so they admit fewer clients where cores are scarce.
 """
 
 

@@ -1,7 +1,7 @@
-"""Token bucket of working time: limits work to a part of the time that passes.
+"""Token bucket of working time: limits work to a share of the elapsed time.
 
-All times are in ns. Work takes its time from the bucket after it is done, so the bucket may run into a deficit. For a
-rate of events, an event takes the time after which the next one is due.
+All times are in ns. The time of work is taken from the bucket after the work, so the bucket may have a deficit. To
+limit the rate of events, take the interval between two events for each event.
 """
 
 
@@ -17,15 +17,15 @@ cdef class TokenBucket:
         self.refilled_at = now
 
     cpdef void refill(self, uint64_t now, int divisor, int64_t spent) noexcept:
-        """Add one part in `divisor` of the time since the last refill, less the time `spent` on work meanwhile."""
+        """Add 1/`divisor` of the time since the last refill, and take the time `spent` on work since then."""
         cdef uint64_t passed = now - self.refilled_at if now > self.refilled_at else 0
         self.refilled_at += passed
         self.spend(spent - <int64_t>(passed // divisor))
 
     cpdef void spend(self, int64_t spent) noexcept:
-        """Take the time of work from the bucket."""
+        """Take the time `spent` on work from the bucket."""
         self.tokens = max(-self.most_deficit, min(self.capacity, self.tokens - spent))
 
     cpdef int64_t delay(self, int divisor) noexcept:
-        """Return the time until the deficit is repaid; 0: there is none."""
+        """Return the time until refills with `divisor` have ended the deficit; 0: there is none."""
         return -self.tokens * divisor if self.tokens < 0 else 0
