@@ -1,4 +1,4 @@
-"""Decision about the opens of connections, and the answers to them. No input or output here."""
+"""Decisions about opens of connections, and the answers to these opens. No I/O here."""
 
 import secrets
 from typing import Final, Protocol
@@ -31,7 +31,7 @@ class Identities(Protocol):
 
 
 class OpenDecider:
-    """Decides about opens by identity, network membership, bundle, policy and tenant. Owner: the connections."""
+    """Decisions about opens by identity, network membership, bundle, policy and tenant. Owner: the registry."""
 
     def __init__(self, identities: Identities, admission: Admission, trail: AuditTrail, log: ProcessLog) -> None:
         """admission: policy for opens that pass all other checks."""
@@ -44,7 +44,7 @@ class OpenDecider:
         self._bundles: Final = Bundles(self.mark)
 
     def identify(self, connection: RegisteredConnection, message: Opened) -> None:
-        """Store who the peer of a connection is by its open and login."""
+        """Store the identity of a connection's peer, which its open and its login give."""
         connection.mechanism = message.mechanism
         connection.tls = message.tls
         connection.container = message.container
@@ -71,7 +71,7 @@ class OpenDecider:
         return self._admission.decide(connection, message)
 
     def answer(self, connection: RegisteredConnection, decision: Decision) -> Admitted | Denied:
-        """Return the answer to an open. An admitted connection has its tenant and bundle afterwards."""
+        """Return the answer to an open. If it is admitted, set the tenant and the bundle of its connection."""
         if not isinstance(decision, Deny):
             tenant = tenant_of(connection, decision.vhost)
             if not isinstance(tenant, Deny):

@@ -9,7 +9,7 @@ from supervisor.addresses.settings import Settings
 from supervisor.addresses.table import AddressTable
 from supervisor.links.attach import FALLBACK_CAPABILITY, WAYPOINT_CAPABILITY
 
-# Mobile addresses that every router has for itself.
+# Mobile addresses that every router serves itself.
 _OWN: Final = ("$management",)
 _SERVICES: Final = "_$qd."
 
@@ -37,8 +37,10 @@ class AnnouncedAddresses:
         return self.setting(name).scope
 
     def capability(self, key: str, *, outgoing: bool) -> str | None:
-        """Return the capability that names the phase of an address to another router (brokers-and-edge.md ED-11); None
-        for the default phase. outgoing: for a sender."""
+        """Return the capability that names the phase of an address to another router (brokers-and-edge.md ED-11).
+
+        None: the default phase. outgoing: the link is a sender.
+        """
         phase, setting = key[1], self.setting(key[2:])
         if phase == FALLBACK_PHASE:
             return FALLBACK_CAPABILITY
@@ -51,7 +53,7 @@ class AnnouncedAddresses:
 class PeerAddresses(AnnouncedAddresses):
     """Addresses, by key, that other edge routers may know. Owner: the edge peers.
 
-    An exchange forwards only at the router where a message entered, so it is not announced.
+    An exchange forwards only messages that entered at its own router, so its address is not announced.
     """
 
     def _may_leave(self, key: str, record: AddressRecord | None) -> bool:

@@ -1,4 +1,4 @@
-"""Interior routers at which an edge router has links, and their messages to it (brokers-and-edge.md 9). No I/O here."""
+"""Interior routers in use by an edge router, and their messages to it (brokers-and-edge.md 9). No I/O here."""
 
 from typing import Final
 
@@ -26,9 +26,10 @@ from supervisor.subsystem import NEVER
 
 
 class Attachments:
-    """Interior routers in use. Owner: the uplink.
+    """Attachments to the interior routers in use. Owner: the uplink.
 
-    Changes of addresses and link routes go to all of them; messages of an interior router go to its attachment.
+    All attachments are notified of changes of addresses and link routes. A message of an interior router goes to the
+    attachment of that router.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Attachments:
         in_process: InProcessAddresses,
         waker: Waker,
     ) -> None:
-        """addresses: those that interior routers may know."""
+        """addresses: addresses that interior routers may know."""
         self.present: Final[list[Attachment]] = []
         self.addresses: Final = addresses
         self.several: Final = router.all_uplinks  # several interior routers may be in use at once
@@ -62,7 +63,7 @@ class Attachments:
         link_routes.watch_local(self._link_route_changed)
 
     def add(self, connection: RegisteredConnection, first_credit: FirstCredit, *, gather: bool) -> Attachment:
-        """Use an interior router, without links yet. gather: wait for the connections of a bundle."""
+        """Create the attachment to an interior router, without links. gather: wait for the connections of a bundle."""
         proxies = UplinkProxies(
             self._table,
             self._journal,
@@ -83,23 +84,23 @@ class Attachments:
         return attachment
 
     def remove(self, attachment: Attachment) -> None:
-        """Forget an interior router that has no connection any more."""
+        """Remove the attachment to an interior router that has no connection left."""
         self.present.remove(attachment)
 
     def of(self, connection: RegisteredConnection) -> Attachment | None:
-        """Return the interior router at which a connection is in use, if any."""
+        """Return the attachment that uses a connection, if any."""
         number = connection.number
         return next((each for each in self.present if number in each.proxies.members), None)
 
     def step(self) -> None:
-        """Attach and close the links of addresses and link routes that have changed."""
+        """Attach and close links after changes of addresses and link routes."""
         for attachment in self.present:
             attachment.proxies.step()
             attachment.route_proxies.step()
 
     @property
     def deadline(self) -> float:
-        """Monotonic time at which an interior router has timed work."""
+        """Monotonic time of the next timer of an attachment."""
         return min((each.deadline for each in self.present), default=NEVER)
 
     # Users
@@ -115,7 +116,7 @@ class Attachments:
     # Messages of interior routers
 
     def _by(self, message: LocalMessage) -> Attachment | None:
-        """Return the interior router whose active connection delivered a message, if any."""
+        """Return the attachment whose active connection delivered a message, if any."""
         for attachment in self.present:
             connection = attachment.connection
             if connection is not None and connection.number == message.connection_number:

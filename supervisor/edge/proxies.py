@@ -21,7 +21,7 @@ from supervisor.runtime.waker import Waker
 GATHER: Final = 0.25  # seconds for the connections of a bundle to open
 NEVER: Final = math.inf
 A_WAKE: Final = 32  # addresses without producers whose links are attached in one wake
-RETRY: Final = 2.0  # seconds before a link that the interior router refused or detached is attached again
+RETRY: Final = 2.0  # seconds before a link that the other router refused or detached is attached again
 
 
 class Proxies:
@@ -169,7 +169,7 @@ class ReceiverProxy:
         self.record = record
         self.connection = connection
         self.link: RegisteredLink | None = None
-        self.known = False  # answered or refused by the interior router
+        self.known = False  # answered or refused by the other router
         self._open = True
         capability = NO_LINK_ROUTE if early else owner.addresses.capability(record.key, outgoing=outgoing)
         wanted = InitiatedLinkOptions(
@@ -197,7 +197,7 @@ class ReceiverProxy:
         return AttachAccepted(self.record, to=name, phase=number, fallback=phase != FALLBACK_PHASE)
 
     def ended(self, error: str | None) -> None:
-        """Attach the link again after RETRY: the interior router has detached it, or there was no room for it."""
+        """Attach the link again after RETRY: the other router has detached it, or there was no room for it."""
         del error
         owner = self.owner
         self.known = True

@@ -1,4 +1,4 @@
-"""Links for messages between an edge router and another router themselves. No I/O here."""
+"""Links for messages between an edge router itself and an interior router itself. No I/O here."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,7 +10,7 @@ from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 
 
 class RouterLinkState:
-    """A link that serves the two routers themselves. Owner: the active connection."""
+    """State of a link for messages between the two routers. Owner: the active connection."""
 
     __slots__ = ("_answered", "address", "link", "up")
 
@@ -42,7 +42,7 @@ class RouterLinkState:
 
 
 class RouterLinks:
-    """Attaches links for messages between the routers, and sends on them. Owner: the attachments."""
+    """Factory and senders of links for messages between the two routers. Owner: the attachments."""
 
     def __init__(self, initiated_links: InitiatedLinks, in_process: InProcessAddresses) -> None:
         self._initiated_links: Final = initiated_links
@@ -55,7 +55,7 @@ class RouterLinks:
         wanted: InitiatedLinkOptions,
         answered: Callable[[RouterLinkState], None] | None = None,
     ) -> RouterLinkState:
-        """Attach a link, and return its state. answered: called when the other router has accepted the link."""
+        """Attach a link, and return its state. answered: called when the interior router has accepted the link."""
         own = RouterLinkState(answered or _nothing)
         self._initiated_links.attach_with_options(connection, outgoing, wanted, own)
         return own

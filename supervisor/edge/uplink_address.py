@@ -1,4 +1,4 @@
-"""Address of everything that is unknown at an edge router: its messages go up the uplink. No I/O here."""
+"""Address for messages to addresses that an edge router does not know: they go to the uplink. No I/O here."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ UPLINK_KEY: Final = key(LOCAL, UPLINK)
 
 
 class UplinkAddress:
-    """Record of the uplink's address, and the anonymous links that are its consumers. Owner: the attachments."""
+    """Record of the address, whose consumers are anonymous links to interior routers. Owner: the attachments."""
 
     def __init__(self, table: AddressTable) -> None:
         self._table: Final = table
@@ -20,7 +20,7 @@ class UplinkAddress:
         table.hold(self._record)
 
     def use(self, link: RegisteredLink, wanted: bool) -> None:
-        """Make an anonymous link to an interior router a consumer of the address, or end that."""
+        """Add an anonymous link to the consumers of the address if wanted, or remove it."""
         if link.closed or wanted == (link.record is not None):
             return
         place = (link.worker, link.slot, link.generation)

@@ -1,8 +1,8 @@
-"""Proxy links at an interior router: receivers, and senders for local producers (inter-router.md 14.2).
+"""Proxy links at an interior router: receivers for local consumers, senders for local producers (inter-router.md 14.2).
 
 An address with local producers has one sender on the uplink, whatever the number of clients. The sender is a consumer
-of the address while the interior router reports destinations. For an expected producer, whose look-up is unanswered,
-the sender is attached early. No I/O here.
+of the address while the interior router reports destinations. The sender is attached early for an expected producer: a
+client whose look-up is still unanswered. No I/O here.
 """
 
 import time
@@ -24,15 +24,15 @@ from supervisor.links.attach import AttachAccepted, AttachRefused
 from supervisor.links.initiated import InitiatedLinks
 from supervisor.runtime.waker import Waker
 
-# With more than BURST unanswered look-ups, the links of addresses without producers wait until no look-up has been
-# unanswered for QUIET seconds, at most for HOLD seconds.
+# With more than BURST unanswered look-ups, links of addresses without producers wait until QUIET seconds after all
+# look-ups are answered, at most HOLD seconds in all.
 BURST: Final = 32
 QUIET: Final = 0.02
 HOLD: Final = 0.5
 
 
 class UplinkUse(Enum):
-    """Messages of local producers that go to an interior router."""
+    """Kinds of messages of local producers that go to an interior router."""
 
     NOTHING = "nothing"
     ANYCAST = "anycast"  # messages for one consumer
@@ -70,13 +70,13 @@ class UplinkProxies(Proxies):
             self._changed[key] = None
 
     def tracked(self, key: str, reachable: bool) -> None:
-        """Apply the interior router's report whether an address has destinations at or behind it."""
+        """Apply the interior router's report whether it can reach destinations of an address."""
         sender = self.senders.get(key)
         if sender is not None:
             sender.track(reachable)
 
     def send(self, use: UplinkUse) -> None:
-        """Set which messages of local producers go to this interior router."""
+        """Set the kinds of messages of local producers that go to this interior router."""
         if use is not self._use:
             self._use = use
             for sender in self.senders.values():
@@ -108,10 +108,10 @@ class UplinkProxies(Proxies):
         return record.key not in self._changed and record.key not in self._later
 
     def expect(self, key: str) -> Callable[[], None] | None:
-        """Attach the sender of an address early, for an expected producer. The record of the address is created now, so
-        that workers know it when the producer attaches.
+        """Attach the sender of an address early, for an expected producer.
 
-        Return a function to call once the producer has attached or will not; None if there is no early sender.
+        The record of the address is created now, so that workers know the address when the producer attaches. Return a
+        function to call when the producer has attached, or will not attach; None: there is no early sender.
         """
         if not self.members or key not in self.addresses or not self._may_be_early(key, self._least()):
             return None
@@ -126,7 +126,7 @@ class UplinkProxies(Proxies):
         return lambda: self._not_expected(key, record)
 
     def _may_be_early(self, key: str, connection: RegisteredConnection) -> bool:
-        """Return whether a sender can be attached early: the capability NO_LINK_ROUTE must be free to use."""
+        """Return whether a sender can be attached early: NO_LINK_ROUTE must be its only capability."""
         return supports_early_senders(connection) and self.addresses.capability(key, outgoing=True) is None
 
     def _not_expected(self, key: str, record: AddressRecord) -> None:
@@ -181,8 +181,8 @@ class UplinkProxies(Proxies):
 class SenderProxy(ReceiverProxy):
     """Sender at the interior router for messages of local producers. Owner: the proxies."""
 
-    reachable = False  # the interior router has reported destinations at or behind it
-    heard = False  # the interior router has reported whether there are destinations, or will never do so
+    reachable = False  # the interior router has reported that it can reach destinations
+    heard = False  # the interior router has reported whether there are destinations, or will not report
     _up = False
     _told = False  # a report has arrived, perhaps before the answer to the attach
 
@@ -207,7 +207,7 @@ class SenderProxy(ReceiverProxy):
             self._hear()
 
     def ended(self, error: str | None) -> None:
-        """Handle the end of the link: nothing will be reported about its address."""
+        """Handle the end of the link: the interior router will not report about its address."""
         super().ended(error)
         self._hear()
 

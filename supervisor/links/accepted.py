@@ -1,4 +1,4 @@
-"""Links whose attach is accepted: users of their addresses, and the answers to them. Does no input or output."""
+"""Accepted attaches: binding of their links to addresses, and the answers to the workers. No I/O here."""
 
 from router.control import messages as control
 from supervisor.addresses.record import AddressRecord
@@ -15,7 +15,7 @@ from supervisor.subsystem import Subsystem
 
 
 class AcceptedLinks(Subsystem):
-    """Makes accepted links users of their addresses, and answers their attaches. Owner: the core."""
+    """Binding of accepted links to their addresses, and the answers to their attaches. Owner: the core."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class AcceptedLinks(Subsystem):
         edges: Edges | None = None,
         uplink: Uplink | None = None,
     ) -> None:
-        """edges: services of an interior router. uplink: of an edge router."""
+        """edges: services of an interior router for edge routers. uplink: uplink of an edge router."""
         self._table = table
         self._journal = journal
         self._affinity = affinity
@@ -84,7 +84,11 @@ class AcceptedLinks(Subsystem):
     def _bind_consumer(
         self, worker: WorkerProcess, link: RegisteredLink, record: AddressRecord, answer: control.Attached
     ) -> None:
-        """Make a link a consumer of its address. The answer waits until the workers know the consumer."""
+        """Make a link a consumer of its address. The answer waits until all workers know the consumer.
+
+        If the consumer must wait at this router (Standby), it is added later, and the answer waits only for the link's
+        own worker.
+        """
         if self._table.has_consumer(record, worker.index, link.slot, link.generation):
             raise WorkerFaultError(f"attach: slot {link.slot}, generation {link.generation} is already in use")
         link.record = record
@@ -100,7 +104,10 @@ class AcceptedLinks(Subsystem):
     def _bind_producer(
         self, worker: WorkerProcess, link: RegisteredLink, record: AddressRecord, answer: control.Attached
     ) -> None:
-        """Make a link a producer of its address. The answer waits until the link's worker knows the address."""
+        """Make a link a producer of its address. The answer waits until the link's worker knows the address.
+
+        At an edge router, the answer to a client may also wait for the first credit (FirstCredit).
+        """
         link.record = record
         connection = link.connection
         self._table.add_producer(record, edge=connection.edge != 0)

@@ -1,4 +1,4 @@
-"""Attach requests of workers, from their arrival until they are decided or withdrawn. Does no input or output."""
+"""Attach requests of workers, from their arrival to the decision or withdrawal. No I/O here."""
 
 from collections.abc import Callable
 from typing import Final
@@ -23,7 +23,7 @@ ESCAPES_TEXT: Final = "The address of a tenant must not begin with more than one
 
 
 class AttachRequests(Subsystem):
-    """Handles attach requests: refused, accepted, or routed to a container. Owner: the core."""
+    """Handler of attach requests: each is refused, accepted, or routed along a link route. Owner: the core."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class AttachRequests(Subsystem):
         take_identity: Callable[[], int],
         lookups: Lookups | None = None,
     ) -> None:
-        """take_identity: return an identity for a link. lookups: of an edge router."""
+        """take_identity: returns a new identity for a link. lookups: requests of an edge router to interior routers."""
         self._attaching = attaching
         self._policy = policy
         self._neighbours = neighbours
@@ -50,7 +50,7 @@ class AttachRequests(Subsystem):
         handlers.on(control.Attach, self._attach)
 
     def withdraw(self, conn: int, link: int) -> None:
-        """Forget a request that is not decided yet, because its link is detached."""
+        """Forget an undecided request whose link is detached."""
         self._policy.detached(conn, link)
         if self._lookups is not None:
             self._lookups.forget(conn, link)
@@ -76,7 +76,7 @@ class AttachRequests(Subsystem):
             self._decide(worker, message, None)
 
     def _decide(self, worker: WorkerProcess, message: control.Attach, beyond: RemoteLinkRoute | None) -> None:
-        """Answer an attach. beyond: the interior router's link route that matches the attach."""
+        """Answer an attach. beyond: link route of an interior router that matches the attach; None: there is none."""
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
@@ -114,5 +114,5 @@ class AttachRequests(Subsystem):
 
 
 def _forbidden(message: control.Attach, condition: str) -> control.Refused:
-    """Return the answer to an attach that policy forbids."""
+    """Return the refusal of an attach that policy forbids."""
     return control.Refused(message.conn, message.link, condition, LINK_TEXT, termini=True)

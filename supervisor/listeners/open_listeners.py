@@ -1,4 +1,4 @@
-"""Open listeners, for AMQP and for HTTP, and the profiles with which they accept connections."""
+"""Open listeners for AMQP and HTTP, and the profiles with which they accept connections."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -12,9 +12,9 @@ from supervisor.web.lazy import LazyHttp
 
 
 class OpenListeners:
-    """All open listeners. Owner: the listeners at run time.
+    """All open listeners. Owner: `RuntimeListeners`.
 
-    A listener accepts AMQP connections with a configuration once all workers have its profile.
+    A listener accepts AMQP connections with a configuration once all workers have the profile of that configuration.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class OpenListeners:
         yield from self._http.open_listeners
 
     def add(self, listener: Listener) -> None:
-        """Use a new listener, which is in the listening state."""
+        """Add a new listener, whose sockets are in the listening state."""
         self._log_configured(listener.config)
         if listener.config.http:
             self._http.service().add(listener)
@@ -71,7 +71,7 @@ class OpenListeners:
         self._log.info("CONN_MGR", describe_configured(config))
 
     def _make_profile(self, listener: Listener) -> None:
-        """Announce the profile of a listener to all workers."""
+        """Send a new profile of a listener to all workers, and use it once they have acknowledged it."""
         config = listener.config
         profile, epoch = self._profiles.add(config)
         self._journal.call_when_acknowledged(lambda: self._accept(listener, config, profile), epoch)
@@ -89,7 +89,7 @@ class OpenListeners:
             self._announce(listener)
 
     def _retire_profile(self, listener: Listener) -> None:
-        """Retire the profile of a listener that accepts no more AMQP connections."""
+        """Retire the profile of a listener that no longer accepts AMQP connections."""
         accepts_as, listener.accepts_as = listener.accepts_as, None
         if accepts_as is not None:
             self._profiles.retire(accepts_as[1])
