@@ -1,4 +1,4 @@
-"""Base class of the typed configuration's entities."""
+"""Base class of entities of the typed configuration."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -13,10 +13,10 @@ from router.record import Record
 class EntityConfig(Record, frozen=True, kw_only=True):
     """Base class of all entities. Immutable.
 
-    `type` is the short name of the type. `line` is the line of the section (None: created by the router or a request),
-    `file` its file (None: the configuration file itself). `named`: the user has given the name. `values` has the
-    attributes by management name: converted values of the user, and defaults. `generated` has the names of the
-    attributes that the router generated.
+    `type` is the short name of the type. `line` is the line of the section; None: created by the router or a request.
+    `file` is the section's file; None: the configuration file itself. `named` is True if the user has given the name.
+    `values` has the attributes by management name: converted values of the user, and defaults. `generated` has the
+    names of attributes whose values the router generated.
     """
 
     type: ClassVar[str]
@@ -38,7 +38,7 @@ class EntityConfig(Record, frozen=True, kw_only=True):
 
     @property
     def given(self) -> dict[str, JsonValue]:
-        """`values` without generated ones."""
+        """Attributes in `values`, except generated ones."""
         return {name: value for name, value in self.values.items() if name not in self.generated}
 
     @property

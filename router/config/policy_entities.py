@@ -10,7 +10,7 @@ from router.record import Record
 
 
 class PolicyConfig(EntityConfig, frozen=True, kw_only=True):
-    """Policy section. `directory` contains files with further vhosts; empty: none."""
+    """Policy section. `directory` is a folder with files of further vhosts; empty: there is none."""
 
     type: ClassVar[str] = "policy"
 
@@ -53,7 +53,7 @@ class SharedLimits(Record, frozen=True, kw_only=True):
 class GroupConfig(Record, frozen=True, kw_only=True):
     """Rules for one group of a vhost's users. None: the value of the vhost, or of the listener, applies.
 
-    `line` is that of its name, `lines` are those of its attributes in the file of the vhost; 0: not from a file.
+    `line` is the line of its name in the file of the vhost; 0: not from a file. `lines` has those of its attributes.
     """
 
     UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "lines"})
@@ -87,7 +87,7 @@ class GroupConfig(Record, frozen=True, kw_only=True):
 
 
 class VhostConfig(EntityConfig, frozen=True, kw_only=True):
-    """Vhost section. `addresses` has the resolved host names of its groups, as of when the file was read."""
+    """Vhost section. `addresses` has the addresses of its groups' host names, resolved when the file was read."""
 
     type: ClassVar[str] = "vhost"
     UNCOMPARED: ClassVar[frozenset[str]] = frozenset({"line", "file", "lines", "addresses"})

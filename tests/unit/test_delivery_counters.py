@@ -1,6 +1,6 @@
-"""Places that count deliveries and spend credit: where a delivery is carried, and where it ends.
+"""Files that write the counters of deliveries, and files that spend or return credit.
 
-A counter that is also written elsewhere is a counter that some way of a delivery forgets.
+If each path of a delivery wrote its own counters, a path would forget some. So a new writer needs an entry here.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 from tests.unit.source_files import ROOT, source_files
 
-#: Files that write a counter, in the slot of a link or an address, or in the totals of the process. The way of a
-#: delivery is in `delivery`, `table` and `links`; `routed` has the links that are tunnelled to a broker.
+#: Files that write each counter, in the slot of a link or an address, or in the totals of the process. Deliveries are
+#: counted in `delivery`, `table` and `links`, transfers on routed links in `routed`.
 WRITERS: Final[dict[str, set[str]]] = {
     "ingress": {
         "router/delivery/entry.pxd",
-        "router/delivery/producer_handler.pyx",  # messages that nothing takes
+        "router/delivery/producer_handler.pyx",  # undeliverable messages
         "router/links/producer_link.pyx",  # refused messages
         "router/table/forward.pyx",  # counters of an exchange
         "router/routed/producer_end.pyx",
@@ -29,8 +29,8 @@ WRITERS: Final[dict[str, set[str]]] = {
         "router/routed/producer_end.pyx",
     },
     "egress": {
-        "router/table/chooser.pxd",  # the only copy
-        "router/table/forward.pyx",  # copies of a multicast message
+        "router/table/chooser.pxd",  # copies for a chosen consumer
+        "router/table/forward.pyx",  # copies of multicast messages, counters of an exchange
         "router/links/source_link.pyx",  # replies of the router itself
         "router/routed/consumer_end.pyx",
     },
@@ -50,7 +50,7 @@ WRITERS: Final[dict[str, set[str]]] = {
     "modified": {"router/stats/counters.pyx"},
     "finished": {"router/stats/counters.pxd"},
 }
-#: Files with a function that spends or returns credit, or that call it.
+#: Files that define or call each function that spends or returns credit.
 CALLERS: Final[dict[str, set[str]]] = {
     "spend_credit": {
         "router/links/granting_link.pxd",
@@ -66,7 +66,7 @@ _CALL: Final = re.compile(r"\b(\w+)\(")
 
 
 def compiled_text() -> dict[str, str]:
-    """Return the text of the router's compiled modules by path, without helpers of tests and without imports."""
+    """Return the source of the router's compiled modules by path, without test helpers and import lines."""
     return {
         str(path.relative_to(ROOT)): "\n".join(line for line in path.read_text().splitlines() if "import" not in line)
         for path in source_files("router")
@@ -75,7 +75,7 @@ def compiled_text() -> dict[str, str]:
 
 
 def places(pattern: re.Pattern[str], texts: dict[str, str]) -> dict[str, set[str]]:
-    """Return the files in which a name is found, by name."""
+    """Return the files in which the pattern finds each name, by name."""
     found: dict[str, set[str]] = defaultdict(set)
     for path, text in texts.items():
         for name in pattern.findall(text):

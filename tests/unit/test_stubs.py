@@ -1,7 +1,7 @@
-"""Agreement of each stub (.pyi) with its compiled module: names, parameters, and which attributes can be set.
+"""Agreement of each stub (.pyi) with its compiled module: names, parameters, and attributes that can be set.
 
-mypy finds a compiled module without a stub as soon as Python code imports it. Types are not compared: most of them
-exist only in the stub.
+mypy reports a compiled module without a stub if Python code imports it. Types are not compared, because most of them
+are only in the stub.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def defined_names(statement: ast.stmt) -> Iterator[str]:
 
 
 def exists_for_types_only(statement: ast.stmt) -> bool:
-    """Return True for an alias of a type, and for a class that only type checkers know."""
+    """Return True for imports, type aliases, and classes that exist only for type checkers."""
     if isinstance(statement, ast.ClassDef):
         return any(isinstance(base, ast.Name) and base.id in TYPE_ONLY for base in statement.bases)
     return isinstance(statement, ast.Assign | ast.Import | ast.ImportFrom | ast.Expr)
@@ -88,7 +88,7 @@ def public_names(module: str) -> set[str]:
 
 
 def stub_class(module: str, name: str) -> tuple[str, ast.ClassDef] | None:
-    """Return a class as a stub knows it, with its module; None: the class comes from elsewhere."""
+    """Return the class in a stub and the module of that stub; None: no stub defines the class."""
     for statement in stub(module).body:
         match statement:
             case ast.ClassDef(name=found) if found == name:
@@ -100,7 +100,7 @@ def stub_class(module: str, name: str) -> tuple[str, ast.ClassDef] | None:
 
 
 def stub_classes(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
-    """Yield a class of a stub and its base classes in stubs, with their modules."""
+    """Yield a class of a stub and those of its base classes that are in stubs, with their modules."""
     yield module, node
     for base in node.bases:
         found = stub_class(module, base.id) if isinstance(base, ast.Name) else None
@@ -120,7 +120,7 @@ def is_property(statement: ast.stmt) -> bool:
 
 
 def stub_parameters(node: ast.FunctionDef, *, method: bool) -> Parameters:
-    """Return the parameters of a function of a stub. method: the first one is left out."""
+    """Return the parameters of a function of a stub. method: leave out the first parameter."""
     arguments = node.args
     plain = arguments.posonlyargs + arguments.args
     defaults = [False] * (len(plain) - len(arguments.defaults)) + [True] * len(arguments.defaults)
@@ -136,7 +136,7 @@ def stub_parameters(node: ast.FunctionDef, *, method: bool) -> Parameters:
 
 
 def compiled_parameters(function: object) -> Parameters | None:
-    """Return the parameters of a compiled function; None: it does not name them."""
+    """Return the parameters of a compiled function; None: it has no signature at run time."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -147,7 +147,7 @@ def compiled_parameters(function: object) -> Parameters | None:
 
 
 def constructor_parameters(module: str, name: str) -> tuple[Parameters, bool] | None:
-    """Return the parameters of a class's constructor, and True if it accepts any others, too; None: no constructor."""
+    """Return the parameters of a constructor, and True if it also has `*args` or `**kwargs`; None: no constructor."""
     owner = ""
     for each in _CONSTRUCTOR.finditer(source(module)):
         if each[1]:
