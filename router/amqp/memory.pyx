@@ -218,7 +218,7 @@ cdef class ConnectionMemory:
         cdef uint64_t held = self.content.held if self.content is not NULL else 0
         return is_exceeded(held, self.content_limit) \
             or (not promised and is_exceeded(self.process.content, self.process.content_limit)
-                and held >= self.process.guaranteed_octets())
+                and held - (self.crossed.held if self.crossed is not NULL else 0) >= self.process.guaranteed_octets())
 
     cdef uint64_t window_octets(self) noexcept:
         """Return the octets that the window of one session may promise. All sessions together get 1/FREE_PROMISED of

@@ -47,6 +47,7 @@ cdef class Session(SessionReports):
     cdef IdMap received                    # delivery-id -> Entry*
     cdef Meter* streams                    # octets held of messages in several frames; NULL before the first
     cdef Meter* whole                      # octets held of messages that were stored whole
+    cdef Meter* crossed                    # part of ConnectionMemory.crossed: messages of this session; or NULL
     # Links that wait for the peer's window: `waiting` had no turn since it was open, `served` had one.
     cdef NodeList waiting
     cdef NodeList served
@@ -83,6 +84,7 @@ cdef class Session(SessionReports):
     cdef void recheck_window(self) noexcept
     cdef Meter* streams_meter(self) except NULL
     cdef Meter* whole_meter(self) except NULL
+    cdef Meter* crossed_meter(self) except NULL
     cdef void content_freed(self) noexcept
     cdef void want_flow(self, Endpoint link) noexcept
     cdef bint flow_due(self) noexcept

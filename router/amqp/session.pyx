@@ -170,6 +170,8 @@ cdef class Session(SessionReports):
         if self.whole is not NULL:
             self.whole.owner = NULL
             meter_release(self.whole)
+        if self.crossed is not NULL:
+            meter_release(self.crossed)
 
     cdef int frame(self, uint8_t code, const uint8_t* p, const uint8_t* end) except -1:
         if code == P_TRANSFER:
@@ -294,8 +296,14 @@ cdef class Session(SessionReports):
         return min(self.held_window, self.window_most())
 
     cdef size_t awaited(self) noexcept:
-        """Return the octets that count for received deliveries that are not settled."""
-        return 0 if self.connection.relays else DELIVERY_OCTETS * <size_t>self.received.used
+        """Return the octets that count for received deliveries that are not settled.
+
+        Messages at other workers count at the connection's bound only, since this process does not hold them.
+        """
+        cdef size_t octets = 0 if self.connection.relays else DELIVERY_OCTETS * <size_t>self.received.used
+        if self.crossed is not NULL and self.connection.content_full():
+            octets += self.crossed.held
+        return octets
 
     cdef size_t little(self) noexcept:
         """Return the octets that the session may hold at a bound of memory and still get a window."""
@@ -347,6 +355,11 @@ cdef class Session(SessionReports):
         if self.whole is NULL:
             self.whole = meter_new(<void*>self, session_freed, self.connection.content_meter())
         return self.whole
+
+    cdef Meter* crossed_meter(self) except NULL:
+        if self.crossed is NULL:
+            self.crossed = meter_new(NULL, NULL, self.connection.crossed_meter())
+        return self.crossed
 
     cdef void content_freed(self) noexcept:
         self.passed += 1

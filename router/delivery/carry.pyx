@@ -10,7 +10,7 @@ from router.delivery.delivery cimport (
 )
 from router.delivery.plan cimport Plan
 from router.ring.port_out cimport PortOut, room_for_whole, write_whole
-from router.ring.records cimport F_HONOUR, F_PRESETTLED, K_CHECKPOINT
+from router.ring.records cimport F_HONOUR, F_PRESETTLED, K_CHARGED, K_CHECKPOINT
 from router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_replaced
 from router.links.delivery_link cimport delivery_begins
 from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit
@@ -52,9 +52,10 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
     map_reserve(&link.session.received)
     map_reserve(&(<PortOut>port).sent)
     if link.node.meter is not NULL:
-        meter = link.session.connection.crossed
+        meter = link.session.crossed
         if meter is NULL:
-            meter = link.session.connection.crossed_meter()
+            meter = link.session.crossed_meter()
+        kind |= K_CHARGED
     if t.settled and is_checkpoint(link, t.payload.size):
         kind |= K_CHECKPOINT
     d = begin_delivery(link, t)

@@ -95,7 +95,7 @@ cdef struct OutDelivery:
     uint64_t tag_octets        # delivery tag, once started
     uint64_t acknowledged      # of a copy to another worker: octets that this worker has passed on
     uint64_t sent              # ns: when the last octet was written, if OUT_SAMPLED
-    Meter* meter               # of a copy to another worker: ConnectionMemory.crossed (counted reference), or NULL
+    Meter* meter               # of a copy to another worker: Session.crossed of the producer (a reference), or NULL
 
 cdef enum:
     # Bounds on octets of the router's own messages that wait for one consumer: for a link without credit, and for a

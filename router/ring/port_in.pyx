@@ -25,8 +25,8 @@ from router.ring.link_table cimport LinkTable, link_at
 from router.ring.outbox cimport mark_port_dirty
 from router.ring.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS,
-    K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, DeliveryHead, decode_transfer, delivery_record,
-    window_record,
+    K_CHARGED, K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, DeliveryHead, decode_transfer,
+    delivery_record, window_record,
 )
 from router.ring.reports cimport continues
 from router.links.consumer_link cimport send_whole, can_send_unchanged
@@ -58,12 +58,16 @@ cdef int refuse_transfer(uint32_t size) except -1:
     raise MalformedRecordError(f"TRANSFER of {size} octets is malformed")
 
 
-cdef int count_queued(ConsumerLink link, Message* m) except -1:
-    """Count a settled message that waits for a consumer against the quota of the consumer's connection.
+cdef inline bint is_uncharged(const DeliveryHead* head) noexcept nogil:
+    """Return True if a message that waits here counts for no connection of the producer's worker.
 
-    An unsettled message of a client or broker counts for its own connection, in the producer's worker
-    (ConnectionMemory.crossed).
+    A settled message is returned when it is queued, and then counts there no more.
     """
+    return head.flags & F_PRESETTLED or not head.kind & K_CHARGED
+
+
+cdef int count_queued(ConsumerLink link, Message* m) except -1:
+    """Count a message that waits for a consumer against the quota of the consumer's connection."""
     cdef Quota quota = None if link is None else link.session.connection.quota
     if quota is not None:
         message_meter(m, quota.queued_meter())
@@ -127,7 +131,7 @@ cdef class PortIn(ReportingNode):
         if c.stored is not NULL:
             if hold is not None and not head.flags & F_MORE:
                 message_meter(c.stored, hold.meter)
-            elif not head.flags & F_MORE and head.count and head.flags & F_PRESETTLED:
+            elif not head.flags & F_MORE and head.count and is_uncharged(head):
                 count_queued(self.link_of(r.targets), c.stored)
             message_routed(c.stored)
             if not head.flags & F_MORE:
@@ -203,7 +207,7 @@ cdef class PortIn(ReportingNode):
         scan(c.data, c.size, False, c.honour, &c.sections)
         link.offer(d, c, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
-            if c.settled:
+            if is_uncharged(head):
                 count_queued(link, c.stored)
             message_routed(c.stored)
             message_release(c.stored)

@@ -21,7 +21,8 @@ from router.delivery.settled_state cimport settled_state
 from router.ring.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from router.ring.outbox cimport commit, mark_port_dirty
 from router.ring.records cimport (
-    F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHECKPOINT,
+    F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHARGED,
+    K_CHECKPOINT,
     R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, DeliveryHead, RecordTarget, decode_transfer,
     delivery_record,
 )
@@ -87,6 +88,8 @@ cdef class PortOut(NodeOwner):
                 and not buffer_used(&self.outbox.backlog) and not dropped:
             w = self.outbox.reserve(<uint32_t>(size + c.size))
         self.fill_record(&record, &head, d, c, count, overflow)
+        if meter is not NULL:
+            head.kind |= K_CHARGED
         if w is not NULL:
             self.next_key += 1
             memcpy(encode_transfer(w, &record), c.data, c.size)
@@ -111,14 +114,14 @@ cdef class PortOut(NodeOwner):
             o, self.stored_part(o, c, w, dropped), w, size, 0 if dropped else <uint32_t>c.sections.end)
 
     cdef Meter* producer_meter(self, const InDelivery* d) except? NULL:
-        """Return the meter of the producer's connection for octets at the other worker.
+        """Return the meter of the producer's session for octets at the other worker.
 
         NULL: they are not charged, because the producer is the router itself or another router, or because this is the
         ring of the worker to itself.
         """
         if self.meters is not None or d.upstream is NULL or d.upstream.meter is NULL:
             return NULL
-        return (<Link>d.upstream.owner).session.connection.crossed_meter()
+        return (<Link>d.upstream.owner).session.crossed_meter()
 
     cdef int keep_meter(self, const InDelivery* d) except -1:
         """Keep the meter of the link that the delivery came by: it counts the copies made of the record."""

@@ -51,6 +51,7 @@ cdef enum:
     # Flags in `kind` of a TRANSFER, beside its overflow policy.
     K_CHECKPOINT = 128         # Content.checkpoint
     K_OVERFLOW = 7             # mask of the overflow policy
+    K_CHARGED = 16             # the message counts for its producer's connection until the copy ends
     K_AS_IS = 32               # the message needs no change for a consumer without router annotations
     K_SERVED = 64              # Content.served, with its size in front, is behind `to`, before a state
     # Another flag of a record.

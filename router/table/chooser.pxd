@@ -30,6 +30,15 @@ cdef void choose(ForwardingAddress address, uint32_t came_by, uint64_t producer,
 cdef void choose_least_loaded(ForwardingAddress address, uint32_t came_by, Choice* choice) noexcept
 
 
+cdef inline bint returns_to_edge(void* consumer, uint32_t came_by) noexcept:
+    """Return True if the delivery arrived by the edge connection that the consumer is on (inter-router.md 14.3).
+
+    An edge router uses one number for all its edge connections: a delivery that arrived by any of them, of whichever
+    role, goes to local consumers only. consumer: Consumer, borrowed.
+    """
+    return came_by != 0 and (<Consumer>consumer).edge == came_by
+
+
 cdef inline void choice_used(void* address, const Choice* choice) noexcept:
     """Store the rotations and random numbers of a choice that is used. address: the ForwardingAddress, borrowed."""
     if choice.moves:

@@ -49,7 +49,7 @@ cdef void choose(ForwardingAddress address, uint32_t came_by, uint64_t producer,
     begin_choice(address, choice)
     if n == 1 and address.remotes is None and address.treatment <= CLOSEST:
         choice.alone = True
-        if not returns(item_at(consumers, 0), came_by):
+        if not returns_to_edge(item_at(consumers, 0), came_by):
             choice.consumer = item_at(consumers, 0)
     elif address.treatment == BALANCED:
         if address.served is not None:
@@ -60,11 +60,6 @@ cdef void choose(ForwardingAddress address, uint32_t came_by, uint64_t producer,
         choose_closest(address, came_by, n, choice)
         if choice.consumer is NULL and address.remotes is not None:
             choose_nearest(address, producer, priority, choice)
-
-
-cdef inline bint returns(void* consumer, uint32_t came_by) noexcept:
-    """Return True if the delivery arrived by the edge connection that the consumer is on (inter-router.md 14.3)."""
-    return came_by != 0 and (<Consumer>consumer).edge == came_by
 
 
 cdef inline int place_after(int place, int n) noexcept nogil:
@@ -108,7 +103,7 @@ cdef inline void compare_consumer(void* at, uint32_t came_by, BestConsumer* best
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t value
     cdef bint eligible
-    if returns(at, came_by):
+    if returns_to_edge(at, came_by):
         return
     value = score(consumer)
     eligible = value < consumer.capacity
@@ -276,7 +271,7 @@ cdef inline void compare_edge_consumer(void* at, uint32_t came_by, uint32_t upli
     cdef Consumer consumer = <Consumer>at
     cdef uint32_t outstanding, value
     cdef int rank
-    if returns(at, came_by):
+    if returns_to_edge(at, came_by):
         return
     outstanding = score(consumer)
     value = outstanding if outstanding == GONE else outstanding + consumer.cost
@@ -312,7 +307,7 @@ cdef void choose_closest(ForwardingAddress address, uint32_t came_by, int n, Cho
     for _ in range(n):
         at = item_at(consumers, place)
         place = place_after(place, n)
-        if not returns(at, came_by) and (not nearest or distance(<Consumer>at) == least):
+        if not returns_to_edge(at, came_by) and (not nearest or distance(<Consumer>at) == least):
             choice.consumer = at
             choice.start = place
             choice.moves = n > 1
@@ -332,7 +327,7 @@ cdef uint32_t least_distance(ForwardingAddress address, uint32_t came_by) noexce
     if items_in(<void*>address.by_edge) < items_in(<void*>address.consumers):
         return 0                           # some are clients of this router
     for consumer in address.by_edge:
-        if not returns(<void*>consumer, came_by) and distance(consumer) < least:
+        if not returns_to_edge(<void*>consumer, came_by) and distance(consumer) < least:
             least = distance(consumer)
     return least
 

@@ -1,6 +1,5 @@
 """Forwarders: a copy of a delivery for each consumer that gets one."""
 from router.delivery.delivery cimport InDelivery
-from router.table.consumer cimport Consumer
 from router.table.table cimport ForwardingAddress
 from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE, OVERFLOW_TRACKED
 from router.message.content cimport Content
@@ -19,15 +18,6 @@ cdef int forward_fallback(ForwardingAddress address, InDelivery* d, Content* c) 
 cdef int forward(ForwardingAddress address, InDelivery* d, Content* c) except -1
 # Forward as `forward` does, but without comparing the length with limits of consumers (ForwardingAddress.limits).
 cdef int forward_all(ForwardingAddress address, InDelivery* d, Content* c) except -1
-
-
-cdef inline bint returns_to_edge(Consumer consumer, const Content* c) noexcept:
-    """Return True if the delivery arrived by the edge connection that the consumer is on (inter-router.md 14.3).
-
-    An edge router uses one number for all its edge connections: a delivery that arrived by any of them, of whichever
-    role, goes to local consumers only.
-    """
-    return c.came_by != 0 and consumer.edge == c.came_by
 
 
 cdef inline int overflow_of(ForwardingAddress address, const Content* c) noexcept:

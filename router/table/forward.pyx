@@ -11,7 +11,8 @@ from router.amqp.items cimport item_at, items_in
 from router.amqp.scheduler cimport charge, slice_used
 from router.delivery.delivery cimport IN_MULTI
 from router.table.choice cimport Choice
-from router.table.chooser cimport choice_used, choose, count_choice, priority_at
+from router.table.consumer cimport Consumer
+from router.table.chooser cimport choice_used, choose, count_choice, priority_at, returns_to_edge
 from router.table.network cimport HERE, Network, Path, nearest_destination
 from router.ring.port cimport WorkerPort
 from router.ring.port_out cimport PortOut
@@ -43,9 +44,10 @@ cdef inline int offer_to_consumer(Consumer consumer, InDelivery* d, Content* c, 
     """Make the copy for one consumer, of this or another worker."""
     if consumer.link is not None:
         return consumer.link.offer(d, c, overflow)
-    consumer.sent += 1
     consumer.port.outgoing.add_target(consumer.slot_index, consumer.generation)
-    return consumer.port.outgoing.offer(d, c, overflow)
+    consumer.port.outgoing.offer(d, c, overflow)
+    consumer.sent += 1
+    return 0
 
 
 cdef int forward(ForwardingAddress address, InDelivery* d, Content* c) except -1:
@@ -204,7 +206,7 @@ cdef int offer_to_all(ForwardingAddress address, InDelivery* d, Content* c) exce
     while i < items_in(consumers):
         at = item_at(consumers, i)         # borrowed: the list keeps it, and changes only between deliveries
         i += 1
-        if returns_to_edge(<Consumer>at, c):
+        if returns_to_edge(at, c.came_by):
             continue
         copies += 1
         if (<Consumer>at).link is None:
@@ -254,7 +256,7 @@ cdef bint uses_uplink(ForwardingAddress address, const Content* c) except *:
     """True if a consumer that gets a copy is behind the uplink of this edge router."""
     cdef Consumer consumer
     for consumer in address.consumers:
-        if consumer.edge != 0 and consumer.peer is None and not returns_to_edge(consumer, c):
+        if consumer.edge != 0 and consumer.peer is None and not returns_to_edge(<void*>consumer, c.came_by):
             return True
     return False
 

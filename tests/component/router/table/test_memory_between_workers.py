@@ -1,5 +1,6 @@
 """Memory of messages from one worker that wait for another worker's consumers, and of multicast copies."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from router.testing.output import octets_held, octets_uncharged
 from tests.component.engine.host import configuration
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import (
+    begin,
     consumer,
     flow,
     frames,
@@ -63,6 +65,28 @@ def client(router: Any, worker: int, *octets: bytes, listener: str = "main") -> 
     router.settle()
     frames(peer)
     return peer
+
+
+class SessionWindows:
+    """Sender of messages of one frame that keeps within the windows of its sessions."""
+
+    def __init__(self, router: Any, peer: Any) -> None:
+        self.router = router
+        self.peer = peer
+        self.sent: Counter[int] = Counter()  # transfers by channel
+        self.most: dict[int, int] = {}
+
+    def send(self, channel: int, handle: int, body: bytes) -> bool:
+        """Send a message if the session's window is open; return whether it was."""
+        self.router.settle()
+        for frame in frames(self.peer):
+            if frame.name in ("begin", "flow"):
+                self.most[frame.channel] = (frame.fields.get("next_incoming_id") or 0) + frame.incoming_window
+        if self.sent[channel] >= self.most.get(channel, 0):
+            return False
+        self.peer.feed(transfer(handle, self.sent[channel], message(body), channel=channel))
+        self.sent[channel] += 1
+        return True
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
@@ -178,23 +202,27 @@ def test_messages_at_other_worker_keep_to_bound_of_producers_connection(routers:
     links = range(20)
     deaf = client(router, 1, *(consumer(handle, f"balanced.{handle}", 0) for handle in links))
     reading = client(router, 1, consumer(0, "balanced.read"))
-    sending = client(router, 0, *(producer(handle, f"balanced.{handle}") for handle in links))
     bystander = client(router, 0, producer(0, "balanced.read"))
-    most = 0
+    sending = client(router, 0)
+    windows = SessionWindows(router, sending)
+    sending.feed(begin(1) + b"".join(producer(handle, f"balanced.{handle}", channel=1) for handle in links))
+    most = refused = 0
     for number in range(300):
-        sending.feed(transfer(number % 20, number, message(b"x" * 15_000)))
+        refused += not windows.send(1, number % 20, b"x" * 15_000)
         bystander.feed(transfer(0, number, message(b"%d" % number)))
         router.settle()
         reading.feed(settle(number, state=ACCEPTED))
         router.settle()
         most = max(most, held())
-    assert MEGABYTE <= octets_held(sending.connection) <= MEGABYTE * 3 // 2
-    assert MEGABYTE <= most <= MEGABYTE * 3 // 2
+    assert refused
+    assert MEGABYTE <= octets_held(sending.connection) <= MEGABYTE * 5 // 4
+    assert MEGABYTE <= most <= MEGABYTE * 5 // 4
     assert messages(frames(reading)) == [message(b"%d" % number) for number in range(300)]
     for _ in range(10):
         deaf.feed(b"".join(flow(handle, 100) for handle in links) + settle(0, 299, ACCEPTED))
         router.settle()
     assert octets_held(sending.connection) == 0
+    assert windows.send(1, 0, b"x"), "the window opens again"
 
 
 @pytest.mark.parametrize("size", [100, 15_000, 400_000], ids=["short", "frame", "stream"])
@@ -225,3 +253,22 @@ def test_message_at_other_worker_counts_once_for_its_tenant(routers: Any) -> Non
         router.settle()
     held = [router.region.quota_counters(index)["buffered"] for index in range(8)]
     assert 10_000 <= max(held) < 12_000
+
+
+def test_connection_at_its_bound_is_read_while_its_windows_are_kept(routers: Any) -> None:
+    """Otherwise two clients that send to each other could wait for ever: each settles by its own connection."""
+    router = routers(2, text=configuration(listener="maxBufferedMegabytes: 4"))
+    sessions = range(1, 21)
+    client(router, 1, *(consumer(number, f"balanced.{number}", 0) for number in sessions))
+    sending = client(router, 0)
+    windows = SessionWindows(router, sending)
+    sending.feed(
+        b"".join(begin(number) + producer(number, f"balanced.{number}", channel=number) for number in sessions)
+    )
+    for _ in range(30):
+        for number in sessions:
+            windows.send(number, number, b"x" * 15_000)
+    assert 4 * MEGABYTE <= octets_held(sending.connection) < 5 * MEGABYTE
+    sending.feed(flow(None, echo=True))
+    router.settle()
+    assert of(frames(sending), "flow")
