@@ -25,7 +25,6 @@ from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
-from loadtests.reconnect_rows import reconnecting
 from loadtests.reload_rows import reloads
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.simulation_rows import edge_convergence, edge_supervisor, network_simulation
@@ -285,7 +284,6 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "changes": changes,
     "costs": costs,
     "reload": reloads,
-    "reconnecting": reconnecting,
     "hostile-host": hostile_host,
     "landing": landing,
     "spark-visible": visible,

@@ -51,7 +51,6 @@ from supervisor.links.initiated import InitiatedLinks
 from supervisor.links.links import Links
 from supervisor.listeners.accept_rate import AcceptRateLimiter
 from supervisor.listeners.acceptor import Acceptor, Listener
-from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.open_listeners import OpenListeners
 from supervisor.listeners.placement import Placements
 from supervisor.listeners.profiles import ListenerProfiles
@@ -128,9 +127,8 @@ class RouterCore(Core):
         self.policy = Policy(configuration, self.workers, trail, log)
         self.tls = TlsProfiles(journal, self.waker, log)
         self.placements = Placements()
-        self.affinity = Affinity(self.workers, self.placements, router.remembered_containers)
         opens = OpenDecider(self.tls, self.policy if admission is None else admission, trail, log)
-        self.connections = Connections(self.workers, journal, self.profiles, opens, self.affinity, events, trail, log)
+        self.connections = Connections(self.workers, journal, self.profiles, opens, events, trail, log)
         self.policy.join(self.connections)
         self.authentication = Authentication(
             configuration, self.connections, self.in_process, self.policy, self.waker, trail, log, program
@@ -176,7 +174,7 @@ class RouterCore(Core):
             router.id, router.mode, current, table, targets, resumable=router.resumable_routed_links
         )
         pairs = LinkPairs(self.workers, self.take_identity, self.links.add, router_of)
-        accepted = AcceptedLinks(table, journal, self.affinity, self.edges, self.uplink)
+        accepted = AcceptedLinks(table, journal, self.edges, self.uplink)
         requests = AttachRequests(
             attaching, self.policy, self.neighbours, self.links, accepted, pairs, self.take_identity,
             None if self.uplink is None else self.uplink.lookups,
@@ -190,7 +188,6 @@ class RouterCore(Core):
             # Connections come before subsystems that depend on them: if a worker is lost, they are closed first.
             self.watches,
             self.placements,
-            self.affinity,
             self.connections,
             Retirement(self.tls, self.connections, self.workers, self.waker, log),
             self.authentication,

@@ -16,12 +16,12 @@ from router.control.codec import (
     decode_handover,
     decode_orders,
     encode,
-    encode_sent_back,
+    encode_page_request,
     handover_number,
     join_octets,
 )
 from router.control.framing import FrameDecoder, pack
-from router.control.handover import Handover, MovedConnection, PageRequest
+from router.control.handover import Handover, PageRequest
 from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
 from router.control.names import DELTA_TOPIC, deltas_path, identity
 from router.control.ops import Op
@@ -218,12 +218,8 @@ class WorkerControl:
         with ours, theirs:
             ours.setblocking(False)
             ours.sendall(request)  # the empty socket has room for it
-            self.channels.send_back(encode_sent_back(PageRequest(connection)), theirs.fileno())
+            self.channels.send_back(encode_page_request(PageRequest(connection)), theirs.fileno())
             return ours.detach()
-
-    def give_back(self, message: MovedConnection, descriptor: int) -> None:
-        """Let another worker have a connection. The descriptor stays open here. Raises OSError, ControlError."""
-        self.channels.send_back(encode_sent_back(message), descriptor)
 
     def send(self) -> None:
         """Send the pending events in parts. The raw octets of a part follow its events."""

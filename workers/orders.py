@@ -18,7 +18,6 @@ ConnectionOrder = (
     | control.Permit
     | control.Admitted
     | control.Denied
-    | control.Move
     | control.Attached
     | control.Refused
     | control.Decided

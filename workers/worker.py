@@ -364,7 +364,7 @@ class WorkerRuntime:
                 self.loop.close_descriptor(descriptor)
             self.control.send_event(control.Closed(conn=message.conn, error=None))
             return
-        client = ConnectionHandler(self, message.conn, profile, initiate, message.begun)
+        client = ConnectionHandler(self, message.conn, profile, initiate)
         try:
             client.transport = transport = self._transport(client, descriptor, bool(message.octets))
         except TlsError as error:

@@ -40,7 +40,6 @@ cdef class Connection(ConnectionChannels):
     cdef object remote_error                # (condition, description) of the peer's close
     cdef readonly bint silent               # the transport closes at once, without sending the rest of `out`
     cdef readonly object remote_open        # dict of the peer's open
-    cdef bytes open_frame                   # frame of the peer's open, until this router's open is sent
     cdef object sasl                        # SaslServer or SaslClient during the SASL layer
 
     cdef Py_ssize_t receive(self, const uint8_t* data, size_t size) except -1

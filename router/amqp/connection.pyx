@@ -44,7 +44,6 @@ from router.amqp.spec cimport (
     T_SMALLULONG,
 )
 
-import struct
 from collections import deque
 
 from router.amqp import codec
@@ -62,7 +61,6 @@ cdef enum:
     OPEN = 4
     CLOSED = 5
 
-OPEN_FRAME = struct.Struct(">IBBHBBB")  # frame header, constructor of the performative
 
 STATES = ("header", "sasl", "header after sasl", "opening", "open", "closed")
 
@@ -137,12 +135,6 @@ cdef class Connection(ConnectionChannels):
         """
         self.sasl = self.handler.authenticator()
         self.write(SASL_HEADER)
-
-    def expect_open(self):
-        """Expect the peer's open next: headers and SASL were exchanged by the process that had the connection before.
-        """
-        self.state = OPENING
-        self.shown = self.traced   # the other process has traced the open
 
     # -- input --------------------------------------------------------------------------------------------------------
 
@@ -276,8 +268,6 @@ cdef class Connection(ConnectionChannels):
     cdef int cold_frame(self, uint64_t code, uint16_t number, const uint8_t* p, const uint8_t* end) except -1:
         cdef Channel channel
         if code == P_OPEN and self.state == OPENING:
-            if not self.initiator:
-                self.open_frame = encode_open_frame(p, end)
             self.read_open(split_fields(p, end))  # errors in it are answered by an open and a close
             self.state = OPEN
             self.process.connections.add(self)
@@ -437,7 +427,6 @@ cdef class Connection(ConnectionChannels):
         if self.open_sent or self.finished:
             return
         self.open_sent = True
-        self.open_frame = None
         self.send_frame(0, open_body(container, hostname, self.local_max_frame, self.local_channel_max,
                                      self.local_idle // 2, offered, desired, properties))
 
@@ -680,9 +669,3 @@ cdef class Connection(ConnectionChannels):
         """Pass octets to `receive`; return the number of octets taken."""
         cdef const uint8_t* p = data
         return self.receive(p, len(data))
-
-
-cdef bytes encode_open_frame(const uint8_t* p, const uint8_t* end):
-    """Return the frame of an open with these fields (an encoded list)."""
-    return OPEN_FRAME.pack(OPEN_FRAME.size + (end - p), 2, 0, 0, 0, T_SMALLULONG, P_OPEN) \
-        + PyBytes_FromStringAndSize(<const char*>p, end - p)

@@ -103,7 +103,6 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         mode=mode,
         workers=workers,
         buffered_megabytes=entity.number("maxBufferedMegabytes"),
-        remembered_containers=entity.number("rememberedContainers"),
         hello_interval_seconds=entity.number("helloIntervalSeconds"),
         hello_max_age_seconds=entity.number("helloMaxAgeSeconds"),
         ra_interval_seconds=entity.number("raIntervalSeconds"),

@@ -32,7 +32,6 @@ class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     mode: str
     workers: int
     buffered_megabytes: int  # limit of each worker
-    remembered_containers: int
     hello_interval_seconds: int
     hello_max_age_seconds: int
     ra_interval_seconds: int

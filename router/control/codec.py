@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.json import Decoder, Encoder
 
-from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, MovedConnection, PageRequest
+from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
 from router.control.message import ControlMessage
 from router.control.messages import Control, Delta, Event, Local, Order, Send
 from router.control.names import DELTA_TOPIC
@@ -16,7 +16,6 @@ from router.control.ops import Op
 T = TypeVar("T")
 M = TypeVar("M", bound=ControlMessage)
 
-_SENT_BACK: Final = "message with a descriptor of a worker"
 _WITH_OCTETS: Final = (Local, Send, Control)  # messages with octets in a further part
 
 # Start of an encoded hand-over.
@@ -39,7 +38,7 @@ _events: Final[Decoder[list[Event]]] = Decoder(list[Event])
 _orders: Final[Decoder[list[Order]]] = Decoder(list[Order])
 _delta: Final = Decoder(Delta)
 _handover: Final = Decoder(Handover)
-_sent_back: Final[Decoder[MovedConnection | PageRequest]] = Decoder(MovedConnection | PageRequest)
+_page_request: Final = Decoder(PageRequest)
 _fork_request: Final = Decoder(ForkRequest)
 _fork_answer: Final = Decoder(ForkAnswer)
 
@@ -99,7 +98,7 @@ def decode_handover(data: bytes) -> Handover:
     return message
 
 
-def _check_octets(message: Handover | MovedConnection) -> None:
+def _check_octets(message: Handover) -> None:
     if len(message.octets) > MOST_READ_BEFORE:
         raise ControlError(
             f"hand-over: {len(message.octets)} octets were already read from the connection, "
@@ -113,19 +112,14 @@ def handover_number(data: bytes) -> int | None:
     return None if found is None else int(found.group(1))
 
 
-def encode_sent_back(message: MovedConnection | PageRequest) -> bytes:
+def encode_page_request(message: PageRequest) -> bytes:
     """Encode the message that accompanies a descriptor from a worker. Raises ControlError."""
-    if isinstance(message, MovedConnection):
-        _check_octets(message)
-    return _encode(message, _SENT_BACK)
+    return _encode(message, "page request")
 
 
-def decode_sent_back(data: bytes) -> MovedConnection | PageRequest:
-    """Decode the result of `encode_sent_back`. Raises ControlError."""
-    message = _decode(_sent_back, data, _SENT_BACK)
-    if isinstance(message, MovedConnection):
-        _check_octets(message)
-    return message
+def decode_page_request(data: bytes) -> PageRequest:
+    """Decode the result of `encode_page_request`. Raises ControlError."""
+    return _decode(_page_request, data, "page request")
 
 
 def encode_fork(message: ForkRequest | ForkAnswer) -> bytes:

@@ -1,7 +1,7 @@
 """Messages that accompany file descriptors, on two channels. See docs/internals/control-protocol.md.
 
-The hand-over channel passes connections to workers, and from workers requests for pages and connections for another
-worker. The channel of the zygote passes requests for new workers, and their answers.
+The hand-over channel passes connections to workers, and requests for pages from workers. The channel of the zygote
+passes requests for new workers, and their answers.
 """
 
 from typing import Final
@@ -23,13 +23,6 @@ class InitiateData(Struct, omit_defaults=True, gc=False):
     uplinks: bool = False  # for role edge: this edge router has several active uplinks
 
 
-class OpeningState(Struct, omit_defaults=True, gc=False):
-    """State of a connection from its first worker, which has exchanged headers and SASL and received the open."""
-
-    user: str | None
-    mechanism: str | None  # SASL mechanism; None: without SASL
-
-
 class Handover(Struct, omit_defaults=True, gc=False):
     """Message from supervisor to worker with the descriptor of a TCP connection. `conn` is encoded as first field."""
 
@@ -38,18 +31,9 @@ class Handover(Struct, omit_defaults=True, gc=False):
     peer: str  # "ip:port", or "host:port" of a connector
     initiate: InitiateData | None = None  # the router opens the connection
     octets: bytes = b""  # already read from the socket, as for an HTTP upgrade; at most MOST_READ_BEFORE
-    begun: OpeningState | None = None  # set if another worker had the connection; `octets` then begin with the open
 
 
-class MovedConnection(Struct, tag_field="t", tag="moved", gc=False):
-    """Message from worker to supervisor with the descriptor of a connection requested by `move`."""
-
-    conn: int
-    octets: bytes  # the open, and octets received after it; at most MOST_READ_BEFORE
-    begun: OpeningState
-
-
-class PageRequest(Struct, tag_field="t", tag="page", gc=False):
+class PageRequest(Struct, gc=False):
     """Message from worker to supervisor with the descriptor of a socket: a client of an HTTPS listener requests a page.
 
     The worker keeps the TLS connection. It relays the request and the response over that socket.

@@ -92,12 +92,6 @@ class Opened(ControlMessage, kw_only=True):
     announced: dict[str, int] | None = None  # valid entries of `properties` that routers exchange: cost, versions
 
 
-class Unmoved(ControlMessage):
-    """Answer to `move`: the connection stays with the worker, because it cannot be handed over now or at all."""
-
-    conn: int
-
-
 class Oversized(ControlMessage):
     """Report that a client has sent a message larger than its connection allows."""
 
@@ -293,7 +287,6 @@ Event = (
     | SaslResponse
     | LoginFailed
     | Opened
-    | Unmoved
     | Oversized
     | SessionDenied
     | Forbidden
@@ -373,15 +366,6 @@ class Admitted(ControlMessage):
     edge: int = 0
     mark: str = ""
     tenant: str | None = None
-
-
-class Move(ControlMessage):
-    """First answer to an open: hand the connection over with `Moved`, for another worker, or answer `unmoved`.
-
-    The answer to the open follows, to the worker that then has the connection.
-    """
-
-    conn: int
 
 
 class Denied(ControlMessage):
@@ -596,7 +580,6 @@ Order = (
     | RulesGone
     | Permit
     | Admitted
-    | Move
     | Denied
     | Attached
     | Refused

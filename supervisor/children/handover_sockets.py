@@ -1,15 +1,14 @@
-"""Hand-over sockets: connections go to a worker through one, and some come back.
+"""Hand-over sockets: connections go to a worker through one, and requests for pages come back.
 
-A worker returns a connection that is to move to another worker, or whose client requests a page. The supervisor keeps
-the worker's end as well, to take back connections that a dead or unresponsive worker has not taken.
+The supervisor keeps the worker's end as well, to take back connections that a dead or unresponsive worker has not
+taken.
 """
 
 import asyncio
 import socket
 from typing import Final, Protocol
 
-from router.control.codec import ControlError, decode_sent_back
-from router.control.handover import MovedConnection
+from router.control.codec import ControlError, decode_page_request
 from router.log import ProcessLog
 from supervisor.children.worker import WorkerProcess
 
@@ -24,9 +23,6 @@ class HandedConnections(Protocol):
 
     def resume(self) -> None:
         """Hand over waiting connections, because a worker has room again."""
-
-    def moved(self, worker: WorkerProcess, message: MovedConnection, accepted: socket.socket | None) -> None:
-        """Hand over a connection that a worker returned, to another worker. None: its socket is lost."""
 
 
 class PageServer(Protocol):
@@ -76,7 +72,7 @@ class HandoverSockets:
             worker.handover = None
 
     def _receive(self, worker: WorkerProcess) -> None:
-        """Receive a connection that a worker returns."""
+        """Receive a request for a page."""
         assert worker.handover is not None
         try:
             data, descriptors, _, _ = socket.recv_fds(worker.handover, MAX_SENT_BACK, 1)
@@ -87,7 +83,7 @@ class HandoverSockets:
             return
         opened = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         try:
-            message = decode_sent_back(data)
+            message = decode_page_request(data)
         except ControlError as error:
             text = f"Worker {worker.index} (process {worker.pid}) is killed: it sent a bad message: {error}"
             self._log.critical("SERVER", text)
@@ -98,7 +94,5 @@ class HandoverSockets:
         for each in opened:
             each.setblocking(False)
         # There is no socket if this process is out of descriptors.
-        if isinstance(message, MovedConnection):
-            self._connections.moved(worker, message, opened[0] if opened else None)
-        elif opened:
+        if opened:
             self._pages.answer_page(worker, message.conn, opened[0])

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from router.config.entities import EndpointConfig
 from router.config.roles import BETWEEN_ROUTERS
-from router.control.handover import InitiateData, OpeningState
+from router.control.handover import InitiateData
 from router.control.messages import ErrorText, TlsFacts
 from router.log import DEBUG, INFO, ProcessLog
 from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
@@ -81,7 +81,6 @@ class RegisteredConnection:
     """Record of a connection: accepted, or with an initiator opened by the router. Owner: the worker that has it."""
 
     __slots__ = (
-        "begun",
         "closing",
         "container",
         "epoch",
@@ -93,7 +92,6 @@ class RegisteredConnection:
         "links",
         "local",
         "mechanism",
-        "moved",
         "number",
         "opened",
         "opened_at",
@@ -122,10 +120,8 @@ class RegisteredConnection:
         self.peer = peer  # ip:port; if the router opened the connection host:port as configured
         self.initiator: Initiator | None = None
         self.initiate: InitiateData | None = None  # data for the worker that opens it, see Handover
-        # Data for the next hand-over to a worker, cleared once a worker has reported the open.
-        self.read_before = b""  # octets read from the socket by the supervisor or the former worker
-        self.begun: OpeningState | None = None  # login at the former worker; `read_before` begins with the open
-        self.moved = False  # True: its worker was asked to hand it over for another worker; that happens only once
+        # octets that the supervisor read from the socket; cleared once a worker has reported the open
+        self.read_before = b""
         self.worker: int | None = None  # index of the worker that has it
         self.epoch = -1  # epoch that its worker had acknowledged when the connection was assigned to it
         self.opened = False

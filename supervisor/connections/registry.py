@@ -11,8 +11,8 @@ from typing import Final
 
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.control.handlers import HandlerTable
-from router.control.handover import InitiateData, MovedConnection
-from router.control.messages import Close, Closed, CloseLink, Denied, Gone, Move, Opened, Order, Unmoved
+from router.control.handover import InitiateData
+from router.control.messages import Close, Closed, CloseLink, Denied, Gone, Opened, Order
 from router.control.ops import Op, TraceOp
 from router.log import ProcessLog
 from supervisor.audit.trail import AuditTrail
@@ -30,7 +30,6 @@ from supervisor.connections.connections import (
 from supervisor.connections.opens import OpenDecider
 from supervisor.connections.unopened import UnopenedConnections
 from supervisor.journal.journal import Journal
-from supervisor.listeners.affinity import Affinity
 from supervisor.listeners.profiles import ListenerProfiles
 from supervisor.subsystem import Events, Subsystem
 
@@ -51,7 +50,6 @@ class Connections(Subsystem):
         journal: Journal,
         profiles: ListenerProfiles,
         opens: OpenDecider,
-        affinity: Affinity,
         events: Events,
         trail: AuditTrail,
         log: ProcessLog,
@@ -64,7 +62,6 @@ class Connections(Subsystem):
         self._journal = journal
         self._profiles = profiles
         self._opens = opens
-        self._affinity = affinity
         self._asked: dict[int, Opened] = {}  # opens that are not decided yet, by number of the connection
         self._events = events
         self._trail = trail
@@ -129,22 +126,14 @@ class Connections(Subsystem):
         connection.epoch = self._journal.acknowledged(worker.index)
         if connection.initiator is not None:
             self._initiated.add(connection.number)
-        elif connection.begun is None:
+        else:
             self._unopened.add(connection)
 
     def take_back(self, connection: RegisteredConnection, worker: WorkerProcess) -> None:
-        """Take a connection back from a worker that has not received it, or has returned it."""
+        """Take a connection back from a worker that has not received it."""
         del worker.connections[connection.number]
         self._initiated.discard(connection.number)
         self._unopened.remove(connection)
-
-    def left(
-        self, worker: WorkerProcess, connection: RegisteredConnection, message: MovedConnection
-    ) -> WorkerProcess | None:
-        """Take over a connection that a worker has handed back for another worker. Returns the new worker."""
-        self.take_back(connection, worker)
-        connection.read_before, connection.begun = message.octets, message.begun
-        return self._affinity.left(connection)
 
     def give_up(self, connection: RegisteredConnection, reason: str) -> None:
         """Drop a connection that no worker has or will have."""
@@ -210,7 +199,6 @@ class Connections(Subsystem):
 
     def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(Opened, self._opened)
-        handlers.on(Unmoved, self._unmoved)
         handlers.on(Closed, self._closed)
 
     def snapshot_ops(self) -> Iterable[Op]:
@@ -236,24 +224,9 @@ class Connections(Subsystem):
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
-        connection.read_before, connection.begun = b"", None
+        connection.read_before = b""
         self._opens.identify(connection, message)
         self._asked[connection.number] = message
-        if not connection.moved and self._affinity.place(connection):
-            connection.moved = True
-            self.send(connection, Move(connection.number))
-        else:
-            self._decide(connection, message)
-
-    def _unmoved(self, worker: WorkerProcess, message: Unmoved) -> None:
-        """Decide about the open of a connection that its worker could not hand over to another one."""
-        connection = worker.connections.get(message.conn)
-        if connection is not None and message.conn in self._asked:
-            self._affinity.stays(connection)
-            self._decide(connection, self._asked[message.conn])
-
-    def _decide(self, connection: RegisteredConnection, message: Opened) -> None:
-        """Decide about an open, after it is settled which worker has the connection."""
         decision = self._opens.decide(connection, message)
         if decision is not None:
             self.decided(connection, decision)

@@ -10,7 +10,6 @@ from supervisor.edge.uplink import Uplink
 from supervisor.journal.journal import Journal
 from supervisor.links.attach import TRACKING_KEY, AttachAccepted
 from supervisor.links.pending_answers import PendingAttachAnswers
-from supervisor.listeners.affinity import Affinity
 from supervisor.subsystem import Subsystem
 
 
@@ -21,14 +20,12 @@ class AcceptedLinks(Subsystem):
         self,
         table: AddressTable,
         journal: Journal,
-        affinity: Affinity,
         edges: Edges | None = None,
         uplink: Uplink | None = None,
     ) -> None:
         """edges: services of an interior router for edge routers. uplink: uplink of an edge router."""
         self._table = table
         self._journal = journal
-        self._affinity = affinity
         self._edges = edges
         self._uplink = uplink
         self._answers = PendingAttachAnswers(journal)
@@ -58,7 +55,6 @@ class AcceptedLinks(Subsystem):
             fallback=decision.fallback,
             capacity=decision.capacity,
         )
-        self._affinity.attached(link.connection, decision.record, link.consumer)
         if link.consumer:
             self._bind_consumer(worker, link, decision.record, answer)
         else:

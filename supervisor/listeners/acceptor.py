@@ -14,7 +14,7 @@ from typing import Final
 from router.config.entities import ListenerConfig
 from router.config.roles import INTER_ROUTER
 from router.control.codec import ControlError, decode_handover, encode_handover
-from router.control.handover import Handover, MovedConnection
+from router.control.handover import Handover
 from router.log import ERROR, INFO, WARNING, ProcessLog
 from supervisor.children.worker import WorkerProcess
 from supervisor.configuration.change import ConfigurationChange
@@ -391,27 +391,12 @@ class Acceptor(Subsystem):
             )
         return True
 
-    def moved(self, worker: WorkerProcess, message: MovedConnection, accepted: socket.socket | None) -> None:
-        """Hand over a connection that a worker returned after its open, to another worker.
-
-        accepted: None if no descriptor was left for the socket; the connection is lost then.
-        """
-        connection = worker.connections.get(message.conn)
-        if connection is not None:
-            to = self._connections.left(worker, connection, message)
-            if accepted is None:
-                self._connections.give_up(connection, "no file descriptor is left for its hand-over to another worker")
-            else:
-                self.give(connection, accepted, to)
-        elif accepted is not None:
-            accepted.close()
-
     def give(self, connection: RegisteredConnection, accepted: socket.socket, to: WorkerProcess | None = None) -> None:
-        """Hand over a connection without worker: from a connector, or not taken by a worker that crashed.
+        """Hand over a connection without worker: from a proxy or a connector, or not taken by a worker that crashed.
 
-        to: the preferred worker. Another one is chosen if it cannot take the connection.
+        to: the worker of a placement, which takes connections; None: there is none.
         """
-        worker = to if to is not None and to.takes_connections else self._choose(connection.origin.role)
+        worker = to or self._choose(connection.origin.role)
         if worker is None and self._closed:
             accepted.close()
             return
@@ -453,7 +438,6 @@ class Acceptor(Subsystem):
                 peer=connection.peer,
                 initiate=connection.initiate,
                 octets=connection.read_before,
-                begun=connection.begun,
             )
         )
         descriptor = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (accepted.fileno(),)))

@@ -106,7 +106,6 @@ class RouterType(CoreType):
     more: ClassVar[Mapping[str, Column]] = {
         "blockedLinkCount": columns["linksBlocked"],  # the name in the schema
         "deliveriesIngressEdge": _counter("ingress_edge"),
-        "connectionsMoved": lambda row: values.ulong(row.core.affinity.moved),
     }
 
     def rows(self) -> Iterable[RouterCoreRow]:

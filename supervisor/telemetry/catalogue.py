@@ -129,10 +129,6 @@ LISTENERS: Final = (
     _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
     _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
     _counter("sluice_connections_accepted_total", "AMQP connections that were accepted."),
-    _counter("sluice_connections_moved_total", "Connections that moved, when they opened, to the worker with the "
-             "other ends of their addresses."),
-    _gauge("sluice_containers_remembered", "Clients whose addresses are remembered, to choose a worker when they "
-           "return."),
     _gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the first certificate of an sslProfile expires, "
            "in seconds since the epoch.", "profile"),
     _gauge("sluice_tls_profile_current", "1 if the newest files of an sslProfile are in use, 0 if they have a fault.",

@@ -233,8 +233,6 @@ class MetricsBuilder:
             if not state.http:
                 open_ones.add((state.name, state.role), snapshot.connections.get(state.name, 0))
         families.single(DEFINITIONS["sluice_connections_accepted_total"], self._core.connections.accepted)
-        families.single(DEFINITIONS["sluice_connections_moved_total"], self._core.affinity.moved)
-        families.single(DEFINITIONS["sluice_containers_remembered"], self._core.affinity.remembered)
         expiry = families.open(DEFINITIONS["sluice_tls_certificate_expiry_timestamp_seconds"])
         for name, held in self._core.tls.held.items():
             if held.material.expires is not None:

@@ -16,7 +16,6 @@ from loadtests import (
     login_rows,
     network_rows,
     policy_rows,
-    reconnect_rows,
     reload_rows,
     rows,
     simulation_rows,
@@ -42,7 +41,7 @@ NEEDS_ROUTER = {
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
     "first-paint", "consoles", "tails", "two-workers-paced", "large-frames", "many-pairs",
-    "changes", "reload", "reconnecting", "hostile-host",
+    "changes", "reload", "hostile-host",
 }  # fmt: skip
 
 
@@ -80,7 +79,6 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_rows, "CHANGES", 3)
     monkeypatch.setattr(cost_rows, "QUICK_SIZES", (20, 40))
     monkeypatch.setattr(reload_rows, "QUICK_SIZE", ReloadSize(8, 20, 2, reloads=3, interval=0.3, rate=400))
-    monkeypatch.setattr(reconnect_rows, "QUICK_PAIRS", 4)
     monkeypatch.setattr(hostile_rows, "ROUNDS", 1)
     monkeypatch.setattr(simulation_rows, "QUICK_EDGES", 10)
     monkeypatch.setattr(simulation_rows, "QUICK_NETWORK", NetworkSize(8, 40, 2))

@@ -12,7 +12,7 @@ from router.amqp.session import Session
 from router.amqp.text.messages import components
 from router.control import login_messages
 from router.control import messages as control
-from router.control.handover import InitiateData, OpeningState
+from router.control.handover import InitiateData
 from router.control.ops import Profile
 from router.links.delivery_link import DeliveryLink
 from workers.connections import opening
@@ -58,12 +58,10 @@ class ConnectionHandler:
     )
 
     def __init__(
-        self, worker: "WorkerRuntime", number: int, profile: Profile, initiate: InitiateData | None = None,
-        begun: OpeningState | None = None,
-    ) -> None:  # fmt: skip
+        self, worker: "WorkerRuntime", number: int, profile: Profile, initiate: InitiateData | None = None
+    ) -> None:
         """Create the handler. number: the router's number of the connection. profile: attributes of its listener or
-        connector. initiate: of a connection that the router opened, see InitiateData. begun: state from the worker that
-        had the connection before."""
+        connector. initiate: of a connection that the router opened, see InitiateData."""
         self.worker = worker
         self.number = number
         self.profile = profile
@@ -86,7 +84,7 @@ class ConnectionHandler:
         handshake = profile.initial_handshake_timeout_seconds
         if handshake:
             connection.limit_handshake(handshake * 1000)
-        self.login = Login(begun)
+        self.login = Login()
         self.policy = ConnectionPolicy(worker, number, profile, connection, client=initiate is None)
         self.links = ConnectionLinks(worker, number, connection)
         self.router = InterRouterLinks(self) if self.role.between_routers else None
@@ -95,8 +93,6 @@ class ConnectionHandler:
         self.closed_reported = False  # the supervisor knows of the end
         self._graceful = False  # closed by the peer after its open, or on the supervisor's order
         worker.tracing.opened(self)
-        if begun is not None:
-            connection.expect_open()
 
     @property
     def open_transport(self) -> "Transport":
@@ -252,11 +248,6 @@ class ConnectionHandler:
     def close_revoked(self) -> None:
         """Close the connection, whose certificate a new revocation list names."""
         self.connection.close(*REVOKED)
-
-    def drop_moved(self) -> None:
-        """Drop the connection, which another worker has now. The supervisor gets no report of its end."""
-        self.closed_reported = True
-        self.connection.drop_silently()
 
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:
         """Handle the peer's close. With consumers, the answer waits until no worker sends to them."""

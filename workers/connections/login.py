@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from router.amqp.sasl import DEFERRED, Anonymous, Deferred, External, Mechanism, SaslClient, SaslServer
 from router.control import login_messages
 from router.control import messages as control
-from router.control.handover import InitiateData, OpeningState
+from router.control.handover import InitiateData
 from router.control.ops import Profile
 from router.sasl.client import usable_exchanges
 from workers.background import Result
@@ -90,10 +90,9 @@ class Login:
 
     __slots__ = ("_exchange", "mechanism", "sasl", "user")
 
-    def __init__(self, begun: OpeningState | None) -> None:
-        """Create it. begun: state from the worker that had the connection before."""
-        self.user = None if begun is None else begun.user
-        self.mechanism = None if begun is None else begun.mechanism  # SASL mechanism; None: no SASL, or no login yet
+    def __init__(self) -> None:
+        self.user: str | None = None
+        self.mechanism: str | None = None  # SASL mechanism; None: no SASL, or no login yet
         self.sasl: SaslServer | SaslClient | None = None  # None: there is no SASL layer, or it is over
         self._exchange: DelegatedExchange | None = None  # while the supervisor authenticates the client
 

@@ -9,7 +9,6 @@ from router.amqp.connection import Pause
 from router.amqp.errors import RESOURCE_LIMIT
 from router.control import login_messages
 from router.control import messages as control
-from router.control.handover import MOST_READ_BEFORE, MovedConnection, OpeningState
 from workers.connections.open_properties import open_properties, plain_map
 from workers.connections.role import STREAMING
 from workers.connections.router import announced
@@ -94,20 +93,6 @@ def refuse_undecided(client: "ConnectionHandler") -> None:
     refusal = login_messages.SaslOutcome(conn=client.number, user=None, reason=UNDECIDED)
     if not client.login.answer(refusal):
         deny(client, RESOURCE_LIMIT, UNDECIDED)
-
-
-def move(client: "ConnectionHandler") -> bool:
-    """Hand a connection over to another worker after its open and before the answer. False: it stays here."""
-    octets = client.open_transport.octets_since_open(MOST_READ_BEFORE)
-    if octets is None:
-        return False
-    try:
-        message = MovedConnection(client.number, octets, OpeningState(client.login.user, client.login.mechanism))
-        client.worker.control.give_back(message, client.open_transport.fd)
-    except OSError:
-        return False  # no room to hand it over
-    client.drop_moved()
-    return True
 
 
 def send_open(client: "ConnectionHandler", hostname: str | None) -> None:

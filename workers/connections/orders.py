@@ -4,7 +4,7 @@ from router.control import login_messages
 from router.control import messages as control
 from router.control.handlers import HandlerTable
 from workers.connections.handler import ConnectionHandler
-from workers.connections.opening import apply_admission, move
+from workers.connections.opening import apply_admission
 
 
 def register(handlers: HandlerTable[ConnectionHandler]) -> None:
@@ -14,7 +14,6 @@ def register(handlers: HandlerTable[ConnectionHandler]) -> None:
     handlers.on(login_messages.SaslOutcome, ConnectionHandler.answer_sasl)
     handlers.on(control.Admitted, apply_admission)
     handlers.on(control.Denied, apply_admission)
-    handlers.on(control.Move, _move)
     handlers.on(control.Permit, ConnectionHandler.permit)
     handlers.on(control.Attached, _answer)
     handlers.on(control.Refused, _answer)
@@ -30,8 +29,3 @@ def register(handlers: HandlerTable[ConnectionHandler]) -> None:
 
 def _answer(client: ConnectionHandler, order: control.Answer) -> None:
     client.links.answer(order)
-
-
-def _move(client: ConnectionHandler, order: control.Move) -> None:
-    if not client.connection.ended and not move(client):
-        client.worker.control.send_event(control.Unmoved(order.conn))

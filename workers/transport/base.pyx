@@ -12,7 +12,6 @@ connection:
                   have to read before it can continue to write
     shutdown()    notify the peer, without waiting, that the descriptor is about to be closed
 """
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -131,20 +130,6 @@ cdef class Transport:
         cdef Connection connection = self.connection
         return (connection.finished and not connection.silent and not connection.close_received
                 and not buffer_used(&connection.out))
-
-    def octets_since_open(self, size_t most):
-        """Return the peer's open and the octets behind it, to hand the connection over to another process.
-
-        None: the connection cannot be handed over, since part of its state exists only here, octets for the peer have
-        not been sent, or the octets to hand over exceed `most`.
-        """
-        cdef Connection connection = self.connection
-        if self.fd >= 0 and buffer_used(&connection.out):
-            self.flush()               # sends the header if the open was read in this wake
-        if not self.plain or self.fd < 0 or connection.finished or connection.open_frame is None \
-                or buffer_used(&connection.out) or len(connection.open_frame) + self.incomplete_size > most:
-            return None
-        return connection.open_frame + PyBytes_FromStringAndSize(<const char*>self.rest, self.incomplete_size)
 
     def channel_binding(self):
         """Return the octets that a login may be bound to (`tls-exporter`), equal at both ends; None: there are none.

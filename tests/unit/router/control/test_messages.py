@@ -96,7 +96,6 @@ def test_message_types_are_those_of_protocol() -> None:
             "portclosed",
             "ack",
             "opened",
-            "unmoved",
             "closed",
             "attach",
             "detach",
@@ -108,7 +107,7 @@ def test_message_types_are_those_of_protocol() -> None:
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
     }
     assert sent(ORDERS) == {
-        *("admitted", "denied", "move", "rules", "rulesgone", "permit", "closelink"),
+        *("admitted", "denied", "rules", "rulesgone", "permit", "closelink"),
         *("link", "unlink", "pair", "paired", "unpair", "control", "decided", "postponed"),
         *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
         *("sasloffer", "saslchallenge", "sasloutcome"),

@@ -1,4 +1,4 @@
-"""Connections that workers return through their hand-over sockets. The test has the worker's end."""
+"""Requests for pages that workers send through their hand-over sockets. The test has the worker's end."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from router.control.codec import encode_sent_back
-from router.control.handover import MovedConnection, OpeningState, PageRequest
+from router.control.codec import encode_page_request
+from router.control.handover import PageRequest
 from router.log import LogSettings, ModuleSettings, ProcessLog
 from supervisor.children.handover_sockets import HandoverSockets
 from supervisor.children.worker import WorkerProcess
 from tests.unit.supervisor.auth.waiting import soon
 
-MOVED = encode_sent_back(MovedConnection(7, b"open", OpeningState(None, None)))
+PAGE = encode_page_request(PageRequest(8))
 
 
-class ReturningWorker:
+class AskingWorker:
     """Hand-over with one worker, and the owner of its connections, which notes the calls."""
 
     def __init__(self) -> None:
@@ -36,11 +36,6 @@ class ReturningWorker:
     def resume(self) -> None:
         raise AssertionError("the hand-over never resumes")
 
-    def moved(self, worker: WorkerProcess, message: MovedConnection, accepted: socket.socket | None) -> None:
-        self.calls.append((worker, message.conn, accepted and accepted.fileno() >= 0))
-        if accepted is not None:
-            accepted.close()
-
     def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
         self.calls.append((worker, number, "page"))
         opened.close()
@@ -50,7 +45,7 @@ class ReturningWorker:
         socket.send_fds(self.worker.untaken, [data], [each.fileno() for each in opened])
 
 
-Scenario = Callable[[ReturningWorker, socket.socket], Awaitable[None]]
+Scenario = Callable[[AskingWorker, socket.socket], Awaitable[None]]
 
 
 @pytest.fixture
@@ -62,7 +57,7 @@ def accepted() -> Iterator[socket.socket]:
 
 def run(scenario: Scenario, accepted: socket.socket) -> None:
     async def body() -> None:
-        setup = ReturningWorker()
+        setup = AskingWorker()
         try:
             await scenario(setup, accepted)
         finally:
@@ -73,21 +68,19 @@ def run(scenario: Scenario, accepted: socket.socket) -> None:
     asyncio.run(body())
 
 
-def test_returned_connections_reach_their_receiver(accepted: socket.socket) -> None:
-    async def scenario(setup: ReturningWorker, accepted: socket.socket) -> None:
-        setup.send_back(MOVED, accepted)
-        setup.send_back(encode_sent_back(PageRequest(8)), accepted)
-        setup.send_back(MOVED)  # no descriptor is left
-        await soon(lambda: len(setup.calls) == 3)
-        worker = setup.worker
-        assert setup.calls == [(worker, 7, True), (worker, 8, "page"), (worker, 7, None)]
+def test_request_for_page_reaches_page_server(accepted: socket.socket) -> None:
+    async def scenario(setup: AskingWorker, accepted: socket.socket) -> None:
+        setup.send_back(PAGE)  # no descriptor is left
+        setup.send_back(PAGE, accepted)
+        await soon(lambda: len(setup.calls) > 0)
+        assert setup.calls == [(setup.worker, 8, "page")]
 
     run(scenario, accepted)
 
 
 @pytest.mark.starts
 def test_malformed_message_kills_the_worker(accepted: socket.socket) -> None:
-    async def scenario(setup: ReturningWorker, accepted: socket.socket) -> None:
+    async def scenario(setup: AskingWorker, accepted: socket.socket) -> None:
         with subprocess.Popen(["sleep", "60"]) as process:
             setup.worker.pid, setup.worker.pidfd = process.pid, os.pidfd_open(process.pid)
             setup.send_back(b"\xc1", accepted)
@@ -102,7 +95,7 @@ def test_malformed_message_kills_the_worker(accepted: socket.socket) -> None:
 
 
 def test_lost_worker_gives_back_untaken_connections(accepted: socket.socket) -> None:
-    async def scenario(setup: ReturningWorker, accepted: socket.socket) -> None:
+    async def scenario(setup: AskingWorker, accepted: socket.socket) -> None:
         setup.handover.lose(setup.worker)
         assert setup.calls == [("withdraw", None, True)]
 
