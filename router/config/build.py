@@ -163,7 +163,6 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         uid_mapping_file=entity.optional_text("uidNameMappingFile"),
         user_prefix=entity.text("userPrefix"),
         retires_old=entity.text("oldConnections") == "retire",
-        retired_per_second=entity.number("oldConnectionsPerSecond"),
         list_urls=_list_urls(entity, problems),
         list_refresh_seconds=entity.number("crlRefreshSeconds"),
         closes_revoked=entity.text("revokedConnections") == "close",

@@ -67,7 +67,6 @@ class SslProfileConfig(EntityConfig, frozen=True, kw_only=True):
     uid_mapping_file: str | None
     user_prefix: str
     retires_old: bool  # close connections established with earlier credentials
-    retired_per_second: int
     list_urls: tuple[str, ...]  # URLs of revocation lists
     list_refresh_seconds: int
     closes_revoked: bool  # close connections whose certificate is in a new revocation list

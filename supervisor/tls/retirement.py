@@ -1,4 +1,4 @@
-"""Retirement of connections made with replaced credentials, at the rate that their profile sets."""
+"""Retirement of connections made with replaced credentials, a few at a time, so that clients reconnect gradually."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -16,6 +16,8 @@ from supervisor.tls.profiles import TlsProfiles
 
 FORCED: Final = "amqp:connection:forced"
 STEPS_A_SECOND: Final = 20  # limit; at a high rate each step closes several connections
+LEAST_A_SECOND: Final = 10
+MOST_SECONDS: Final = 300  # time limit for the retirement of all connections; the rate follows from their number
 
 
 class Retirement(Subsystem):
@@ -57,10 +59,10 @@ class Retirement(Subsystem):
                     self._unopened[number] = connection
                 elif connection.tls is not None:
                     waiting.append(connection)
-        self._pace[name] = config.retired_per_second
+        self._pace[name] = pace = max(LEAST_A_SECOND, -(-len(waiting) // MOST_SECONDS))
         if waiting:
             unit = "connection" if len(waiting) == 1 else "connections"
-            text = f"closing {len(waiting)} {unit} with its previous credentials, {config.retired_per_second} a second"
+            text = f"closing {len(waiting)} {unit} with its previous credentials, {pace} a second"
             self._log.notice("CONN_MGR", f"sslProfile '{name}': {text}")
         self._go_on(name)
 

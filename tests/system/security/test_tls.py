@@ -228,7 +228,7 @@ def test_broken_key_file_keeps_the_credentials(
 def test_connections_with_old_credentials_are_retired(
     start: Start, tls: Tls, authority: Pki, swapped: SwappableCertificate, second: Issued
 ) -> None:
-    attributes = {"oldConnections": "retire", "oldConnectionsPerSecond": 100}
+    attributes = {"oldConnections": "retire"}
     router = start([profile(authority, swapped.issued, **attributes), secure()], 3)
     old = [tls(router) for _ in range(4)]
     plain = AmqpPeer.opened(router.ports[""])

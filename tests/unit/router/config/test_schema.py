@@ -193,7 +193,6 @@ def test_attributes_in_reporting_order():
         ("router", "deliveriesIngressEdge"),
         ("sslProfile", "userPrefix"),
         ("sslProfile", "oldConnections"),
-        ("sslProfile", "oldConnectionsPerSecond"),
         ("sslProfile", "crlUrl"),
         ("sslProfile", "crlRefreshSeconds"),
         ("sslProfile", "revokedConnections"),
