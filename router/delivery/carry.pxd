@@ -3,7 +3,7 @@
 docs/internals/life-of-a-message.md, "Carry", describes the three ends of a copy. `carry_whole` first checks its
 conditions, without any effect. Then it does everything that the slow path would do for this delivery, including every
 counter. A change of one path needs the same change of the other. Random conversations take both paths and are compared
-(the fuzz targets `paths`, tests/component/workers/test_short_ways_between_routers.py).
+(the fuzz targets `paths`, tests/component/router/delivery/test_planner.py).
 """
 from libc.stdint cimport uint64_t
 
