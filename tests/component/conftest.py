@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 import router.testing.engine as engine
-from tests.component.engine.host import InProcessRouter
+from router.control.messages import Limits
+from supervisor.connections.admission import Admit
+from supervisor.policy.policy import Policy
+from tests.component.engine.host import InProcessRouter, configuration
 from tests.component.engine.network import InProcessNetwork
 from tests.in_process import (
     bound_descriptors,
@@ -14,6 +17,7 @@ from tests.in_process import (
     pytest_collection_modifyitems,
     start_recorder,
 )
+from tests.peer.talk import start
 
 __all__ = [
     "bound_descriptors",
@@ -66,3 +70,39 @@ def networks(monkeypatch):
     yield make
     for network in made:
         network.close()
+
+
+@pytest.fixture(params=[(1, (0, 0)), (2, (1, 0))], ids=["one-worker", "two-workers"])
+def router_pair(request, networks):
+    """Return a network of two routers, A and B. With two workers each, A's clients and the connection to B are on
+    different workers."""
+    workers, ends = request.param
+    network = networks("AB", workers)
+    network.join("A", "B", workers=ends)
+    network.converge()
+    return network
+
+
+@pytest.fixture
+def decide(monkeypatch):
+    """Function that sets the decision about each open."""
+
+    def use(decision):
+        monkeypatch.setattr(Policy, "decide", lambda admission, connection, message: decision)
+
+    return use
+
+
+@pytest.fixture
+def connect_limited(routers, decide):
+    """Function that connects a client under these limits and begins its session. Returns (router, client)."""
+
+    def make(**limits):
+        decide(Admit(Limits(**limits)))
+        router = routers(text=configuration(listener="maxFrameSize: 4096\nmaxSessions: 100"))
+        peer = router.connect()
+        peer.feed(start())
+        router.settle()
+        return router, peer
+
+    return make

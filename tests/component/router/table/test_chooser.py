@@ -1,12 +1,17 @@
-"""`balanced` with many consumers: idle consumers take turns; among busy ones, the less loaded of two random picks is
+"""Choice of consumers, compared with a naive implementation of the rules (routing-semantics.md 8.2, 8.3).
+
+`balanced` with many consumers: idle consumers take turns; among busy ones, the less loaded of two random picks is
 chosen.
 """
 
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.component.engine.host import InProcessRouter, configuration
+from tests.component.router.table.test_forward import CAPACITY, connect_consumers, receivers
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, of, producer, settle, start, transfer
 
@@ -93,3 +98,49 @@ def test_lost_consumers_receive_nothing(routers):
     crowd.send(CROWD, accept=False)
     assert sum(crowd.shares.values()) == crowd.sent - before
     assert {worker for worker, _ in crowd.shares} == {0, 1}
+
+
+# -- few consumers
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3, 5])
+def test_closest_consumers_take_turns(routers, consumers):
+    router = routers()
+    peers, sending = connect_consumers(router, "closest.a", consumers)
+    came = []
+    for number in range(3 * consumers):
+        sending.feed(transfer(0, number, message(b"x"), settled=number % 2 == 0 or None))
+        router.settle()
+        came += receivers(peers)
+    assert came == list(range(consumers)) * 3
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(1, 4), st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=25))
+def test_balanced_chooses_least_loaded_consumer(consumers, steps):
+    """Steps: None sends a delivery; n lets consumer n settle its oldest delivery."""
+    router = InProcessRouter()
+    try:
+        peers, sending = connect_consumers(router, "balanced.a", consumers)
+        outstanding = [0] * consumers
+        settled = [0] * consumers
+        first = sent = 0
+        for step in steps:
+            if step is None and sum(outstanding) < 200:
+                order = [(first + n) % consumers for n in range(consumers)]
+                free = [n for n in order if outstanding[n] < CAPACITY] or order
+                best = min(free, key=lambda n: outstanding[n])
+                if outstanding[best] == 0:
+                    first = (first + 1) % consumers
+                sending.feed(transfer(0, sent, message(b"x")))
+                router.settle()
+                assert receivers(peers) == [best]
+                outstanding[best] += 1
+                sent += 1
+            elif step is not None and step < consumers and outstanding[step]:
+                peers[step].feed(settle(settled[step], state=ACCEPTED))
+                router.settle()
+                settled[step] += 1
+                outstanding[step] -= 1
+    finally:
+        router.close()
