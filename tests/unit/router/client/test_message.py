@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.amqp import codec
 from router.amqp.errors import AmqpError
-from router.client import Accepted, Backoff, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
+from router.client import Accepted, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
 from router.client import message as messages
 from router.client import outcome as outcomes
 from router.client.url import Url, parse
@@ -26,6 +26,8 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
+
+
 MESSAGES = st.builds(
     Message,
     body=VALUES,
@@ -147,9 +149,3 @@ def test_invalid_url_is_refused_without_its_password(text):
     with pytest.raises(ValueError) as caught:
         parse(text)
     assert "secret" not in str(caught.value)
-
-
-def test_backoff_grows_up_to_its_bound():
-    delays = [Backoff(first=1, factor=2, most=5, spread=0, attempts=5).delay(n) for n in range(6)]
-    assert delays == [1, 2, 4, 5, 5, None]
-    assert 8 <= (Backoff(first=10, most=10, spread=0.2).delay(1_000_000) or 0) <= 10

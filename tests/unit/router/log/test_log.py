@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from router.control.codec import encode
 from router.control.messages import Logged
@@ -36,14 +34,14 @@ from router.log import (
     LogSettings,
     ModuleSettings,
     ProcessLog,
-    TimestampFormatter,
     open_outputs,
-    parse_enable,
 )
 from router.log.log import MOST_REPEATS
 from router.log.sinks import MOST_HELD
 
 ROOT = Path(__file__).parents[4]
+
+
 INFO_AND_ABOVE = INFO | NOTICE | WARNING | ERROR | CRITICAL
 
 
@@ -62,43 +60,6 @@ def make_log(tmp_path):
     yield make
     for log in opened:
         log.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "mask"),
-    [
-        ("info", INFO),
-        ("info+", INFO_AND_ABOVE),
-        ("WARN+;i: deb", WARNING | ERROR | CRITICAL | INFO | DEBUG),
-        ("trace+", ALL_LEVELS),
-        ("critical+", CRITICAL),
-        ("none", 0),
-        ("", 0),
-        ("none, error", ERROR),
-        ("default", None),
-        ("d", None),
-        ("de", None),
-        ("info default", None),
-        ("n", 0),
-        ("not", NOTICE),
-        (" ,info,, error; ", INFO | ERROR),
-    ],
-)
-def test_enable_text_gives_level_mask(text, mask):
-    assert parse_enable(text) == mask
-
-
-@pytest.mark.parametrize("text", ["bogus", "info,bogus", "trace,bogus", "+", "info++", "infos", "info +", "3"])
-def test_enable_with_invalid_text_is_refused(text):
-    expected = f"'{text}' is not a valid log level. Should be one of "
-    with pytest.raises(ValueError, match="is not a valid log level") as caught:
-        parse_enable(text)
-    assert str(caught.value) == expected + "{none, trace, debug, info, notice, warning, error, critical}."
-
-
-@given(st.sets(st.sampled_from(LEVEL_NAMES)), st.sampled_from([" ", ",", ";", ":", ", "]))
-def test_enable_combines_level_names(names, separator):
-    assert parse_enable(separator.join(names)) == sum(LEVELS[name] for name in names)
 
 
 def test_line_with_default_timestamp(make_log):
@@ -132,35 +93,6 @@ def test_unknown_module_raises_error(make_log):
     log, _ = make_log()
     with pytest.raises(KeyError):
         log.info("NONE", "x")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "stamp"),
-    [
-        (None, "1970-01-01 00:16:40.000789 +0000"),
-        ("%T %%d", "00:16:40 789"),
-        ("%%06lu|%T", "000789|00:16:40"),
-        ("%T", "00:16:40"),
-        ("", ""),
-        ("%T 100%%%%", "00:16:40 100%"),
-        ("%%d %%%%", "789 %"),
-    ],
-)
-def test_timestamp_format_is_applied(pattern, stamp):
-    clock = TimestampFormatter(pattern, utc=True)
-    clock.stamp(999_999_999_999)
-    assert clock.stamp(1000 * 10**9 + 789_999) == stamp
-
-
-@pytest.mark.starts
-def test_timestamps_in_local_time_or_utc():
-    program = (
-        "import time; time.tzset(); from router.log import TimestampFormatter as F; "
-        "print(F(None, False).stamp(0)); print(F(None, True).stamp(0))"
-    )
-    environment = {**os.environ, "TZ": "XXX-03:30", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["1970-01-01 03:30:00.000000 +0330", "1970-01-01 00:00:00.000000 +0000"]
 
 
 def test_source_names_file_and_line(make_log):
@@ -273,14 +205,6 @@ def test_invalid_timestamp_format_leaves_settings_unchanged(make_log):
         log.apply(LogSettings(timestamp_format="a\0"))
     log.info("AGENT", "as before")
     assert lines() == ["AGENT (info) as before"]
-
-
-def test_settings_are_converted_to_plain_values_and_back():
-    modules = {"DEFAULT": ModuleSettings(3, True, None, "x"), "AGENT": ModuleSettings()}
-    settings = LogSettings(modules, "%T", utc=True)
-    plain = settings.to_dict()
-    assert plain["modules"]["DEFAULT"] == [3, True, None, "x"]
-    assert LogSettings.from_dict(plain) == settings
 
 
 def test_counters_count_every_call(make_log):

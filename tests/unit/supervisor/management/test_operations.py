@@ -6,7 +6,6 @@ import pytest
 
 from router.config.schema import SCHEMA
 from router.log import KEPT_LINES
-from router.ring.layout import DROP_NAMES
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, ULong
 from tests.unit.supervisor.management.managed_router import VERBOSE, ManagedRouter
@@ -145,12 +144,3 @@ def test_profile_is_started_and_stopped():
     report = router.ask("PROFILE", stop=True)
     assert (report.status, "store.py" in report.body) == (200, True)
     assert router.ask("PROFILE", stop=1).outcome == (400, "Profiler not started")
-
-
-def test_get_workers_describes_workers(router):
-    one, two = router.ask("GET-WORKERS").body
-    assert (one["worker"], two["worker"], one["generation"]) == (0, 1, 1)
-    assert [ring["to"] for ring in one["rings"]] == [1]
-    assert one["rings"][0]["sizeOctets"] == 4096
-    assert set(one["dropped"]) == set(DROP_NAMES)
-    assert (one["latencyP50Seconds"], sum(one["latencyHistogram"])) == (None, 0)

@@ -15,6 +15,8 @@ def router():
 
 
 LOG_OPERATIONS = "['UPDATE', 'READ']"
+
+
 TARGETS = [
     # properties, status, text
     ({"operation": "READ", "type": "bogus"}, 400, "No such entity type 'bogus'"),
@@ -76,23 +78,6 @@ def test_read_finds_entity_by_name_or_identity(router, operation, target):
     assert (answer.body["name"], answer.body["type"]) == ("main", PREFIX + "listener")
     assert (answer.body["host"], answer.body["port"], answer.body["maxFrameSize"]) == ("127.0.0.1", "0", 16384)
     assert None not in answer.body.values(), "attributes without a value are left out"
-
-
-# management.md 6.10.
-@pytest.mark.parametrize(
-    "target", [{"name": "self"}, {}, {"name": "self", "type": "management"}, {"type": "management"}]
-)
-def test_management_entity_is_read(router, target):
-    assert router.ask("READ", **target).body == {"name": "self", "identity": "self", "type": PREFIX + "management"}
-
-
-def test_router_entity_is_read_from_store(router):
-    for target in ({"name": "router/QDR"}, {"identity": "router/QDR", "type": "router"}):
-        body = router.ask("READ", **target).body
-        assert (body["id"], body["mode"], body["area"], body["version"]) == ("QDR", "standalone", "0", "9.9")
-        assert body["hostName"]
-        assert (body["addrCount"], body["linkCount"], body["nodeCount"]) == (0, 0, 0)
-        assert body["helloIntervalSeconds"] == 1
 
 
 # management.md 6.6.
@@ -157,46 +142,6 @@ def test_pages_cover_all_entities(router):
 def test_lower_case_query_of_core_type_has_no_rows(router):
     router.connection()
     assert router.ask("query", entityType=PREFIX + "connection").body["results"] == []
-
-
-# management.md 6.9.
-def test_policy_entity_shows_counters():
-    router = ManagedRouter()
-    router.connection()
-    router.core.connections.denied += 2
-    (row,) = router.query("policy")
-    assert (row["identity"], row["maxConnections"]) == ("policy/None", 65535)
-    assert [row[f"connections{name}"] for name in ("Processed", "Denied", "Current")] == [3, 2, 1]
-    assert (row["totalDenials"], row["linksDenied"], row["maxMessageSizeDenied"]) == (2, 0, 0)
-
-
-# management.md 6.8.
-def test_log_statistics_count_lines(router):
-    before = {row["name"]: row["noticeCount"] for row in router.query("logStats")}
-    router.log.notice("HTTP", "x")
-    after = {row["name"]: row["noticeCount"] for row in router.query("logStats")}
-    assert after["HTTP"] == before["HTTP"] + 1
-    assert set(after) == {*MODULES, "MAIN", "DISPLAYNAME"}
-
-
-# management.md 6.8.
-def test_allocator_rows_have_attributes_for_tools(router):
-    rows = router.query(
-        "allocator", "identity", "typeSize", "transferBatchSize", "localFreeListMax", "totalAllocFromHeap",
-        "heldByThreads", "batchesRebalancedToThreads", "batchesRebalancedToGlobal",
-    )  # fmt: skip
-    assert rows
-    assert all(value is not None for row in rows for value in row.values())
-    fresh = ManagedRouter()
-    fresh.link(fresh.connection())
-    (slots,) = [row for row in fresh.query("allocator") if row["typeName"] == "qdr_link_t"]
-    assert (slots["typeSize"], slots["totalAllocFromHeap"]) == (fresh.region.link_stride, 1)
-
-
-@pytest.mark.parametrize("kind", ["router.node", "vhost", "vhostStats", "sslProfile", "connector"])
-def test_types_without_entities_have_no_rows(router, kind):
-    answer = router.ask("QUERY", entityType=kind)
-    assert (answer.body["results"], answer.body["attributeNames"]) == ([], list(SCHEMA.types[kind].attributes))
 
 
 CREATES = [

@@ -1,4 +1,4 @@
-"""Configured listeners."""
+"""Listeners of a configuration: typed values, rules and errors."""
 
 import pytest
 
