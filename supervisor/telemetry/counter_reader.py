@@ -99,10 +99,10 @@ class CounterReader:
         """Continue from the state of an earlier process. Raises ValueError, KeyError, TypeError for an unsuitable
         state.
         """
+        if not len(slots) == len(plain["workers"]) == len(plain["samples"]) == self._region.workers:
+            raise ValueError("the state of another region")
         readers = [LinkReader(self._region, worker, known) for worker, known in enumerate(slots)]
         samples = [SampleReader(self._region, worker, seen) for worker, seen in enumerate(plain["samples"])]
-        if len(readers) != self._region.workers or len(plain["workers"]) != self._region.workers:
-            raise ValueError("the state of another region")
         self._heads = {(producer, consumer): head for producer, consumer, head in plain["heads"]}
         self._cpu = {pid: (user, system) for pid, user, system in plain["cpu"]}
         self._links = {(a, b, c): KnownLink(*known) for a, b, c, *known in plain["links"]}

@@ -152,3 +152,12 @@ def test_successor_continues_without_repeating_counts(region: Region, reader: Co
     assert (link["deliveries"], link["address"]) == (1, "q")
     assert rows["fact_internode"][0]["peer"] == "B"
     assert (rows["fact_worker"][0]["ingress"], rows["delivery_sample"]) == (0, [])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_state_of_region_with_other_workers_is_refused(region: Region, workers: int) -> None:
+    other = Region.create(workers, 10, 4, 4096)
+    plain, slots = CounterReader(other, "boot").state()
+    other.close()
+    with pytest.raises(ValueError, match="another region"):
+        CounterReader(region, "boot").resume(plain, slots)
