@@ -53,7 +53,8 @@ def failure(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the peer's certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        reason = error.reason or str(error.args[-1] if error.args else error)
+        # Only errors that OpenSSL has raised have a reason.
+        reason = getattr(error, "reason", None) or str(error.args[-1] if error.args else error)
         if reason == NO_TLS:
             return "TLS: the peer does not use TLS on this port"
         return f"TLS: {reason.lower().replace('_', ' ')}"
