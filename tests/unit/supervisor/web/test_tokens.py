@@ -66,7 +66,7 @@ def test_unreadable_or_empty_token_accepts_nobody(log: ProcessLog, tmp_path: Pat
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
-    for token in ("", f"file:{path}"):
+    for token in ("", " ", f"file:{path}"):
         assert not known(log, f"metricsToken: file:{path}", f"Bearer {token}")
 
 
