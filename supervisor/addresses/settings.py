@@ -251,12 +251,15 @@ class Settings(Subsystem):
 
     def _apply_setting(self, record: AddressRecord, setting: AddressSetting) -> None:
         """Apply `setting` to a record and announce the record."""
-        record.treatment = self._treatment(record, setting)
-        record.priority, record.overflow = setting.priority, setting.overflow
-        if record.scope != setting.scope:
-            record.scope = setting.scope
+        scope = record.scope
+        record.treatment, record.priority, record.overflow, record.scope = self._values(record, setting)
+        if record.scope != scope:
             self._table.notify_scope_changed(record)
         self._table.set_fallback(record, setting)
+
+    def _values(self, record: AddressRecord, setting: AddressSetting) -> tuple[str, int | None, str, str]:
+        """Return treatment, priority, overflow and scope that a record should have under `setting`."""
+        return self._treatment(record, setting), setting.priority, setting.overflow, setting.scope
 
     def _treatment(self, record: AddressRecord, setting: AddressSetting) -> str:
         """Return the treatment that a record should have under `setting`."""
@@ -268,7 +271,5 @@ class Settings(Subsystem):
 
     def _agrees_with_setting(self, record: AddressRecord, setting: AddressSetting) -> bool:
         """True if a record agrees with its setting already."""
-        same = record.treatment == self._treatment(record, setting)
-        same = same and record.priority == setting.priority and record.overflow == setting.overflow
-        same = same and record.scope == setting.scope
+        same = (record.treatment, record.priority, record.overflow, record.scope) == self._values(record, setting)
         return same and (record.key[:2] != "M0" or setting.fallback is (record.fallback is not None))
