@@ -18,8 +18,9 @@ LONG = message.data(bytes(1000))
 SHORT = message.data(b"short")
 LIMIT = ULong(500)
 #: Octets of one frame of a streamed message: the router forwards the first before the second arrives.
-PART = 200_000
-STREAM_LIMIT = ULong(300_000)
+PART = 140_000
+#: Two parts exceed it, and another worker gets enough of them to notice that before its consumer grants credit.
+STREAM_LIMIT = ULong(200_000)
 
 
 def limited_receiver(peer: AmqpPeer, address: str, credit: int = 100, limit: ULong = LIMIT) -> PeerReceiver:

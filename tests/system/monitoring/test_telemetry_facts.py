@@ -59,8 +59,8 @@ def test_delivery_sample_is_taken_every_1024_deliveries(
         if not settled:
             sender.outcome(last)
     router.stop()
-    found = [row for row in rows(tmp_path, "delivery_sample") if row["address"] == "balanced/s"]
-    assert [row["every"] for row in found] == [SAMPLE_EVERY] * 2
+    found = [row for row in rows(tmp_path, "delivery_sample") if row["address"] == "balanced/s" and row["every"] > 1]
+    assert [row["every"] for row in found] == [SAMPLE_EVERY] * 2, "beside those of slow deliveries"
     links = {row["link_id"]: row for row in rows(tmp_path, "dim_link")}
     for row in found:
         assert row["octets"] == len(payload)
