@@ -44,6 +44,7 @@ GENERATED_ID = 15  # random characters of a generated router id
 CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # roles that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
 MOST_LIST_URLS = 16
+TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")  # from the oldest to the newest
 _SHOWN = 80  # characters of a host in an error text
 MAX_WORKERS = 64  # workers for which the shared memory has room
 # Greatest sizes, in octets, of data that a worker gets with each connection, in a message of limited size.
@@ -147,6 +148,11 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         problems.warn("CONN_MGR", line, f"{text} Use password field with the file: prefix instead.")
     if password is not None and is_missing(password):
         problems.error(entity.line_of("password"), NOT_IN_ENVIRONMENT)
+    protocols = tuple((entity.optional_text("protocols") or "").split())
+    if missing := _gap(protocols):
+        text = f"sslProfile '{name or identity}': connectors and authentication services use only TLS versions before"
+        text += f" {missing[0]}, because protocols has newer ones without it; add {' '.join(missing)}"
+        problems.warn("CONN_MGR", entity.line_of("protocols"), text)
     return SslProfileConfig(
         name=name or identity,
         identity=identity,
@@ -158,7 +164,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         password=password,
         trusted_file=entity.optional_text("caCertFile"),
         ciphers=entity.optional_text("ciphers"),
-        protocols=tuple((entity.optional_text("protocols") or "").split()),
+        protocols=protocols,
         uid_format=entity.optional_text("uidFormat"),
         uid_mapping_file=entity.optional_text("uidNameMappingFile"),
         user_prefix=entity.text("userPrefix"),
@@ -168,6 +174,16 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         closes_revoked=entity.text("revokedConnections") == "close",
         lines=entity.lines,
     )
+
+
+def _gap(protocols: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the TLS versions missing between the oldest and the newest one.
+
+    A server of OpenSSL accepts such lists. A client of OpenSSL ignores all versions above the first missing one.
+    """
+    places = [TLS_VERSIONS.index(each) for each in protocols if each in TLS_VERSIONS]
+    between = TLS_VERSIONS[min(places) : max(places)] if places else ()
+    return tuple(each for each in between if each not in protocols)
 
 
 def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:

@@ -213,6 +213,9 @@ def _limit_versions(context: ssl.SSLContext, names: list[str]) -> None:
     for name, (_, without) in TLS_VERSIONS.items():
         if name not in names:
             context.options |= without
+    if min(numbers) < ssl.TLSVersion.TLSv1_2:
+        # OpenSSL's default security level has no signature algorithm for versions before 1.2.
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
 
 
 def _tls_failure(error: Exception) -> str:

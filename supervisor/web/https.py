@@ -136,6 +136,9 @@ def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
     for name, option in _WITHOUT.items():
         if name not in names:
             context.options |= option
+    if min(numbers) < ssl.TLSVersion.TLSv1_2:
+        # OpenSSL's default security level has no signature algorithm for versions before 1.2.
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     # No tickets: a session created without a client certificate must not be resumed where one is required.
     context.options |= ssl.OP_NO_TICKET

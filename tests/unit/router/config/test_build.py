@@ -159,6 +159,26 @@ def test_message_components_are_validated():
     assert warnings(section("listener", "messageLoggingComponents: to, subject,tos")) == [("CONN_MGR", expected)]
 
 
+@pytest.mark.parametrize(
+    ("protocols", "missing"),
+    [
+        ("TLSv1.3 TLSv1.1", "TLSv1.2"),
+        ("TLSv1 TLSv1.3", "TLSv1.1 TLSv1.2"),
+        ("TLSv1 TLSv1.2 TLSv1.3", "TLSv1.1"),
+        ("TLSv1.1 TLSv1.2 TLSv1.3", None),
+        ("TLSv1.1", None),
+        ("TLSv1.2 SSLv9", None),
+    ],
+)
+def test_gap_in_protocols_gives_warning_with_line(protocols, missing):
+    """A TLS client of OpenSSL ignores the versions above a gap; the file must still load."""
+    found = warnings(section("sslProfile", "name: p", f"protocols: {protocols}"))
+    text = "sslProfile 'p': connectors and authentication services use only TLS versions before"
+    oldest = missing and missing.split()[0]
+    expected = f"{text} {oldest}, because protocols has newer ones without it; add {missing} (x.conf:3)"
+    assert found == ([("CONN_MGR", expected)] if missing else [])
+
+
 def test_failover_servers_are_parsed():
     found = listener("failoverList: a, amqps://b:5671, amqp://c, d:1234, amqp://[::1]:7, [::2]").failover_servers
     assert found == (

@@ -1,14 +1,16 @@
 """Client of an authentication service, against a scripted service."""
 
 import asyncio
+import ssl
 
 import pytest
 
 from router.amqp import codec, sasl
 from router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_value
 from router.sasl.mechanism import Challenge, Failure, Success
-from supervisor.auth.messages import Facts, Service
-from supervisor.auth.service import AMQP_HEADER, SASL_HEADER, ServiceError, ServiceExchange, read_open
+from supervisor.auth.messages import Facts, Service, ServiceTls
+from supervisor.auth.service import AMQP_HEADER, SASL_HEADER, ServiceError, ServiceExchange, read_open, tls_context
+from tests.peer.pki import pki
 
 
 def mechanisms(*names):
@@ -239,3 +241,27 @@ def test_address_permissions_are_read():
     assert (facts.sources, facts.targets) == (["both", "out*"], ["both", "in"])
     empty = open_with(address_authz=encode_map([])).facts
     assert (empty.sources, empty.targets) == ([], [])
+
+
+@pytest.mark.starts  # openssl makes the certificates
+@pytest.mark.filterwarnings("ignore:ssl:DeprecationWarning")
+@pytest.mark.parametrize(("protocols", "used"), [("TLSv1.1", "TLSv1.1"), ("TLSv1.1 TLSv1.2", "TLSv1.2")])
+def test_service_with_old_protocol_is_reached(tmp_path_factory, protocols, used):
+    certificates = pki(tmp_path_factory.getbasetemp())
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    accepting.set_ciphers("DEFAULT:@SECLEVEL=0")
+    accepting.minimum_version = ssl.TLSVersion.TLSv1
+    accepting.load_cert_chain(certificates.server.certificate, certificates.server.key)
+    context = tls_context(ServiceTls(ca_file=str(certificates.trusted), protocols=protocols))
+    to_service, to_router = ssl.MemoryBIO(), ssl.MemoryBIO()
+    router = context.wrap_bio(to_router, to_service, server_hostname="localhost")
+    service = accepting.wrap_bio(to_service, to_router, server_side=True)
+    waiting = [router.do_handshake, service.do_handshake]
+    for _ in range(10):
+        for each in list(waiting):
+            try:
+                each()
+                waiting.remove(each)
+            except ssl.SSLWantReadError:
+                pass
+    assert (waiting, router.version()) == ([], used)

@@ -18,6 +18,8 @@ from supervisor.web import https
 from supervisor.web.https import HttpsContexts
 from tests.peer.pki import Issued, Pki, pki
 
+pytestmark = pytest.mark.filterwarnings("ignore:ssl:DeprecationWarning")  # of old versions, which a profile may name
+
 Contexts = Callable[..., HttpsContexts]
 
 
@@ -56,9 +58,13 @@ class TlsConversation:
         trusted: Path,
         shown: Issued | None = None,
         limits: Mapping[str, ssl.TLSVersion] | None = None,
+        version: ssl.TLSVersion | None = None,
     ) -> None:
-        """shown: certificate of the client. limits: attributes of its context."""
+        """shown: certificate of the client. limits: attributes of its context. version: only version it offers."""
         client = ssl.create_default_context(cafile=trusted)
+        if version is not None:
+            client.set_ciphers("DEFAULT:@SECLEVEL=0")
+            client.minimum_version = client.maximum_version = version
         for name, value in (limits or {}).items():
             setattr(client, name, value)
         if shown is not None:
@@ -108,6 +114,25 @@ def test_client_with_other_protocol_is_refused(
     assert talk.client.version() == protocols
     with pytest.raises(ssl.SSLError):
         TlsConversation(context, authority.trusted, limits=refused).shake()
+
+
+@pytest.mark.parametrize("ciphers", [None, "DEFAULT"])
+@pytest.mark.parametrize(
+    "protocols", ["TLSv1.1", "TLSv1.1 TLSv1.2", "TLSv1.1 TLSv1.3", "TLSv1 TLSv1.1 TLSv1.2 TLSv1.3"]
+)
+def test_named_version_is_served_beside_old_ones_and_gaps(
+    contexts: Contexts, authority: Pki, protocols: str, ciphers: str | None
+) -> None:
+    context = contexts(protocols=protocols, ciphers=ciphers).context("p", verify_peer=False)
+    assert context is not None
+    for name, version in https._VERSIONS.items():
+        talk = TlsConversation(context, authority.trusted, version=version)
+        if name in protocols.split():
+            talk.shake()
+            assert talk.client.version() == name
+        else:
+            with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL|PROTOCOL_VERSION"):
+                talk.shake()
 
 
 def test_client_certificate_is_required_if_peer_is_verified(contexts: Contexts, authority: Pki) -> None:
