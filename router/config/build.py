@@ -37,6 +37,7 @@ from router.config.ports import PORTS, port_number
 from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from router.config.validate import Entity
 from router.log import DEFAULT, ModuleSettings, TimestampFormatter, parse_enable
+from router.tls.versions import missing_between
 from router.websocket.origins import origin_fault
 
 MAX_ROUTER_ID = 127  # characters; limit of Dispatch, on which other routers rely
@@ -44,7 +45,6 @@ GENERATED_ID = 15  # random characters of a generated router id
 CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # roles that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
 MOST_LIST_URLS = 16
-TLS_VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")  # from the oldest to the newest
 _SHOWN = 80  # characters of a host in an error text
 MAX_WORKERS = 64  # workers for which the shared memory has room
 # Greatest sizes, in octets, of data that a worker gets with each connection, in a message of limited size.
@@ -149,7 +149,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
     if password is not None and is_missing(password):
         problems.error(entity.line_of("password"), NOT_IN_ENVIRONMENT)
     protocols = tuple((entity.optional_text("protocols") or "").split())
-    if missing := _gap(protocols):
+    if missing := missing_between(protocols):
         text = f"sslProfile '{name or identity}': connectors and authentication services use only TLS versions before"
         text += f" {missing[0]}, because protocols has newer ones without it; add {' '.join(missing)}"
         problems.warn("CONN_MGR", entity.line_of("protocols"), text)
@@ -174,16 +174,6 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         closes_revoked=entity.text("revokedConnections") == "close",
         lines=entity.lines,
     )
-
-
-def _gap(protocols: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the TLS versions missing between the oldest and the newest one.
-
-    A server of OpenSSL accepts such lists. A client of OpenSSL ignores all versions above the first missing one.
-    """
-    places = [TLS_VERSIONS.index(each) for each in protocols if each in TLS_VERSIONS]
-    between = TLS_VERSIONS[min(places) : max(places)] if places else ()
-    return tuple(each for each in between if each not in protocols)
 
 
 def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from router.amqp.codec import (
 )
 from router.amqp.errors import AmqpError
 from router.sasl.mechanism import Answer, Challenge, Failure, Success
+from router.tls.versions import limit_versions
 from supervisor.auth.messages import Facts, Service, ServiceTls
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
@@ -41,13 +42,6 @@ VERSION: Final = "1.19.0"
 CAPABILITY: Final = "ADDRESS-AUTHZ"
 IDENTITY: Final = "authenticated-identity"
 PERMISSIONS: Final = "address-authz"
-
-TLS_VERSIONS: Final = {
-    "TLSv1": (ssl.TLSVersion.TLSv1, ssl.OP_NO_TLSv1),
-    "TLSv1.1": (ssl.TLSVersion.TLSv1_1, ssl.OP_NO_TLSv1_1),
-    "TLSv1.2": (ssl.TLSVersion.TLSv1_2, ssl.OP_NO_TLSv1_2),
-    "TLSv1.3": (ssl.TLSVersion.TLSv1_3, ssl.OP_NO_TLSv1_3),
-}
 
 ABORTED: Final = "amqp:connection:framing-error connection aborted"
 
@@ -189,7 +183,7 @@ def tls_context(tls: ServiceTls) -> ssl.SSLContext:
         raise ServiceError(f"amqp:connection:framing-error SSL Failure: {tls.fault}")
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
-        _limit_versions(context, tls.protocols.split() if tls.protocols else [])
+        limit_versions(context, tls.protocols.split() if tls.protocols else [])
         if context.cert_store_stats()["crl"]:
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         if tls.cert_file is not None:
@@ -199,23 +193,6 @@ def tls_context(tls: ServiceTls) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise ServiceError(_tls_failure(error)) from None
     return context
-
-
-def _limit_versions(context: ssl.SSLContext, names: list[str]) -> None:
-    """Allow only the TLS versions with these names; an empty list: no restriction. Raises ValueError."""
-    unknown = [name for name in names if name not in TLS_VERSIONS]
-    if unknown:
-        raise ValueError(f"protocols: '{unknown[0]}' is none of {', '.join(TLS_VERSIONS)}")
-    if not names:
-        return
-    numbers = [TLS_VERSIONS[name][0] for name in names]
-    context.minimum_version, context.maximum_version = min(numbers), max(numbers)
-    for name, (_, without) in TLS_VERSIONS.items():
-        if name not in names:
-            context.options |= without
-    if min(numbers) < ssl.TLSVersion.TLSv1_2:
-        # OpenSSL's default security level has no signature algorithm for versions before 1.2.
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")
 
 
 def _tls_failure(error: Exception) -> str:

@@ -12,20 +12,9 @@ from router.config.entities import ListenerConfig
 from router.control.ops import Credentials
 from router.log import ERROR, ProcessLog
 from router.tls.context import default_ciphers
+from router.tls.versions import limit_versions
 from supervisor.tls.profiles import TlsProfiles
 
-_VERSIONS: Final = {
-    "TLSv1": ssl.TLSVersion.TLSv1,
-    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
-    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
-    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
-}
-_WITHOUT: Final = {
-    "TLSv1": ssl.OP_NO_TLSv1,
-    "TLSv1.1": ssl.OP_NO_TLSv1_1,
-    "TLSv1.2": ssl.OP_NO_TLSv1_2,
-    "TLSv1.3": ssl.OP_NO_TLSv1_3,
-}
 _DEFAULT: Final = ["TLSv1.2", "TLSv1.3"]
 
 PIECE: Final = 512  # octets passed to OpenSSL at once
@@ -130,15 +119,7 @@ class HttpsContexts:
 def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
     """Return a context for credentials. Raises OSError and ValueError."""
     context = _Context(ssl.PROTOCOL_TLS_SERVER)
-    names = credentials.protocols or _DEFAULT
-    numbers = [_VERSIONS[name] for name in names]
-    context.minimum_version, context.maximum_version = min(numbers), max(numbers)
-    for name, option in _WITHOUT.items():
-        if name not in names:
-            context.options |= option
-    if min(numbers) < ssl.TLSVersion.TLSv1_2:
-        # OpenSSL's default security level has no signature algorithm for versions before 1.2.
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    limit_versions(context, credentials.protocols or _DEFAULT)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     # No tickets: a session created without a client certificate must not be resumed where one is required.
     context.options |= ssl.OP_NO_TICKET

@@ -11,6 +11,7 @@ import pytest
 
 from router.config.load import load_text
 from router.log import ProcessLog
+from router.tls.versions import VERSIONS
 from supervisor.journal.journal import Journal
 from supervisor.runtime.waker import Waker
 from supervisor.tls.profiles import TlsProfiles
@@ -125,7 +126,7 @@ def test_named_version_is_served_beside_old_ones_and_gaps(
 ) -> None:
     context = contexts(protocols=protocols, ciphers=ciphers).context("p", verify_peer=False)
     assert context is not None
-    for name, version in https._VERSIONS.items():
+    for name, (version, _) in VERSIONS.items():
         talk = TlsConversation(context, authority.trusted, version=version)
         if name in protocols.split():
             talk.shake()
