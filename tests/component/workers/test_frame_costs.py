@@ -6,6 +6,7 @@ Work that is not charged in cost units shows in processor time only, which is co
 import gc
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ UNITS_A_WAKE = SLICES_A_WAKE * (Work.UNITS_PER_SLICE + UNITS_A_FRAME)
 #: Bound for the processor time of a wake, relative to the longest wake of small transfers in the same process.
 TIMES_A_REFERENCE = 20
 REFERENCE = "small transfers"
-REFERENCE_RUNS = 3
+#: Runs of the same frames. A host that interrupts its guest adds to the time of a wake, and never reduces it.
+RUNS = 5
 WAKES_MOST = 10_000
 
 
@@ -69,14 +71,19 @@ def play(routers: Any, name: str) -> list[tuple[int, float]]:
     return found
 
 
+def shortest_times(routers: Any, name: str) -> list[float]:
+    """Play the row RUNS times; return the processor seconds of each wake, the shortest of all runs."""
+    runs = [[seconds for _, seconds in play(routers, name)] for _ in range(RUNS)]
+    return [min(wakes) for wakes in zip_longest(*runs, fillvalue=float("inf"))]
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_frame_with_expensive_arguments_stays_within_a_slice(routers: Any, name: str) -> None:
-    reference = max(seconds for _ in range(REFERENCE_RUNS) for _, seconds in play(routers, REFERENCE))
-    found = play(routers, name)
-    assert max(units for units, _ in found) <= UNITS_A_WAKE
+    assert max(units for units, _ in play(routers, name)) <= UNITS_A_WAKE
     if FLAVOUR == "debug":
         return  # sanitizers slow each kind of work by a different factor
-    assert max(seconds for _, seconds in found) <= TIMES_A_REFERENCE * reference
+    reference = max(shortest_times(routers, REFERENCE))
+    assert max(shortest_times(routers, name)) <= TIMES_A_REFERENCE * reference
 
 
 @pytest.mark.parametrize("name", ["dispositions with maps", "transfers with maps"])
