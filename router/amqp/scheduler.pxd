@@ -1,6 +1,7 @@
 """Turns of the connections of one event loop."""
 from libc.stdint cimport uint32_t, uint64_t
 
+from router.amqp.capacity_share cimport CapacityShare
 from router.amqp.channel cimport Channel
 from router.amqp.clock cimport Clock
 from router.amqp.memory cimport ConnectionMemory, ProcessMemory
@@ -22,6 +23,7 @@ cpdef enum Work:
 # State shared by the connections of one event loop. Owner: the worker.
 cdef class Scheduler(Clock):
     cdef readonly ProcessMemory memory
+    cdef CapacityShare capacity_share
     cdef list dirty                   # Connections with output, in the order in which they became dirty
     cdef list resumed                 # Connections whose pause has ended, see Connection.pause
     cdef list turns                   # Connections with a frame that waits for a turn

@@ -8,6 +8,7 @@ from collections import deque
 cdef class Scheduler(Clock):
     def __cinit__(self):
         self.memory = ProcessMemory(self)
+        self.capacity_share = CapacityShare(self)
         self.dirty = []
         self.resumed = []
         self.turns = []

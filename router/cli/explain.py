@@ -202,7 +202,7 @@ def _links(display: Display, direction: str, record: Answer) -> None:
             link["host"],
             link["user"],
             link["credit"],
-            link["capacity"],
+            f"{link['capacity']}, adapts" if link.get("capacityAdapts") else link["capacity"],
             link["undelivered"],
             link["unsettled"],
             link["deliveries"],

@@ -45,6 +45,7 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     strip_annotations_out: bool
     link_capacity: int
     bundle_capacity: int  # capacity of links between two Sluice routers
+    capacity_adapts: bool  # without linkCapacity: links begin with these capacities
     max_buffered_megabytes: int
     open_properties: dict[str, Any]
     message_logging_components: str

@@ -1,5 +1,5 @@
 """Links on which the peer sends, and the credit granted to it (AMQP 1.0 part 2, 2.6.7)."""
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from router.amqp.frames cimport Flow
 from router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT, InDelivery
@@ -12,6 +12,14 @@ cdef enum:
     # CHECKPOINT_EVERY times that for small messages.
     CHECKPOINT_EVERY = 16
     CHECKPOINT_OCTETS = 4096
+    # Capacity of a link that adapts, see `adapt`.
+    QUICK_NS = 100000000       # age of settled deliveries up to which the capacity grows
+    LATE_NS = 1000000000       # age from which it shrinks
+    # Times in succession that the newest delivery waits for a consumer's credit until the capacity shrinks, and
+    # deliveries, in capacities, until it grows again.
+    QUEUED_MOST = 4
+    GROWS_AGAIN = 64
+    GROWN_OCTETS = 1048576     # octets of messages of mean size in flight up to which the capacity grows
 
 # Return the number of incoming links this process has made, which is the number of the last one.
 cdef uint64_t producers_made() noexcept
@@ -20,6 +28,11 @@ cdef uint64_t producers_made() noexcept
 cdef class GrantingLink(DeliveryLink):
     cdef readonly uint64_t number          # of this link among the incoming links of the process, in order of creation
     cdef readonly bint keeps_credit        # credit whatever its address can reach: messages for nobody are released
+    cdef readonly uint32_t least_capacity  # of a capacity that adapts; 0: it is fixed
+    cdef uint64_t grow_at                  # number of deliveries of the link from which its capacity may grow
+    cdef uint8_t queued                    # times in succession that the newest delivery waited for a consumer's credit
+    cdef uint32_t counted_in               # window of the capacity share in which this link was counted
+    cdef uint64_t age                      # ns from arrival to settlement of a delivery that was settled lately
     cdef readonly uint32_t credit          # deliveries that the producer may still send
     cdef readonly uint32_t occupied        # occupied places of the capacity: unsettled, held back or withheld
     cdef uint32_t withheld                 # deliveries that arrived while the address was unreachable
@@ -33,6 +46,8 @@ cdef class GrantingLink(DeliveryLink):
     cdef void take_back(self) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
     cdef bint withholds_credit(self) noexcept
+    cdef void adapt(self) noexcept
+    cdef void change_capacity(self, uint32_t capacity) noexcept
     cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF
     cdef void note_credit(self) noexcept
 

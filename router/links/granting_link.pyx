@@ -1,14 +1,15 @@
 """Links on which the peer sends, and the credit granted to it (AMQP 1.0 part 2, 2.6.7).
 
-routing-semantics.md 5. The credit of producers is one equation: credit = capacity - occupied. An unsettled delivery
-occupies a place until it is settled, a presettled one until it has left an overfull queue, and a withheld one until
-its address is reachable again.
+routing-semantics.md 5. The credit of producers is one equation: credit = capacity - occupied. The capacity is that of
+the listener or connector, or adapts. An unsettled delivery occupies a place until it is settled, a presettled one until
+it has left an overfull queue, and a withheld one until its address is reachable again.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
+from router.amqp.connection cimport Connection
 from router.amqp.quota cimport Quota
 from router.amqp.session cimport HOLD_OCTETS
-from router.delivery.delivery cimport IN_CREDITED
+from router.delivery.delivery cimport IN_CREDITED, OUT_QUEUED, InDelivery
 from router.stats.counters cimport unblock
 
 
@@ -17,6 +18,12 @@ cdef uint64_t made = 0         # incoming links made so far
 
 cdef uint64_t producers_made() noexcept:
     return made
+
+
+cdef bint has_room(Connection connection) noexcept:
+    """Return True while half of the connection's bound of memory, and of the process's, is free."""
+    return (2 * connection.process.content <= connection.process.content_limit
+            and (connection.content is NULL or 2 * connection.content.held <= connection.content_limit))
 
 
 cdef class GrantingLink(DeliveryLink):
@@ -29,8 +36,48 @@ cdef class GrantingLink(DeliveryLink):
 
     def limit_capacity(self, uint32_t capacity):
         """Limit the credit to less than the listener's capacity. To be called before any credit is granted."""
-        self.capacity = capacity
-        self.slot.capacity = capacity
+        self.least_capacity = 0
+        self.change_capacity(capacity)
+
+    def adapt_capacity(self):
+        """Let the capacity grow from its present value, and shrink back. To be called before any credit is granted."""
+        self.least_capacity = self.capacity
+        self.change_capacity(self.capacity)
+
+    cdef void change_capacity(self, uint32_t capacity) noexcept:
+        self.capacity = self.slot.capacity = capacity
+        self.grow_at = self.slot.deliveries + capacity
+
+    cdef void adapt(self) noexcept:
+        """Adapt the capacity of a link whose producer has used up its credit (docs/internals/credit.md, "Capacity").
+
+        Looks at three deliveries only, so that it costs the same for any capacity.
+        """
+        cdef const InDelivery* oldest = self.node.in_first
+        cdef const InDelivery* newest = self.node.in_last
+        cdef uint64_t age = self.age
+        cdef uint32_t largest
+        self.age = 0
+        if newest is NULL or newest.copies is NULL or not newest.copies.flags & OUT_QUEUED:
+            self.queued = 0
+        elif self.queued < QUEUED_MOST:
+            self.queued += 1
+        if self.credit_on_forward:
+            age = 0                        # deliveries of many producers, whose own routers adapt
+        elif oldest is not NULL and oldest.since:
+            age = max(age, self.session.connection.scheduler.now_ns - oldest.since)
+        largest = self.session.connection.scheduler.capacity_share.of_link(&self.counted_in, age)
+        if self.queued == QUEUED_MOST or age > LATE_NS:
+            largest = min(largest, self.capacity // 2)
+        if not has_room(self.session.connection):
+            self.change_capacity(self.least_capacity)
+        elif self.capacity > largest:
+            self.change_capacity(max(largest, self.least_capacity))
+            if self.queued:
+                self.grow_at = self.slot.deliveries + GROWS_AGAIN * self.capacity
+        elif (age <= QUICK_NS and not self.queued and self.capacity < largest and self.slot.deliveries >= self.grow_at
+                and 2 * self.capacity * self.slot.octets <= GROWN_OCTETS * self.slot.deliveries):
+            self.change_capacity(min(2 * self.capacity, largest))
 
     cpdef set_flowing(self, bint flowing):
         """Start to grant credit (the address is reachable, or there is none), or stop."""
@@ -69,10 +116,14 @@ cdef class GrantingLink(DeliveryLink):
         elif not self.flowing:
             return 0
         elif self.withholds_credit():
+            if self.least_capacity:
+                self.change_capacity(self.least_capacity)
             if self.credit == 0 or not self.credit_held:
                 return 0
             self.credit = 0                # withdraw credit that is granted and not used yet
         else:
+            if self.least_capacity and self.credit == 0:
+                self.adapt()
             free = self.capacity - self.occupied if self.capacity > self.occupied else 0
             if self.session.connection.quota is not None:
                 free = self.within_quota(free)

@@ -634,8 +634,10 @@ cdef class ProducerLink(GrantingLink):
         return 0
 
     cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        cdef uint64_t since = run[0].source.since      # which ends now
         cdef uint32_t occupied = settle_sources(self, run, n, kind, state, not self.inter_router)
         self.slot.unsettled -= n
+        self.age = self.session.connection.scheduler.now_ns - since
         if occupied:
             self.occupied -= occupied
             request_flow(self)

@@ -47,6 +47,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         websockets, path = endpoint.websockets, endpoint.websocket_path
     # Annotations are never stripped between routers (brokers-and-edge.md W-13).
     between_routers = endpoint.role in BETWEEN_ROUTERS
+    adapts = not endpoint.values.get("linkCapacity")
     profile = Profile(
         host=endpoint.host,
         port=endpoint.port_text,
@@ -63,7 +64,8 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         strip_annotations_in=endpoint.strip_annotations_in and not between_routers,
         strip_annotations_out=endpoint.strip_annotations_out and not between_routers,
         link_capacity=endpoint.link_capacity,
-        bundle_capacity=endpoint.link_capacity if endpoint.values.get("linkCapacity") else BUNDLE_CAPACITY,
+        bundle_capacity=BUNDLE_CAPACITY if adapts else endpoint.link_capacity,
+        capacity_adapts=adapts,
         max_buffered_megabytes=endpoint.buffered_megabytes,
         open_properties=dict(endpoint.open_properties),
         message_logging_components=endpoint.message_components,

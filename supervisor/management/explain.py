@@ -298,6 +298,7 @@ def _add_link(
             "user": connection.user,
             "worker": link.worker,
             **{title: counters[name] for title, name in _LINK_COUNTERS.items()},
+            "capacityAdapts": not link.consumer and not connection.origin.values.get("linkCapacity"),
             "stuck": counters["stuck"],
             "withoutCreditSeconds": waits,
             "stall": None if stall is None else stall.reason.value,

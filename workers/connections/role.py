@@ -81,9 +81,11 @@ class ConnectionRole:
         """Most deliveries in flight on a link on which the peer sends. A Sluice router gets more than others."""
         return int(self._profile.bundle_capacity if self.to_ours else self._profile.link_capacity)
 
-    def set_up_incoming_link(self, link: ProducerLink, *, second: bool = False) -> None:
+    def set_up_incoming_link(self, link: ProducerLink, *, second: bool = False, fixed: bool = False) -> None:
         """Set up the credit of a link on which the peer sends. second: the peer settles after the router
-        (rcv-settle-mode)."""
+        (rcv-settle-mode). fixed: the capacity of the link does not adapt."""
+        if self._profile.capacity_adapts and not fixed:
+            link.adapt_capacity()
         if not second and not self.to_ours:
             link.settle_first()
         if self.edge and not self._initiated and self._profile.role == EDGE:

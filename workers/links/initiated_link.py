@@ -80,7 +80,7 @@ class InitiatedLink(LinkRecord):
             )
         else:
             link = ProducerLink(capacity=client.role.window if capacity is None else capacity)
-            client.role.set_up_incoming_link(link)
+            client.role.set_up_incoming_link(link, fixed=capacity is not None)
         super().__init__(client, number, link, outgoing, PeerTerminus(source), PeerTerminus(target), identity=asked.ref)
         self.enter(session, asked.name, None)
         self.advance("attach")

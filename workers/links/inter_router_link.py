@@ -93,9 +93,11 @@ class InterRouterLink(LinkRecord):
             if self.links.checks:
                 out.enable_tracking()
             return out
+        link = RouterIn(capacity=profile.bundle_capacity if self.links.is_ours else capacity)
+        if profile.capacity_adapts:
+            link.adapt_capacity()
         if self.links.is_ours:
-            return RouterIn(capacity=profile.bundle_capacity)
-        link = RouterIn(capacity=capacity)
+            return link
         # Dispatch 1.19 leaves the settlement to its producers, which leave it to their router
         link.settle_first()
         return link

@@ -108,7 +108,7 @@ function Users({ router, title, all, links }: { router: string; title: string; a
                             <td><a href={link("connections", { router, select: text(each["connection"]) })}>{text(each["container"]) || "(no name)"}</a></td>
                             <td>{text(each["host"])}</td>
                             <td>{text(each["user"])}</td>
-                            <td class="number">{number(each["credit"])}</td>
+                            <td class="number" title={each["capacityAdapts"] === true ? "The capacity adapts, because linkCapacity is not set" : undefined}>{number(each["credit"])}{title === "Producers" ? ` of ${number(each["capacity"])}` : ""}</td>
                             <td class="number">{number(each["undelivered"])}</td>
                             <td class="number">{number(each["unsettled"])}</td>
                             <td class="number">{number(each["stuck"]) > 0 ? <Badge kind="bad">{number(each["stuck"])}</Badge> : 0}</td>

@@ -128,7 +128,7 @@ def test_random_scenario_comes_to_rest(workers: int, seed: int) -> None:
 
 
 def test_window_shut_for_lack_of_credit_opens_with_new_credit(routers):
-    router = routers(text=configuration(listener="maxSessionFrames: 10"))
+    router = routers(text=configuration(listener="maxSessionFrames: 10; linkCapacity: 250"))
     producer, bad, good = (AmqpActor(router, name) for name in ("p", "b", "g"))
     session = producer.session()
     blocked_consumer(bad, "balanced.deaf")

@@ -67,6 +67,7 @@ def test_consumers_and_producers_are_listed(router):
     assert consumer["withoutCreditSeconds"] is None
     (producer,) = found["producers"]
     assert (producer["connection"], producer["worker"], producer["credit"]) == (str(here.number), 0, 250)
+    assert (consumer["capacityAdapts"], producer["capacityAdapts"]) == (False, True)
 
 
 def test_consumers_without_credit_are_named(router):

@@ -1,0 +1,141 @@
+"""Capacity of incoming links: it grows while only credit limits the producer, and shrinks when consumers are slow."""
+
+import pytest
+
+from tests.component.engine.host import configuration
+from tests.component.router.links.test_links import pair
+from tests.peer.frames import ACCEPTED
+from tests.peer.talk import flow, frames, message, of, settle, transfer
+
+LEAST, SHARED, LARGEST = 250, 2000, 4000
+SOON_MS, QUICK_MS, LATE_MS = 5, 100, 1000
+IDLE_MS, WINDOW_MS = 10_000, 100
+
+
+class CreditedProducer:
+    """Producer that uses up its credit, and a consumer that settles what came."""
+
+    def __init__(self, router, octets=10, **options):
+        self.router = router
+        self.octets = octets
+        self.consuming, self.sending = pair(router, **options)
+        self.link = next(record.link for record in self.sending.client.links.by_number.values())
+        self.sent = self.settled = 0
+
+    def send(self, count, *, settled=None):
+        numbers = range(self.sent, self.sent + count)
+        self.sending.feed(b"".join(transfer(0, each, message(b"m" * self.octets), settled=settled) for each in numbers))
+        self.sent += count
+        self.router.settle()
+
+    def settle(self):
+        self.consuming.feed(settle(self.settled, self.sent - 1, ACCEPTED))
+        self.settled = self.sent
+        self.router.settle()
+        frames(self.consuming)
+
+    def round(self, *, after_ms=0):
+        """Use up the credit, let the time pass, and settle. Returns the new credit as the producer was told."""
+        self.send(self.link.credit)
+        self.router.pass_time(after_ms)
+        self.settle()
+        return of(frames(self.sending), "flow")[-1].link_credit
+
+
+def test_capacity_grows_while_credit_limits_the_producer(routers):
+    producer = CreditedProducer(routers())
+    assert [producer.round() for _ in range(4)] == [500, 1000, SHARED, SHARED]
+
+
+def test_capacity_grows_further_for_distant_consumer_while_worker_is_idle(routers):
+    router = routers()
+    producer = CreditedProducer(router)
+    producer.round()
+    router.pass_time(IDLE_MS)
+    assert [producer.round(after_ms=SOON_MS + 1) for _ in range(4)] == [1000, 2000, LARGEST, LARGEST]
+
+
+def test_presettled_deliveries_that_leave_at_once_let_capacity_grow(routers):
+    producer = CreditedProducer(routers())
+    for expected in (500, 1000, SHARED, SHARED):
+        producer.send(producer.link.credit, settled=True)
+        assert producer.link.capacity == expected
+
+
+def test_configured_capacity_stays(routers):
+    producer = CreditedProducer(routers(text=configuration(listener="linkCapacity: 250")))
+    assert [producer.round() for _ in range(3)] == [LEAST] * 3
+
+
+def test_capacity_stays_while_credit_is_left(routers):
+    producer = CreditedProducer(routers())
+    for _ in range(5):
+        producer.send(LEAST - 1)
+        producer.settle()
+    assert producer.link.capacity == LEAST
+
+
+def test_capacity_stays_while_deliveries_wait_long(routers):
+    producer = CreditedProducer(routers())
+    assert [producer.round(after_ms=QUICK_MS + 10) for _ in range(3)] == [LEAST] * 3
+
+
+def test_capacity_shrinks_when_consumer_becomes_slow(routers):
+    producer = CreditedProducer(routers())
+    for _ in range(3):
+        producer.round()
+    assert [producer.round(after_ms=LATE_MS + 10) for _ in range(4)] == [1000, 500, LEAST, LEAST]
+
+
+def test_capacity_shrinks_while_deliveries_wait_for_credit_of_consumer(routers):
+    producer = CreditedProducer(routers())
+    for _ in range(3):
+        producer.round()
+    producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
+    producer.send(SHARED)
+    sizes = []
+    for _ in range(6):
+        producer.consuming.feed(flow(0, 1, delivery_count=producer.settled))
+        producer.consuming.feed(settle(producer.settled, producer.settled, ACCEPTED))
+        producer.settled += 1
+        producer.router.settle()
+        sizes.append(producer.link.capacity)
+        producer.send(producer.link.credit)
+    assert sizes == [SHARED] * 3 + [1000, 500, LEAST]
+
+
+def test_capacity_stays_for_long_messages(routers):
+    producer = CreditedProducer(routers(), octets=1500)
+    assert [producer.round() for _ in range(3)] == [500] * 3, "500 of them have nearly a megabyte"
+
+
+def test_capacity_returns_when_memory_is_scarce(routers):
+    producer = CreditedProducer(routers(text=configuration(listener="maxBufferedMegabytes: 1")))
+    assert [producer.round() for _ in range(3)] == [500, 1000, 2000]
+    producer.send(2000)
+    producer.consuming.feed(settle(producer.settled, producer.settled + 9, ACCEPTED))
+    producer.router.settle()
+    assert (producer.link.capacity, producer.link.credit) == (LEAST, 0), "1,990 deliveries take half of a megabyte"
+    producer.settle()
+    assert producer.link.credit == LEAST
+
+
+@pytest.mark.parametrize(("producers", "expected"), [(2, SHARED // 2), (3, SHARED // 3), (20, LEAST)])
+def test_producers_that_run_out_of_credit_share_capacity(routers, producers, expected):
+    router = routers()
+    crowd = [CreditedProducer(router, address=f"balanced.{number}") for number in range(producers)]
+    for _ in range(5):
+        for producer in crowd:
+            producer.round()
+    assert [producer.link.capacity for producer in crowd] == [expected] * producers
+
+
+def test_capacity_grows_again_when_others_no_longer_run_out_of_credit(routers):
+    router = routers()
+    one, other = (CreditedProducer(router, address=f"balanced.{name}") for name in "ab")
+    for _ in range(5):
+        one.round()
+        other.round()
+    assert one.round() == SHARED // 2
+    router.pass_time(2 * WINDOW_MS)
+    assert [one.round() for _ in range(2)] == [SHARED] * 2
