@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from tests.system.router import Section, render
 
-LINK_CAPACITY = 1000  # deliveries; equal to amqpload's credit, so that relay and router have one window
 MULTICAST: Section = ("address", {"prefix": "multicast", "distribution": "multicast"})
 INFO_LOG: Section = ("log", {"module": "DEFAULT", "enable": "info+"})
 
@@ -20,7 +19,7 @@ def listener(name: str = "clients", **more: object) -> Section:
     """Return a listener on a free loopback port for clients that do not log in. more: attributes, which take
     precedence.
     """
-    given = {"host": "127.0.0.1", "port": 0, "saslMechanisms": "ANONYMOUS", "linkCapacity": LINK_CAPACITY}
+    given = {"host": "127.0.0.1", "port": 0, "saslMechanisms": "ANONYMOUS"}
     return _section("listener", {"name": name, **given, **more})
 
 
@@ -39,9 +38,9 @@ def configuration_text(*sections: Section) -> str:
     return render(sections)
 
 
-def router_configuration(workers: int, capacity: int = LINK_CAPACITY) -> str:
+def router_configuration(workers: int, capacity: int | None = None) -> str:
     """Return the configuration of a standalone router with one listener, and multicast under multicast/.
 
-    capacity: linkCapacity of the listener.
+    capacity: linkCapacity of the listener; None: it adapts, as by default.
     """
     return configuration_text(router_section(workers), listener(linkCapacity=capacity), MULTICAST, INFO_LOG)

@@ -27,7 +27,7 @@ RATE = 1_000  # messages/s of other clients
 SECONDS = 10  # duration of each measurement
 ROUNDS = 3
 SETTLE = 2.0  # seconds for routers to announce new and lost addresses, which messages to new ones wait for
-WEB = configuration_text(listener("web", http=True, linkCapacity=None))
+WEB = configuration_text(listener("web", http=True))
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 #: Sets window.filled when the first row of the overview appears.
 FILLED = """new MutationObserver((_, observer) => {

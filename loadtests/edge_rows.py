@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from loadtests.configuration import LINK_CAPACITY, configuration_text, connector, listener, router_section
+from loadtests.configuration import configuration_text, connector, listener, router_section
 from loadtests.edge_crowd import Crowd
 from loadtests.management import manage, wait_until
 from loadtests.measuring import BODY, WARM_SECONDS, Bench, Readings, cpu_seconds
@@ -53,7 +53,7 @@ STORM_RATE = 1000  # deliveries/s of other clients
 
 def with_edges(name: str, listens: int | None = None, connects: tuple[int, ...] = ()) -> str:
     """Return the configuration of an interior router whose last listener is for edge routers."""
-    return interior(name, listens, connects) + configuration_text(listener("edges", role="edge", linkCapacity=None))
+    return interior(name, listens, connects) + configuration_text(listener("edges", role="edge"))
 
 
 def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", listens: bool = False) -> str:
@@ -62,7 +62,7 @@ def edge(name: str, *ports: int, uplinks: str = "one", role: str = "edge", liste
     role: role of the connectors. listens: add a last listener for other edge routers.
     """
     peers = [listener("peers", role="inter-edge")] if listens else []
-    to = [connector(port, role=role, linkCapacity=LINK_CAPACITY) for port in ports]
+    to = [connector(port, role=role) for port in ports]
     return configuration_text(router_section(1, name, "edge", uplinks=uplinks), listener(), *peers, *to)
 
 

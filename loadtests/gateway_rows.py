@@ -30,7 +30,7 @@ def containers(workers: int) -> str:
     return configuration_text(
         router_section(workers),
         listener(),
-        listener("brokers", role="route-container", linkCapacity=None),
+        listener("brokers", role="route-container"),
         ("linkRoute", {"prefix": "routed", "direction": "in", "containerId": "bench"}),
         QUEUE,
         ("autoLink", {"address": "queue.bench", "direction": "out", "containerId": "queues"}),
@@ -41,7 +41,7 @@ def to_broker(port: int) -> str:
     """Return a configuration with an auto link to a broker at a port."""
     return configuration_text(
         router_section(2),
-        listener(linkCapacity=None),
+        listener(),
         connector(port, name="broker", role="route-container", saslMechanisms="ANONYMOUS"),
         QUEUE,
         ("autoLink", {"address": "queue.bench", "direction": "out", "connection": "broker"}),

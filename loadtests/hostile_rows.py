@@ -188,7 +188,7 @@ async def compare(attacked: AttackedPorts, calm: AttackedPorts) -> tuple[list[fl
 
 def configuration(name: str, users: Path, keys: Issued) -> str:
     """Return the configuration of a router with these users and this certificate."""
-    own: dict[str, Any] = {"saslMechanisms": None, "linkCapacity": None}
+    own: dict[str, Any] = {"saslMechanisms": None}
     return configuration_text(
         router_section(WORKERS, name),
         ("log", {"module": "DEFAULT", "enable": "warning+"}),

@@ -62,7 +62,7 @@ class KillResult:
 
 def configuration(brokers: Sequence[BrokerProcess], workers: int) -> str:
     """Return the configuration of a router for these brokers: q.NAME by auto links, NAME.routed by link routes."""
-    sections = [router_section(workers, "killed"), listener(linkCapacity=None), QUEUES]
+    sections = [router_section(workers, "killed"), listener(), QUEUES]
     for broker in brokers:
         add = broker.existing("")
         route = {"prefix": broker.name, "connection": broker.name, **({"addExternalPrefix": add} if add else {})}

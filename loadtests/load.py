@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, more: Sequence[str]) -> int:
         brokers = start_brokers(started) if options.scenario == "gateway" else []
         text = configuration_text(
             router_section(options.workers, "load"),
-            listener(linkCapacity=None),
+            listener(),
             MULTICAST,
             ("address", {"prefix": "closest", "distribution": "closest"}),
             QUEUES,

@@ -60,7 +60,7 @@ def certificates(_: Path) -> LoginKind:
 
 def configuration(crowd: LoginKind) -> str:
     """Return a configuration with one listener that requires a login, and one without."""
-    strict = {"saslMechanisms": None, "linkCapacity": None, "authenticatePeer": True, **crowd.attributes}
+    strict = {"saslMechanisms": None, "authenticatePeer": True, **crowd.attributes}
     return configuration_text(
         router_section(WORKERS), crowd.section, listener("strict", **strict), listener("plain"), INFO_LOG
     )

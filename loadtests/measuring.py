@@ -17,6 +17,7 @@ MB = 1_000_000
 
 WARM_SECONDS = 0.3  # seconds of load before measuring: pages are touched, buffers grow
 
+CREDIT = 1000  # deliveries: credit of amqpload's receivers by default
 BODY = 100  # bytes, unless a row says otherwise
 
 

@@ -18,7 +18,6 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 from loadtests.configuration import (
-    LINK_CAPACITY,
     configuration_text,
     connector,
     listener,
@@ -26,7 +25,7 @@ from loadtests.configuration import (
     router_section,
 )
 from loadtests.management import manage, wait_until
-from loadtests.measuring import BODY, Bench, Readings
+from loadtests.measuring import BODY, CREDIT, Bench, Readings
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, load
 from loadtests.report import Figure, at_most, ratio_at_least
 from tests.system.router import free_port
@@ -34,7 +33,7 @@ from tests.system.router import free_port
 # deliveries/s, far below capacity, so that latency is not queueing. At the last rate, seven wakes of four processes
 # for each delivery nearly fill the pause before the next one, on two virtual cores that halt when idle.
 PACED_RATES = (1_000, 5_000, 10_000)
-DEFAULT_CAPACITY = 250  # a listener's default linkCapacity
+FIXED_CAPACITY = 250  # linkCapacity of a row: what Dispatch has by default
 KNOWN_LIMIT = 60.0  # seconds until routers must know each other
 FLOW_LIMIT = 20.0  # seconds until messages must flow
 LOSSES = 5  # number of times that a path is cut
@@ -50,14 +49,14 @@ def interior(
     listens: int | None = None,
     connects: Iterable[int] = (),
     workers: int = 1,
-    capacity: int = LINK_CAPACITY,
+    capacity: int | None = None,
 ) -> str:
     """Return the configuration of an interior router: a listener for clients, one for routers, connectors to ports.
 
-    capacity: linkCapacity of the clients' listener.
+    capacity: linkCapacity of the clients' listener; None: it adapts.
     """
     client = listener(linkCapacity=capacity)
-    routers = [] if listens is None else [listener("routers", port=listens, role="inter-router", linkCapacity=None)]
+    routers = [] if listens is None else [listener("routers", port=listens, role="inter-router")]
     to = [connector(port, role="inter-router") for port in connects]
     return configuration_text(router_section(workers, name, "interior"), client, *routers, *to)
 
@@ -73,7 +72,7 @@ def wait_known(router: BenchRouter, costs: dict[str, int]) -> None:
 
 
 @contextmanager
-def hop(bench: Bench, capacity: int = LINK_CAPACITY) -> Iterator[tuple[BenchRouter, BenchRouter]]:
+def hop(bench: Bench, capacity: int | None = None) -> Iterator[tuple[BenchRouter, BenchRouter]]:
     """Run two routers of one worker each; yield when they know each other."""
     port = free_port()
     a_text, b_text = interior("A", port, capacity=capacity), interior("B", None, [port], capacity=capacity)
@@ -100,17 +99,17 @@ def one_hop(bench: Bench) -> list[Figure]:
     with relays() as (one, two):
         relay, further = bench.in_turn(partial(one.load, size=BODY), partial(two.load, size=BODY))
     return [
-        *hop_rate(bench, "1 hop", LINK_CAPACITY),
-        *hop_rate(bench, f"1 hop, linkCapacity {DEFAULT_CAPACITY}", DEFAULT_CAPACITY),
+        *hop_rate(bench, "1 hop"),
+        *hop_rate(bench, f"1 hop, linkCapacity {FIXED_CAPACITY}", FIXED_CAPACITY),
         Figure(
             "1 relay more, unsettled", further.median("per_second"), "/s", None, relay.median("per_second"), "one relay"
         ),
     ]
 
 
-def hop_rate(bench: Bench, what: str, capacity: int) -> list[Figure]:
-    """Measure rate and CPU over a hop, beside a single router. capacity: deliveries in flight."""
-    options: dict[str, object] = {"size": BODY, "credit": capacity}
+def hop_rate(bench: Bench, what: str, capacity: int | None = None) -> list[Figure]:
+    """Measure rate and CPU over a hop, beside a single router. capacity: linkCapacity; None: it adapts."""
+    options: dict[str, object] = {"size": BODY, "credit": capacity or CREDIT}
     with bench.router(1, router_configuration(1, capacity)) as router, hop(bench, capacity) as (a, b):
         alone, first, second = bench.in_turn(
             partial(router.load, **options),

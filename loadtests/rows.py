@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
+from loadtests.capacity_rows import capacities
 from loadtests.change_rows import changes
-from loadtests.configuration import LINK_CAPACITY, router_configuration
+from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.console_rows import console
 from loadtests.consoles_rows import consoles, first_paint
 from loadtests.cost_rows import costs
@@ -20,7 +21,7 @@ from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.hostile_rows import hostile_host
 from loadtests.landing_rows import landing
 from loadtests.login_rows import certificate_logins, logins, token_logins
-from loadtests.measuring import BODY, MB, MIB, Bench
+from loadtests.measuring import BODY, CREDIT, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
@@ -125,7 +126,7 @@ def large_bodies(bench: Bench) -> list[Figure]:
 
 def large_frames(bench: Bench) -> list[Figure]:
     """Measure the router's CPU time for an octet, with bodies of one frame of several lengths."""
-    text = router_configuration(1).replace("linkCapacity", f"maxFrameSize: {MAX_FRAME}\n    linkCapacity")
+    text = configuration_text(router_section(), listener(maxFrameSize=MAX_FRAME), INFO_LOG)
     loads: list[dict[str, object]] = [
         {"size": size * MB, "max_frame": MAX_FRAME, "credit": FRAME_CREDIT} for size in FRAMES
     ]
@@ -149,7 +150,7 @@ def many_pairs(bench: Bench) -> list[Figure]:
     """
     figures = []
     with bench.router(1) as router:
-        for credit in (LINK_CAPACITY, LINK_CAPACITY // 4):
+        for credit in (CREDIT, CREDIT // 4):
             routers = bench.repeat(router, pairs=PAIRS, distinct=True, size=BODY, credit=credit)
             what = f"{PAIRS} pairs, receivers with credit for {credit:,}"
             figures += [
@@ -239,6 +240,7 @@ def start_time(bench: Bench) -> list[Figure]:
 ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "unsettled": one_worker_unsettled,
     "presettled": one_worker_presettled,
+    "capacity": capacities,
     "two-workers": two_workers,
     "two-workers-paced": two_workers_paced,
     "latency": paced_latency,

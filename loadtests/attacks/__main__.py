@@ -47,7 +47,7 @@ BETWEEN: Final = 1.0  # seconds between readings of the workers' memory
 
 def configuration(workers: int) -> str:
     """Return a configuration with link routes to a broker for each attack that has one."""
-    own: dict[str, Any] = {"linkCapacity": None, "maxBufferedMegabytes": BUFFERED}
+    own: dict[str, Any] = {"maxBufferedMegabytes": BUFFERED}
     routes: list[Section] = [
         ("linkRoute", {"prefix": name, "direction": direction, "containerId": name})
         for name in BROKERS
