@@ -11,6 +11,7 @@ from router.addressing.address import EDGE_MODE
 from router.amqp.errors import FatalFault
 from router.amqp.session import Session
 from router.control import messages as control
+from router.control import pair_messages
 from router.control.handover import Handover
 from router.control.ops import (
     CredentialsGone,
@@ -247,7 +248,7 @@ class WorkerRuntime:
 
     def _about(self, message: control.Order) -> ConnectionHandler | None:
         """Return the connection that an order is about; None: no connection."""
-        if isinstance(message, control.Unpair):
+        if isinstance(message, pair_messages.Unpair):
             return self.routed.client_of(message.pair)
         return self.orders.connection_of(message)
 

@@ -3,7 +3,7 @@
 A worker sends events (`Event`), the supervisor sends orders (`Order`), among them the answers to events. On the wire a
 message is an object whose field `t` is the class name in lower case. Decoding checks the type of every field
 (`router/control/codec.py`). A field whose value is its default is omitted. Messages about logins are in
-`router/control/login_messages.py`.
+`router/control/login_messages.py`, messages about routed links in `router/control/pair_messages.py`.
 
 No message is part of a reference cycle, so messages are exempt from garbage collection (`gc=False`).
 """
@@ -23,6 +23,7 @@ from router.control.login_messages import (
 )
 from router.control.message import ControlMessage
 from router.control.ops import Op
+from router.control.pair_messages import Pair, Pairable, Paired, RoutedUp, Unpair, Unpairable, Unpaired
 from router.log import LogEntry
 
 MESSAGES_A_PART: Final = 64  # messages in one part; a reader processes a part as a whole
@@ -190,37 +191,6 @@ class Unlinked(ControlMessage):
     conn: int
     ref: int
     error: str
-
-
-class Pairable(ControlMessage):
-    """Report that the container's link of a pair exists and is not attached yet; with its slot and generation."""
-
-    conn: int
-    pair: int
-    link: int
-    slot: int
-    gen: int
-
-
-class Unpairable(ControlMessage):
-    """Report that the container's link of a pair cannot be created, with the error for the client."""
-
-    pair: int
-    condition: str
-    description: str
-
-
-class Unpaired(ControlMessage):
-    """Report that the client's link of a pair ended before the two were connected."""
-
-    pair: int
-
-
-class RoutedUp(ControlMessage):
-    """Report that the attach of a routed link is answered."""
-
-    conn: int
-    link: int
 
 
 class RouterLink(ControlMessage, kw_only=True):
@@ -426,48 +396,6 @@ class Postponed(ControlMessage):
 
     conn: int
     link: int
-
-
-class Pair(ControlMessage, kw_only=True):
-    """Order to create the container's link of a pair."""
-
-    conn: int
-    pair: int
-    identity: int
-    outgoing: bool  # the container receives
-    name: str  # name of the link
-    worker: int  # worker of the client's link
-    epoch: int  # epoch in which that worker came up
-    slot: int  # slot of the client's link; `gen` is the slot's generation
-    gen: int
-    survives: bool  # the client's terminus outlives its connection
-    address: str | None  # address for the container; None: the client's address
-    answer: tuple[str, str]  # prefix removed from the address in the container's attach, prefix put in its place
-    # For a link to the next router instead of a container. If that router is Sluice: ids of the router with the
-    # container and of the routers passed; else empty.
-    route: list[str] | None = None
-    group: str  # the client's session; links of the same client session share a session on this connection
-
-
-class Paired(ControlMessage, kw_only=True):
-    """Answer to an attach: the link is routed; the container's link is the other end."""
-
-    conn: int
-    link: int
-    pair: int
-    identity: int
-    worker: int  # worker of the container's link, with its slot; `epoch` is the epoch in which it came up
-    epoch: int
-    slot: int
-    gen: int
-    survives: bool
-    plain: bool = False  # the peer is a router of 1.19
-
-
-class Unpair(ControlMessage):
-    """Order to end the container's link of a pair, because the client's link ended."""
-
-    pair: int
 
 
 class Detached(ControlMessage):

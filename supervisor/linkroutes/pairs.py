@@ -15,6 +15,7 @@ from typing import Final
 
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
+from router.control import pair_messages
 from router.control.handlers import HandlerTable
 from router.routed.errors import LINK_LOST
 from supervisor.children.worker import WorkerProcess
@@ -110,7 +111,7 @@ class LinkPairs(Subsystem):
         route = None
         if decision.hop is not None:
             route = decision.hop.route if decision.hop.ours else []
-        order = control.Pair(
+        order = pair_messages.Pair(
             conn=container.number,
             pair=pair.number,
             identity=pair.outward,
@@ -130,12 +131,12 @@ class LinkPairs(Subsystem):
         self._send(container, order)
 
     def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
-        handlers.on(control.Pairable, self._pairable)
-        handlers.on(control.Unpairable, self._unpairable)
-        handlers.on(control.Unpaired, self._unpaired)
-        handlers.on(control.RoutedUp, self._answered)
+        handlers.on(pair_messages.Pairable, self._pairable)
+        handlers.on(pair_messages.Unpairable, self._unpairable)
+        handlers.on(pair_messages.Unpaired, self._unpaired)
+        handlers.on(pair_messages.RoutedUp, self._answered)
 
-    def _pairable(self, worker: WorkerProcess, message: control.Pairable) -> None:
+    def _pairable(self, worker: WorkerProcess, message: pair_messages.Pairable) -> None:
         """Connect the client's link to the container's, which now exists."""
         pair = self._pairs.get(message.pair)
         connection = worker.connections.get(message.conn)
@@ -155,7 +156,7 @@ class LinkPairs(Subsystem):
         if from_router(client):
             neighbour = self._router_of(client.connection.number)
             plain = neighbour is None or not neighbour[1]
-        order = control.Paired(
+        order = pair_messages.Paired(
             conn=client.connection.number,
             link=pair.client_link,
             pair=pair.number,
@@ -169,7 +170,7 @@ class LinkPairs(Subsystem):
         )
         self._send(client.connection, order)
 
-    def _unpairable(self, worker: WorkerProcess, message: control.Unpairable) -> None:
+    def _unpairable(self, worker: WorkerProcess, message: pair_messages.Unpairable) -> None:
         """Refuse the client's link because the container's cannot be made."""
         del worker
         pair = self._pairs.pop(message.pair, None)
@@ -177,14 +178,14 @@ class LinkPairs(Subsystem):
             self._made(pair)
             self._refuse(pair, message.condition, message.description)
 
-    def _unpaired(self, worker: WorkerProcess, message: control.Unpaired) -> None:
+    def _unpaired(self, worker: WorkerProcess, message: pair_messages.Unpaired) -> None:
         """Cancel the container's link because the client's link ended before the two were connected."""
         del worker
         pair = self._pairs.get(message.pair)
         if pair is not None:
-            self._send(pair.container, control.Unpair(pair.number))
+            self._send(pair.container, pair_messages.Unpair(pair.number))
 
-    def _answered(self, worker: WorkerProcess, message: control.RoutedUp) -> None:
+    def _answered(self, worker: WorkerProcess, message: pair_messages.RoutedUp) -> None:
         """Mark a link as up when its peer has answered the attach."""
         connection = worker.connections.get(message.conn)
         link = None if connection is None else connection.links.get(message.link)
@@ -210,7 +211,7 @@ class LinkPairs(Subsystem):
             self._count_answered(pair)
             if pair.container_link is None and self._pairs.pop(pair.number, None) is not None:
                 self._made(pair)
-                self._send(pair.container, control.Unpair(pair.number))
+                self._send(pair.container, pair_messages.Unpair(pair.number))
         if link is pair.container_link:
             self._pairs.pop(pair.number, None)
 

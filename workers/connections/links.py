@@ -6,6 +6,7 @@ from router.amqp.connection import Connection, Pause
 from router.amqp.errors import RemoteError
 from router.amqp.session import Session
 from router.control import messages as control
+from router.control import pair_messages
 from router.links.delivery_link import DeliveryLink
 from workers.links.attach_replies import AttachReplies, Decision
 from workers.links.initiated_link import InitiatedLink
@@ -75,7 +76,7 @@ class ConnectionLinks:
             elif isinstance(message, control.Attached):
                 record.attached(message)
                 self._connection.resume(Pause.PAUSE_ATTACH)
-        elif isinstance(message, control.Paired):
+        elif isinstance(message, pair_messages.Paired):
             self._worker.routed.unwanted(message)
 
     def confirm_detach(self, message: control.Detached) -> None:
@@ -91,7 +92,7 @@ class ConnectionLinks:
         match message:
             case control.Attached():
                 record.attached(message)
-            case control.Paired():
+            case pair_messages.Paired():
                 self._worker.routed.paired(record, message)
             case control.Refused():
                 record.refused(message.condition, message.description, termini=message.termini)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from router.amqp.errors import RESOURCE_LIMIT, RemoteError
 from router.amqp.session import Session
 from router.control import messages as control
+from router.control import pair_messages
 from workers.connections.routed_sessions import RoutedSessions
 from workers.links.streams import SPARE_CHANNELS
 
@@ -49,7 +50,8 @@ class RouterSessions:
         # Usually one session, or several if the peer allows few links in a session. Key True: other sessions, for links
         # that must not share a session with the rest.
         self._initiated: dict[bool, list[Session]] = {}
-        self._waiting: list[control.Link | control.Pair] = []  # orders that wait until the peer has answered a begin
+        # Orders that wait until the peer has answered a begin.
+        self._waiting: list[control.Link | pair_messages.Pair] = []
         self.routed = RoutedSessions()
 
     def for_initiated_link(self, client: "ConnectionHandler", second: bool) -> Session | None:
@@ -94,18 +96,20 @@ class RouterSessions:
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
-    def wait(self, order: control.Link | control.Pair) -> None:
+    def wait(self, order: control.Link | pair_messages.Pair) -> None:
         """Keep an order until the peer has answered a begin, because it may allow few links in a session."""
         self._waiting.append(order)
 
-    def take_waiting(self) -> list[control.Link | control.Pair]:
+    def take_waiting(self) -> list[control.Link | pair_messages.Pair]:
         """Return the waiting orders, which are to be tried again."""
         orders, self._waiting = self._waiting, []
         return orders
 
     def cancel_link(self, reference: int) -> None:
         """Drop the waiting order for a link that is no longer needed."""
-        self._waiting = [order for order in self._waiting if isinstance(order, control.Pair) or order.ref != reference]
+        self._waiting = [
+            order for order in self._waiting if isinstance(order, pair_messages.Pair) or order.ref != reference
+        ]
 
     def cancel_pair(self, pair: int) -> None:
         """Drop the waiting order for the container's link of a pair that is no longer needed."""

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from router.amqp.session import Session
 from router.control import messages as control
+from router.control import pair_messages
 
 if TYPE_CHECKING:
     from workers.links.requested_link import RequestedLink
 
 UNDECIDED: Final = ("asked", "postponed")
-Decision = control.Attached | control.Refused | control.Paired
+Decision = control.Attached | control.Refused | pair_messages.Paired
 
 
 class AttachReplies:
@@ -42,7 +43,7 @@ class AttachReplies:
 
     def take(self, record: "RequestedLink", answer: control.Answer) -> Iterator[Decision]:
         """Note an answer of the supervisor; yield the answers to send now: this one and others that it delayed."""
-        if record.state == "answered" and isinstance(answer, control.Paired):
+        if record.state == "answered" and isinstance(answer, pair_messages.Paired):
             yield answer  # again, because it came before the epoch that it refers to
             return
         if record.state == "asked":

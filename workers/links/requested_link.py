@@ -10,6 +10,7 @@ from router.amqp.errors import RESOURCE_LIMIT
 from router.amqp.session import Session
 from router.config.roles import INTER_ROUTER
 from router.control import messages as control
+from router.control import pair_messages
 from router.delivery.peer_message_handler import PeerMessageHandler
 from router.links.consumer_link import ConsumerLink
 from router.links.limited_link import LimitedConsumerLink
@@ -147,7 +148,7 @@ class RequestedLink(LinkRecord):
     def detached(self) -> bool:
         """Handle the end of the link, which may be undecided or have a decision that was not executed yet."""
         answer = self.client.links.answers.forget(self)
-        if isinstance(answer, control.Paired):
+        if isinstance(answer, pair_messages.Paired):
             self.client.worker.routed.unwanted(answer)
         return super().detached()
 

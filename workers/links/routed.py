@@ -18,7 +18,7 @@ from router.amqp.codec import (
     fields,
 )
 from router.amqp.errors import RESOURCE_LIMIT, AmqpError
-from router.control import messages as control
+from router.control import pair_messages
 from router.control.handlers import HandlerTable
 from router.routed.consumer_end import ConsumerEnd
 from router.routed.errors import LINK_LOST
@@ -81,7 +81,7 @@ class RoutedEnd:
         link: RoutedLink,
         slot: Slot,
         outgoing: bool,
-        order: control.Pair | control.Paired,
+        order: pair_messages.Pair | pair_messages.Paired,
         inbound: bool,
     ) -> None:
         """Create the end. order: `pair` or `paired` of the supervisor. inbound: the peer attached the link, not the
@@ -96,16 +96,16 @@ class RoutedEnd:
         self.identity = order.identity
         self.pair = order.pair
         # True if the peer is a router of 1.19.
-        self.plain = order.plain if isinstance(order, control.Paired) else order.route == []
+        self.plain = order.plain if isinstance(order, pair_messages.Paired) else order.route == []
         self.items: list[bytes] = []  # of the peer's attach, until it is answered
         self.address: int | None = None
         self.ends: tuple[str, str] | None = None
         link.context = self
 
     @property
-    def _pair_order(self) -> control.Pair:
+    def _pair_order(self) -> pair_messages.Pair:
         """Order of a link that the router attaches."""
-        assert isinstance(self.order, control.Pair)
+        assert isinstance(self.order, pair_messages.Pair)
         return self.order
 
     # -- events of the engine -----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class RoutedEnd:
 
     def _up(self) -> None:
         self.items = []
-        self.client.worker.control.send_event(control.RoutedUp(self.client.number, self.number))
+        self.client.worker.control.send_event(pair_messages.RoutedUp(self.client.number, self.number))
 
     def _count(self, items: list[bytes]) -> None:
         """Start counting deliveries at the sender's initial delivery-count."""
@@ -246,16 +246,16 @@ class RoutedEnds:
         self._worker = worker
         self._by_pair: dict[int, RoutedEnd] = {}  # links that the router attaches
         # Orders that name a worker that is not up yet in this worker's table.
-        self._early: list[control.Pair | control.Paired] = []
+        self._early: list[pair_messages.Pair | pair_messages.Paired] = []
         self.by_slot: dict[int, RoutedLink] = {}  # for ports
 
     def messages(self, handlers: HandlerTable[bytes | None]) -> None:
         """Register the handlers of orders about pairs."""
-        handlers.on(control.Pair, lambda _, order: self.pair(order))
-        handlers.on(control.Paired, lambda _, order: self._answer(order))
-        handlers.on(control.Unpair, lambda _, order: self.unpair(order))
+        handlers.on(pair_messages.Pair, lambda _, order: self.pair(order))
+        handlers.on(pair_messages.Paired, lambda _, order: self._answer(order))
+        handlers.on(pair_messages.Unpair, lambda _, order: self.unpair(order))
 
-    def _answer(self, order: control.Paired) -> None:
+    def _answer(self, order: pair_messages.Paired) -> None:
         """Pass the answer to a client's attach on, or report that the client has gone."""
         client = self._worker.clients.get(order.conn)
         if client is not None:
@@ -263,7 +263,7 @@ class RoutedEnds:
         else:
             self.unwanted(order)
 
-    def pair(self, order: control.Pair) -> None:
+    def pair(self, order: pair_messages.Pair) -> None:
         """Create the container's link of a pair. It is attached when the client's attach arrives."""
         client = self._worker.clients.get(order.conn)
         if self._too_early(order):
@@ -276,7 +276,7 @@ class RoutedEnds:
         except AmqpError as error:
             self._unpairable(order, error.condition, error.description)
 
-    def _too_early(self, order: control.Pair | control.Paired) -> bool:
+    def _too_early(self, order: pair_messages.Pair | pair_messages.Paired) -> bool:
         """Keep an order whose epoch is not applied yet; True: kept. Orders and deltas use different sockets."""
         if order.epoch <= self._worker.table.epoch:
             return False
@@ -290,7 +290,7 @@ class RoutedEnds:
             for order in early:
                 self._worker.on_message(order, None)
 
-    def _make(self, client: "ConnectionHandler", order: control.Pair) -> None:
+    def _make(self, client: "ConnectionHandler", order: pair_messages.Pair) -> None:
         worker = self._worker
         outgoing = order.outgoing
         kind = ConsumerEnd if outgoing else ProducerEnd
@@ -314,12 +314,14 @@ class RoutedEnds:
         self._by_pair[end.pair] = end
         self.by_slot[slot.index] = link
         worker.control.send_event(
-            control.Pairable(conn=client.number, pair=end.pair, link=end.number, slot=slot.index, gen=slot.generation)
+            pair_messages.Pairable(
+                conn=client.number, pair=end.pair, link=end.number, slot=slot.index, gen=slot.generation
+            )
         )
         if order.worker != worker.setup.worker and not self._use_port(link, slot, order):
             link.lose()
 
-    def _use_port(self, link: RoutedLink, slot: Slot, order: control.Pair | control.Paired) -> bool:
+    def _use_port(self, link: RoutedLink, slot: Slot, order: pair_messages.Pair | pair_messages.Paired) -> bool:
         """Connect a link with its other end on another worker. False: that worker has ended."""
         port = self._worker.ports[order.worker]
         if port is None or not port.alive or (port.generation & 0xFFF) != order.gen >> 20:
@@ -327,14 +329,14 @@ class RoutedEnds:
         link.use_remote(RemoteEnd(port, order.slot, order.gen, slot.index, slot.generation))
         return True
 
-    def _unpairable(self, order: control.Pair, condition: str, description: str) -> None:
-        self._worker.control.send_event(control.Unpairable(order.pair, condition, description))
+    def _unpairable(self, order: pair_messages.Pair, condition: str, description: str) -> None:
+        self._worker.control.send_event(pair_messages.Unpairable(order.pair, condition, description))
 
-    def unwanted(self, order: control.Paired) -> None:
+    def unwanted(self, order: pair_messages.Paired) -> None:
         """Report that the client's link of a pair has ended."""
-        self._worker.control.send_event(control.Unpaired(order.pair))
+        self._worker.control.send_event(pair_messages.Unpaired(order.pair))
 
-    def paired(self, record: RequestedLink, order: control.Paired) -> None:
+    def paired(self, record: RequestedLink, order: pair_messages.Paired) -> None:
         """Connect the client's link with the container's link, which exists now, and send the attach to it."""
         worker, client = self._worker, record.client
         if self._too_early(order):
@@ -374,7 +376,7 @@ class RoutedEnds:
         else:
             link.lose()
 
-    def unpair(self, order: control.Unpair) -> None:
+    def unpair(self, order: pair_messages.Unpair) -> None:
         """End the container's link of a pair, since the client's link will never be connected."""
         end = self._by_pair.get(order.pair)
         if end is not None:
