@@ -13,7 +13,8 @@ from typing import Any
 
 from tests.peer import frames
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, Frame
-from tests.peer.peer import WIDE, AmqpPeer, PeerReceiver, PeerSender, PeerSession
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import WIDE, AmqpPeer, PeerSession
 from tests.peer.types import Array, Symbol
 from tests.peer.wire import TIMEOUT
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.peer import frames
 from tests.peer.container import Container, accept
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender, PeerSession
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer, PeerSession
 from tests.peer.types import Int, Map, Symbol
 from tests.peer.wire import TIMEOUT
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.peer import message
-from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
+from tests.peer.links import PeerDelivery, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.router import RouterProcess
 
 Connect = Callable[..., AmqpPeer]

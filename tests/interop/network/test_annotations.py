@@ -11,7 +11,7 @@ from tests.interop.network.conftest import MiddleNetwork
 from tests.interop.network.net import router_annotations
 from tests.peer import frames, message
 from tests.peer.codec import decode
-from tests.peer.peer import PeerReceiver
+from tests.peer.links import PeerReceiver
 from tests.peer.router19 import message_head
 from tests.peer.router19.message_head import compose
 from tests.peer.router19.router import Router19Consumer

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice
 from tests.peer import message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.router19.router import Router19
 
 #: Total number of messages, maximum in flight, and number acknowledged between two cuts.

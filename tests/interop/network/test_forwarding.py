@@ -10,7 +10,7 @@ import pytest
 from tests.interop.network.conftest import ChainNetwork, MiddleNetwork
 from tests.interop.network.net import InteropNetwork, router_annotations
 from tests.peer import frames, message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.router19.keys import FALLBACK_PHASE
 from tests.peer.router19.router import Router19Consumer
 from tests.system.router import poll

@@ -9,7 +9,8 @@ import pytest
 from tests.interop.network.conftest import ChainNetwork
 from tests.peer import frames, message
 from tests.peer.container import Container, accept, refuse
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Symbol
 
 WORKER_COUNTS = (1, 3)

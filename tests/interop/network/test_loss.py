@@ -10,7 +10,7 @@ import pytest
 from tests.interop.network.conftest import MiddleNetwork
 from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice
 from tests.peer import message
-from tests.peer.peer import PeerSender
+from tests.peer.links import PeerSender
 from tests.peer.router19.connection import InterRouterConnection
 from tests.peer.router19.router import Router19
 from tests.system.router import poll

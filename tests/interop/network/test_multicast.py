@@ -13,7 +13,7 @@ import pytest
 from tests.interop.network.conftest import MiddleNetwork, TriangleNetwork
 from tests.interop.network.net import InteropNetwork, full_mesh
 from tests.peer import frames, message
-from tests.peer.peer import PeerReceiver
+from tests.peer.links import PeerReceiver
 from tests.peer.router19.loop import Router19Loop
 from tests.peer.types import Described
 

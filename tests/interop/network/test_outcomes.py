@@ -8,7 +8,7 @@ import pytest
 
 from tests.interop.network.conftest import ChainNetwork, MiddleNetwork
 from tests.peer import frames, message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.types import Described, Symbol
 
 WORKER_COUNTS = (1, 3)

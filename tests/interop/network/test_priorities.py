@@ -8,7 +8,8 @@ import pytest
 
 from tests.interop.network.conftest import MiddleNetwork
 from tests.peer import frames, message
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
 from tests.peer.router19.router import Router19
 

@@ -9,7 +9,8 @@ import pytest
 from tests.interop.network.net import CONVERGE, InteropNetwork, Sluice, connector
 from tests.peer import frames, message
 from tests.peer.container import ScriptedBroker, accept
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSession
+from tests.peer.links import PeerReceiver
+from tests.peer.peer import AmqpPeer, PeerSession
 from tests.peer.router19 import control
 from tests.peer.types import Array, Described, Symbol
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
 from tests.peer.message import annotations_of
-from tests.peer.peer import PeerReceiver, PeerSender
 from tests.peer.types import ULong
 from tests.system.fixtures import Connect, bodies, pass_one
 from tests.system.router import Section, listener

@@ -2,9 +2,9 @@
 
 from tests.peer import message
 from tests.peer.frames import source, target
+from tests.peer.links import PeerReceiver
 from tests.peer.management import Management
 from tests.peer.message import annotations_of
-from tests.peer.peer import PeerReceiver
 from tests.system.fixtures import CAPACITY, Connect, Fresh, pair, pass_one
 from tests.system.router import Section, listener
 

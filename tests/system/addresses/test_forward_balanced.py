@@ -1,7 +1,7 @@
 """Balanced distribution (routing-semantics.md 8.3)."""
 
 from tests.peer import message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, bodies
 
 WORKER_COUNTS = (1, 3)

@@ -11,7 +11,8 @@ import signal
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import AmqpPeer, PeerReceiver
+from tests.peer.links import PeerReceiver
+from tests.peer.peer import AmqpPeer
 from tests.system.counters import Counters
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, bodies, pair, pass_one
 from tests.system.router import RouterProcess, poll

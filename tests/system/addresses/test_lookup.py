@@ -4,7 +4,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.codec import encode
-from tests.peer.peer import PeerOutcome
+from tests.peer.links import PeerOutcome
 from tests.peer.types import Described, Raw, Symbol
 from tests.system.fixtures import Connect, Fresh, pair
 from tests.system.router import Section, listener

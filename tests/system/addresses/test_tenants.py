@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh, Start, pass_one
 from tests.system.networks import CONVERGENCE, connector, interior, ports

@@ -6,7 +6,7 @@ Owner: one thread, which reads the connections of both.
 from __future__ import annotations
 
 from tests.peer import message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 
 #: Credit of a receiver, and the number of deliveries after which the credit is renewed.
 CREDIT = 500

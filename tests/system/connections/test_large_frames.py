@@ -7,7 +7,8 @@ import random
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.router import SETTINGS, RouterProcess, listener
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.peer import frames
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.counters import Counters
 from tests.system.router import RouterProcess, Section, listener
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import frames, message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.system.counters import Counters
 from tests.system.deliveries import accounting
 from tests.system.deliveries.accounting import LOSSES, OUTCOMES, STREAMING, TEN, settled_outcomes

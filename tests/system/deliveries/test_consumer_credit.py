@@ -3,7 +3,7 @@
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
 
 pytestmark = pytest.mark.adversarial

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver
 from tests.peer.management import Management
-from tests.peer.peer import PeerReceiver
 from tests.system.fixtures import Connect, Fresh, pair, pass_one, wait_address_table
 
 pytestmark = pytest.mark.adversarial

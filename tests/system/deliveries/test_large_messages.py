@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.system.fixtures import Connect, Fresh, pair
 from tests.system.router import Section, listener
 

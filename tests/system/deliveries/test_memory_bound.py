@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import AmqpPeer, PeerLink
+from tests.peer.links import PeerLink
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start
 from tests.system.http import WEB, scrape, wait_page
 from tests.system.router import RouterProcess, Section, listener, poll

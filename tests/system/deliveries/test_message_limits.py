@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.peer import message
-from tests.peer.peer import AmqpPeer, PeerOutcome, PeerReceiver
+from tests.peer.links import PeerOutcome, PeerReceiver
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import ULong
 from tests.system.fixtures import Connect, Fresh, bodies
 from tests.system.networks import CONVERGENCE, TwoRouterNetwork

@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
-from tests.peer.peer import PeerDelivery, PeerReceiver, PeerSender
+from tests.peer.links import PeerDelivery, PeerReceiver, PeerSender
 from tests.peer.types import Described, ULong
 from tests.system.fixtures import FIRST, SECOND, Connect, Fresh
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, Performative, error_of, frame_octets, modified, received, rejected
-from tests.peer.peer import PeerDelivery, PeerReceiver, PeerSender
+from tests.peer.links import PeerDelivery, PeerReceiver, PeerSender
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import FIRST, SECOND, Connect, Fresh, pair
 

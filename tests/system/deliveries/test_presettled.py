@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
-from tests.peer.peer import PeerReceiver, PeerSender
 from tests.system.fixtures import CAPACITY, Connect, Fresh, bodies
 from tests.system.router import Section, listener, poll
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, received
-from tests.peer.peer import PeerSender
+from tests.peer.links import PeerSender
 from tests.system.fixtures import CAPACITY, SECOND, Connect, Fresh, bodies, pair, pass_one, wait_address_table
 from tests.system.router import Section, listener
 

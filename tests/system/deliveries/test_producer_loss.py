@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import state_name
-from tests.peer.peer import PeerSender
+from tests.peer.links import PeerSender
 from tests.system.fixtures import Connect, Fresh, bodies, pair
 
 pytestmark = pytest.mark.adversarial

@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected, state_name
-from tests.peer.peer import PeerDelivery, PeerOutcome, PeerReceiver, PeerSender
+from tests.peer.links import PeerDelivery, PeerOutcome, PeerReceiver, PeerSender
 from tests.peer.types import Described
 from tests.system.edges import EdgeNetwork, edge, with_edges
 from tests.system.fixtures import FIRST, SECOND

@@ -13,7 +13,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from tests.peer import frames, message
-from tests.peer.peer import AmqpPeer, PeerDelivery, PeerReceiver, PeerSender
+from tests.peer.links import PeerDelivery, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 
 #: Seconds that a thread waits for frames before it takes the next step.
 TICK = 0.005

@@ -8,7 +8,8 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import source
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.edges import EDGES, PEERS, EdgeNetwork, edge, peer_edge, with_edges
 from tests.system.networks import CONVERGENCE, connector
 from tests.system.router import SETTINGS, RouterProcess, Section, poll

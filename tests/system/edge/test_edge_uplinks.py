@@ -9,9 +9,10 @@ import pytest
 
 from tests.peer import message
 from tests.peer.container import ScriptedBroker
+from tests.peer.links import PeerReceiver
 from tests.peer.management import Management
 from tests.peer.neighbour import properties
-from tests.peer.peer import AmqpPeer, PeerReceiver
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.system.edge.relay import CuttableRelay
 from tests.system.edges import BROKERS, EDGES, EdgeView, with_edges

@@ -11,9 +11,10 @@ import pytest
 from tests.peer import message
 from tests.peer.container import Container, ScriptedBroker, accept
 from tests.peer.frames import source, target
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
 from tests.peer.neighbour import properties
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Int, Symbol
 from tests.peer.wire import TIMEOUT
 from tests.system.edges import EDGES, EdgeView, with_edges

@@ -10,8 +10,9 @@ import pytest
 from tests.peer import message
 from tests.peer.container import ScriptedBroker, accept
 from tests.peer.frames import coordinator, source, target
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.neighbour import properties
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Symbol
 from tests.system.edge.test_edge_wire import ScriptedInterior, link_fields

@@ -15,7 +15,8 @@ import pytest
 from router.ring.layout import WorkerState
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerTimeout, StreamEnd
 from tests.system.counters import Counters
 from tests.system.fixtures import Start, pass_one

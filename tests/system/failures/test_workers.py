@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender, PeerTimeout
-from tests.peer.wire import StreamEnd
+from tests.peer.peer import AmqpPeer
+from tests.peer.wire import PeerTimeout, StreamEnd
 from tests.system.counters import Counters
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
 from tests.system.router import SETTINGS, RouterProcess, Section, listener, poll

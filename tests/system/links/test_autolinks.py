@@ -13,8 +13,9 @@ import pytest
 
 from tests.peer import message
 from tests.peer.container import Container, ScriptedBroker, accept, refuse
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management, ManagementStatusError
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import ULong
 from tests.system.fixtures import Start, bodies

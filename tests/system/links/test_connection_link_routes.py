@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver
 from tests.peer.management import PREFIX, Management, ManagementStatusError
-from tests.peer.peer import PeerReceiver
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import Connect, Fresh
 from tests.system.links.test_link_routes import LOST, attached, receiving, sending

@@ -16,8 +16,9 @@ import pytest
 from tests.peer import frames, message
 from tests.peer.container import Container, accept, refuse
 from tests.peer.frames import ACCEPTED
+from tests.peer.links import PeerLink, PeerReceiver, PeerSender
 from tests.peer.management import Management, ManagementStatusError
-from tests.peer.peer import AmqpPeer, PeerLink, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.peer.types import Described, Symbol, ULong
 from tests.system.fixtures import Start

@@ -6,7 +6,7 @@ import pytest
 
 from tests.peer import message
 from tests.peer.management import PREFIX, Management, ManagementReply
-from tests.peer.peer import PeerTimeout
+from tests.peer.wire import PeerTimeout
 from tests.system.fixtures import CAPACITY, Connect, Fresh
 
 FORMS = [

@@ -12,8 +12,9 @@ import pytest
 
 from tests.peer import message
 from tests.peer.frames import source
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management, ManagementStatusError
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start, pass_one
 from tests.system.http import get
 from tests.system.router import FILES, RouterProcess, Section, free_port, listener, poll

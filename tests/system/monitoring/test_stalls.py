@@ -9,8 +9,9 @@ import psutil
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerLink, PeerSender
 from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer, PeerLink, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start
 from tests.system.networks import RouterView, TwoRouterNetwork, connector, interior, ports

@@ -12,9 +12,10 @@ import pytest
 
 from tests.peer import frames, message
 from tests.peer.container import ScriptedBroker
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
 from tests.peer.neighbour import DATA, RouterPeer, properties
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.router19 import control
 from tests.peer.types import Map, Symbol
 from tests.system.fixtures import Start, pass_one

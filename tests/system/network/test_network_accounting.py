@@ -11,8 +11,9 @@ import pytest
 from tests.peer import message
 from tests.peer.container import Container
 from tests.peer.frames import RELEASED
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.counters import Counters
 from tests.system.fixtures import Start
 from tests.system.links.test_link_routes import BOTH, KIND, receiving, sending

@@ -16,7 +16,8 @@ import pytest
 from tests.peer import message
 from tests.peer.container import accept, refuse
 from tests.peer.frames import ACCEPTED
-from tests.peer.peer import AmqpPeer, PeerLink
+from tests.peer.links import PeerLink
+from tests.peer.peer import AmqpPeer
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import Start
 from tests.system.links.test_link_routes import (

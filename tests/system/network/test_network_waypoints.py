@@ -9,7 +9,8 @@ import pytest
 from tests.peer import message
 from tests.peer.container import Container, ScriptedBroker
 from tests.peer.frames import source
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.links.test_autolinks import auto_link, links
 from tests.system.network.broker_network import BrokerNetwork

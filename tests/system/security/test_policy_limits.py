@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.peer.links import PeerLink
 from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer, PeerLink
+from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
 from tests.system.networks import CONVERGENCE, connector, interior, ports
 from tests.system.router import RouterProcess, Section, listener, poll

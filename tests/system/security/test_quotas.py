@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.peer import message
+from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.peer.route_container import RouteContainer
 from tests.system.edges import EDGES, EdgeView, edge
 from tests.system.fixtures import Connect, Fresh, Start, pass_one

@@ -8,7 +8,8 @@ from typing import Any
 from router.client.message import Message, decode
 from tests.peer import logins
 from tests.peer.frames import AMQP_HEADER
-from tests.peer.peer import AmqpPeer, PeerReceiver, PeerSender
+from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.peer import AmqpPeer
 from tests.system.router import Section
 
 
