@@ -18,7 +18,7 @@ from router.links.pause import RouterPause
 from router.table.table import TableError
 from router.testing.engine import consumers_by_address
 from tests.component.engine.host import LINKS, InProcessRouter
-from tests.component.router.routed.test_routed_links import ScriptedRouteContainer, link_route
+from tests.component.engine.routed_ends import ScriptedRouteContainer, link_route
 from tests.component.workers.loops import LoopRouter
 from tests.peer.frames import ACCEPTED, source, target
 from tests.peer.talk import (

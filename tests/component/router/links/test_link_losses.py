@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.component.router.routed.test_routed_links import routed_ends, sending
+from tests.component.engine.routed_ends import routed_ends, sending
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import (
     MANY,

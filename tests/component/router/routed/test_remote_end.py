@@ -6,7 +6,7 @@ import pytest
 
 import router.testing.engine as engine
 from tests.component.engine.host import InProcessWorker
-from tests.component.router.routed.test_routed_links import LOST, ScriptedRouteContainer, link_route, sending
+from tests.component.engine.routed_ends import LOST, ScriptedRouteContainer, link_route, sending
 from tests.peer.frames import RELEASED
 from tests.peer.talk import (
     consumer,

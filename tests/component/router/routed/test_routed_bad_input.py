@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.component.engine.routed_ends import ScriptedRouteContainer, link_route
 from tests.component.router.routed.test_routed_between import INTERIOR, RoutedNeighbour
-from tests.component.router.routed.test_routed_links import ScriptedRouteContainer, link_route
 from tests.peer.frames import target
 from tests.peer.talk import begin, frames, of, producer, say, start
 from tests.peer.types import Described, Raw, Symbol, ULong

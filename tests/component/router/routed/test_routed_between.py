@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from supervisor.linkroutes.pairs import MOST_UNANSWERED
-from tests.component.router.routed.test_routed_links import ScriptedRouteContainer, link_route
+from tests.component.engine.routed_ends import ScriptedRouteContainer, link_route
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, source, target, terminus
 from tests.peer.talk import MANY, begin, flow, frames, message, of, say, start, transfer

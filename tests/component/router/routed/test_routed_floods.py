@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.testing.output import octets_waiting
 from tests.component.engine.host import InProcessPeer, InProcessRouter
-from tests.component.router.routed.test_routed_links import ROUTED, ScriptedRouteContainer, link_route, transfer_out
+from tests.component.engine.routed_ends import ROUTED, ScriptedRouteContainer, link_route, transfer_out
 from tests.peer.frames import ACCEPTED, Frame, rejected
 from tests.peer.talk import (
     MANY,

@@ -10,7 +10,7 @@ import router.testing.engine as engine
 from supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, AttachAccepted
 from supervisor.links.initiated import InitiatedLinkOptions
 from tests.component.engine.host import InProcessRouter, configuration
-from tests.component.router.routed.test_routed_links import link_route
+from tests.component.engine.routed_ends import link_route
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
 from tests.peer.talk import consumer, flow, frames, message, messages, of, producer, say, settle, start, transfer
 from tests.peer.types import Array, Described, Symbol, ULong
