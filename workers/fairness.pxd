@@ -7,6 +7,7 @@ from workers.poller cimport Poller
 
 cdef enum:
     READ_BUFFER_OCTETS = 98304        # most octets of one read from a socket, and so of one connection in a wake
+    BULK_OCTETS = 32768               # octets of one read from which a socket is read after those that send less
     WRITES_PER_TURN = 2               # full write buffers that one connection may send in one wake
     EVENTS_PER_WAKE = 256
     RING_PASSES_BEFORE_CONTROL = 16   # most passes over the rings before a control message is processed

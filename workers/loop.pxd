@@ -31,9 +31,12 @@ cdef class Loop(TransportHost):
     cpdef void note_memory_use(self)
     cdef int flush_connections(self) except -1
     cdef int flush_all(self, list dirty, list later) except -1
+    cdef int order_bulk_last(self, PollEvent* events, int n) except -1
+    cdef bint handle_events(self, const PollEvent* events, int n, uint64_t begun) except -1
     cdef int handle_event(self, object what, uint32_t events) except -1
     cdef int read_buffered_transports(self) except -1
     cdef int admit_clients(self) except -1
+    cdef int send_output(self) except -1
     cdef int flush_ports(self) except -1
     cdef int resume_connections(self) except -1
     cdef int timeout(self) except -2

@@ -5,6 +5,7 @@ one write, and ports wake their peers. The interpreter runs for each descriptor 
 and each connection, but never for each delivery.
 """
 from libc.errno cimport EINTR, errno
+from libc.string cimport memcpy
 
 from router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
 from router.links.pause cimport PAUSE_DRAIN
@@ -49,6 +50,19 @@ def set_heap_limits():
     """Set malloc options of the process so that freed memory, except for a small reserve, goes back to the system."""
     mallopt(M_MMAP_THRESHOLD, MALLOC_THRESHOLD)
     mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
+
+
+cdef void rotate_events(PollEvent* events, int n, int fd) noexcept:
+    """Let the events begin behind the one of this descriptor."""
+    cdef PollEvent[EVENTS_PER_WAKE] rotated
+    cdef int first = 0
+    cdef int i
+    for i in range(n):
+        if events[i].fd == fd:
+            first = i + 1
+    for i in range(n):
+        rotated[i] = events[(first + i) % n]
+    memcpy(events, rotated, n * sizeof(PollEvent))
 
 
 cdef class Loop(TransportHost):
@@ -301,11 +315,8 @@ cdef class Loop(TransportHost):
 
     cdef int wake(self, int timeout, uint64_t owed) except -1:
         cdef PollEvent[EVENTS_PER_WAKE] events
-        cdef int n, i, k
-        cdef int first = 0
-        cdef int fd = -1
+        cdef int n, light
         cdef uint64_t begun
-        cdef object what = None
         cdef bint stopped = False
         n = self.wait(events, timeout, owed)
         while n < 0 and errno == EINTR:
@@ -323,30 +334,56 @@ cdef class Loop(TransportHost):
         begun = self.scheduler.now_ns
         if self.last_fd >= 0:
             # The last wake was cut short. Start with the sockets that it did not handle.
-            for i in range(n):
-                if events[i].fd == self.last_fd:
-                    first = i + 1
+            rotate_events(events, n, self.last_fd)
             self.last_fd = -1
-        k = 0
+            light = n
+        else:
+            light = self.order_bulk_last(events, n)
+        if self.handle_events(events, light, begun) and light < n:
+            if light and self.scheduler.dirty:
+                self.send_output()         # messages of quiet connections do not wait for those of bulk senders
+            self.clock()
+            self.handle_events(events + light, n - light, begun)
+        return 0
+
+    cdef int order_bulk_last(self, PollEvent* events, int n) except -1:
+        """Order the events of transports that read much lately behind all others. Return the number of the others."""
+        cdef PollEvent[EVENTS_PER_WAKE] bulk
+        cdef int light = 0
+        cdef int i
+        for i in range(n):
+            what = self.transports[events[i].fd]
+            if isinstance(what, Transport) and (<Transport>what).reads_bulk:
+                bulk[i - light] = events[i]
+            else:
+                events[light] = events[i]
+                light += 1
+        memcpy(events + light, bulk, (n - light) * sizeof(PollEvent))
+        return light
+
+    cdef bint handle_events(self, const PollEvent* events, int n, uint64_t begun) except -1:
+        """Handle events of descriptors. False: some are left, since the wake takes long; epoll reports them again."""
+        cdef int fd = -1
+        cdef int k = 0
+        cdef object what = None
         while k < n:
             try:
                 while k < n:
-                    i = (first + k) % n
-                    if k:
+                    if fd >= 0:
                         self.clock()
                         if self.scheduler.now_ns - begun > LONG_WAKE_NS:
-                            self.last_fd = fd      # epoll reports the others again
-                            return 0
-                    k += 1
-                    fd = events[i].fd
+                            self.last_fd = fd
+                            return False
+                    fd = events[k].fd
                     what = self.transports[fd]
+                    k += 1
                     if what is not None:
-                        self.handle_event(what, events[i].events)
+                        self.handle_event(what, events[k - 1].events)
             except Exception as fault:
                 if not isinstance(what, Transport):
                     raise
                 (<Transport>what).ended_by(fault)
-        return 0
+        return True
 
     cdef int handle_event(self, object what, uint32_t events) except -1:
         """Handle the epoll events of one descriptor."""
@@ -416,15 +453,7 @@ cdef class Loop(TransportHost):
         if self.scheduler.losing:
             self.scheduler.begin_time_budget()
             self.scheduler.end_lost_links()
-        if self.port_work.dirty:
-            # Flush before the writes below, so that other workers run in parallel. Ring records must also precede the
-            # events for the supervisor; see `read_rings`.
-            self.flush_ports()
-        if self.control is not None and self.control.dirty:
-            # Send before clients are answered: management must know the answers that clients have received.
-            self.control.send()
-        self.flush_connections()
-        self.flush_ports()
+        self.send_output()
         if self.scheduler.admission_steps_reserved:
             self.admit_clients()           # after all established clients
         if self.scheduler.turns:
@@ -452,6 +481,18 @@ cdef class Loop(TransportHost):
             self.slot.given_up += self.scheduler.memory.given_up
             self.scheduler.memory.given_up = 0
         return 0
+
+    cdef int send_output(self) except -1:
+        """Send what is to be sent to other workers, to the supervisor and to peers."""
+        if self.port_work.dirty:
+            # Flush before the writes below, so that other workers run in parallel. Ring records must also precede the
+            # events for the supervisor; see `read_rings`.
+            self.flush_ports()
+        if self.control is not None and self.control.dirty:
+            # Send before clients are answered: management must know the answers that clients have received.
+            self.control.send()
+        self.flush_connections()
+        return self.flush_ports()
 
     cdef int flush_ports(self) except -1:
         """Flush ports with records for their peers, and ports that wait for room, which the peers may have made by

@@ -20,7 +20,7 @@ from router.amqp.block cimport BLOCK_LEAST, block_give, block_take
 from router.amqp.buffer cimport buffer_release, buffer_used, read32
 from router.amqp.spec cimport FRAME_HEADER
 from router.stats.counters cimport totals
-from workers.fairness cimport READ_BUFFER_OCTETS, WRITES_PER_TURN
+from workers.fairness cimport BULK_OCTETS, READ_BUFFER_OCTETS, WRITES_PER_TURN
 from workers.poller cimport READABLE, WRITABLE
 
 import os
@@ -217,6 +217,7 @@ cdef class Transport:
         if self.incomplete_size + FRAME_ROOM > loop.read_buffer_size:
             loop.enlarge_read_buffer(2 * (self.incomplete_size + FRAME_ROOM))
         got = self.read_some(loop.room + self.incomplete_size, loop.read_buffer_size - self.incomplete_size)
+        self.reads_bulk = got >= BULK_OCTETS
         if got > 0:
             if self.incomplete_size:
                 memcpy(loop.room, self.rest, self.incomplete_size)
