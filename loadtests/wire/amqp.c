@@ -13,6 +13,11 @@ void frame_begin(struct writer *w, enum performative code) {
     w->at += 8; /* list32: size and count, patched at the end */
 }
 
+void sasl_begin(struct writer *w, enum sasl code) {
+    frame_begin(w, (enum performative)code);
+    w->frame[5] = 1; /* type */
+}
+
 void frame_end(struct writer *w) {
     uint8_t *list = w->frame + FRAME_HEADER + 4;
     put32(list, (uint32_t)(w->at - list - 4));
@@ -34,14 +39,17 @@ void put_uint(struct writer *w, uint32_t value) {
     w->at += 4, w->fields++;
 }
 
-static void put_text(struct writer *w, const char *text) {
-    size_t length = strlen(text);
-    put8(w, 0xa1), put8(w, (uint8_t)length);
-    memcpy(w->at, text, length);
+static void put_octets(struct writer *w, uint8_t code, const void *octets, size_t length) {
+    put8(w, code), put8(w, (uint8_t)length);
+    memcpy(w->at, octets, length);
     w->at += length;
 }
 
+static void put_text(struct writer *w, const char *text) { put_octets(w, 0xa1, text, strlen(text)); }
+
 void put_string(struct writer *w, const char *text) { put_text(w, text), w->fields++; }
+void put_symbol(struct writer *w, const char *text) { put_octets(w, 0xa3, text, strlen(text)), w->fields++; }
+void put_binary(struct writer *w, struct bytes value) { put_octets(w, 0xa0, value.at, value.length), w->fields++; }
 
 void put_terminus(struct writer *w, enum terminus kind, const char *address) {
     put8(w, 0x00), put8(w, 0x53), put8(w, (uint8_t)kind), put8(w, 0xd0);
@@ -54,14 +62,28 @@ void put_terminus(struct writer *w, enum terminus kind, const char *address) {
     w->fields++;
 }
 
-void put_properties(struct writer *w, const char *to) {
+void put_dynamic_source(struct writer *w) {
+    static const uint8_t source[] = {0x00, 0x53, SOURCE, 0xc0, 6, 5, 0x40, 0x40, 0x40, 0x40, 0x41};
+    put_encoded(w, (struct bytes){source, sizeof source});
+}
+
+void put_properties(struct writer *w, const char *to, const char *reply_to) {
     put8(w, 0x00), put8(w, 0x53), put8(w, PROPERTIES_SECTION), put8(w, 0xd0);
     uint8_t *list = w->at;
     w->at += 8;
     put8(w, 0x40), put8(w, 0x40); /* message-id, user-id */
     put_text(w, to);
+    if (reply_to) {
+        put8(w, 0x40); /* subject */
+        put_text(w, reply_to);
+    }
     put32(list, (uint32_t)(w->at - list - 4));
-    put32(list + 4, 3);
+    put32(list + 4, reply_to ? 5 : 3);
+}
+
+void put_data(struct writer *w, struct bytes body) {
+    put8(w, 0x00), put8(w, 0x53), put8(w, DATA_SECTION);
+    put_octets(w, 0xa0, body.at, body.length);
 }
 
 void put_outcome(struct writer *w, enum outcome outcome) {
@@ -113,9 +135,10 @@ static bool list_open(const uint8_t *at, const uint8_t *end, struct cursor *c) {
     return true;
 }
 
-int frame_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struct bytes *payload) {
+/* Open a frame of any type. */
+static int body_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struct bytes *payload) {
     uint32_t offset = 4u * frame[4];
-    if (frame[5] != 0 || offset < FRAME_HEADER || offset > size) return -1;
+    if (offset < FRAME_HEADER || offset > size) return -1;
     if (offset == size) return 0;
     const uint8_t *at = frame + offset, *end = frame + size;
     int code;
@@ -129,6 +152,15 @@ int frame_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struc
     payload->at = fields->end;
     payload->length = (size_t)(end - fields->end);
     return code;
+}
+
+int frame_open(const uint8_t *frame, uint32_t size, struct cursor *fields, struct bytes *payload) {
+    return frame[5] == 0 ? body_open(frame, size, fields, payload) : -1;
+}
+
+int sasl_open(const uint8_t *frame, uint32_t size, struct cursor *fields) {
+    struct bytes payload = {0};
+    return frame[5] == 1 ? body_open(frame, size, fields, &payload) : -1;
 }
 
 /* Read one field. Returns its bytes, borrowed; NULL if it is null, absent or malformed. */
@@ -198,6 +230,21 @@ struct bytes field_encoded(struct cursor *c) {
     return at ? (struct bytes){at, size} : (struct bytes){0};
 }
 
+struct bytes field_text(struct cursor *c) {
+    size_t size;
+    const uint8_t *at = take(c, &size);
+    if (!at) return (struct bytes){0};
+    if ((*at >> 4) == 0xa) return (struct bytes){at + 2, size - 2};
+    if ((*at >> 4) == 0xb) return (struct bytes){at + 5, size - 5};
+    c->bad = true;
+    return (struct bytes){0};
+}
+
+bool field_list(struct cursor *c, struct cursor *inside) {
+    struct bytes list;
+    return field_described(c, &list) && list_open(list.at, list.at + list.length, inside);
+}
+
 void field_skip(struct cursor *c, unsigned fields) {
     size_t size;
     while (fields--) take(c, &size);
@@ -226,4 +273,11 @@ int find_body(const uint8_t *message, size_t have, size_t *start, uint32_t *leng
         if (!size) return 0;
         at = value + size;
     }
+}
+
+bool find_properties(struct bytes message, struct cursor *fields) {
+    const uint8_t *at = message.at, *end = message.at + message.length;
+    for (size_t size; end - at >= 3 && at[0] == 0 && at[1] == 0x53 && (size = value_size(at, end)); at += size)
+        if (at[2] == PROPERTIES_SECTION) return list_open(at + 3, at + size, fields);
+    return false;
 }

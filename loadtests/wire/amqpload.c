@@ -19,6 +19,7 @@
 #include "fault.h"
 #include "handshakes.h"
 #include "idle.h"
+#include "operations.h"
 #include "options.h"
 #include "process.h"
 #include "report.h"
@@ -221,7 +222,8 @@ int main(int argc, char **argv) {
     raise_file_limit();
     processes_find();
     if (options.tls) tls_prepare();
-    if (options.handshakes) handshakes_run();
+    if (options.operation) operations_run();
+    else if (options.handshakes) handshakes_run();
     else if (options.idle) idle_run();
     else load_run();
     return faulty() ? 1 : 0;

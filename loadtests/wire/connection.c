@@ -15,7 +15,7 @@
 #include "fault.h"
 #include "options.h"
 
-enum { HANDSHAKE_ROOM = 2048, FLOW_ROOM = 128, HEADER_SIZE = 8 };
+enum { HANDSHAKE_ROOM = 2048, FLOW_ROOM = 128, HEADER_SIZE = 8, HOSTS = 250 /* with equal first three octets */ };
 
 uint64_t clock_ns(void) {
     struct timespec t;
@@ -112,12 +112,21 @@ static void begin(struct connection *c) {
     connection_wrote(c, w.at);
 }
 
-int connection_socket(int port) {
+/* Let a socket connect from loopback address `host`; the port is chosen when it connects. */
+static bool bind_host(int fd, unsigned host) {
+    int one = 1;
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + ((1 + host / HOSTS) << 8) + host % HOSTS);
+    return setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one) == 0
+           && bind(fd, (struct sockaddr *)&from, sizeof from) == 0;
+}
+
+int connection_socket(int port, unsigned host) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (inet_pton(AF_INET, options.host, &to.sin_addr) != 1) fatal("--host %s: an IPv4 address is wanted", options.host);
     if (fd < 0 || stopped()) return -1;
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS) {
+    if ((host && !bind_host(fd, host)) || (connect(fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS)) {
         close(fd);
         return -1;
     }
@@ -125,23 +134,42 @@ int connection_socket(int port) {
     return fd;
 }
 
-bool connection_start(struct connection *c, int port, size_t buffer) {
-    c->fd = connection_socket(port);
+bool connection_connect(struct connection *c, int port, unsigned host, SSL_SESSION *resumed, size_t buffer) {
+    c->fd = connection_socket(port, host);
     if (c->fd < 0) {
         fatal("connection %u to %s:%d: %s", c->index, options.host, port, strerror(errno));
         return false;
     }
-    if (options.tls) c->tls = tls_connect(c->fd, NULL);
+    if (options.tls) c->tls = tls_connect(c->fd, resumed);
+    if (!c->in) {
+        c->in_capacity = buffer;
+        c->in = grown(NULL, buffer);
+    }
+    c->in_length = c->out_start = c->out_end = 0;
+    c->closing = c->peer_closed = false;
+    c->heartbeat_ms = 0;
+    c->peer_max_frame = MIN_MAX_FRAME;
+    c->next_outgoing = c->delivery_count = c->credit_limit = options.first_id;
+    c->outgoing_limit = c->next_outgoing;
+    return true;
+}
+
+void connection_disconnect(struct connection *c) {
+    if (c->tls) {
+        SSL_shutdown(c->tls); /* sends the alert, waits for none */
+        SSL_free(c->tls);
+        c->tls = NULL;
+    }
+    close(c->fd);
+    c->fd = -1;
+}
+
+bool connection_start(struct connection *c, int port, size_t buffer) {
+    if (!connection_connect(c, port, 0, NULL, buffer)) return false;
     if (options.websocket && !(c->websocket = websocket_connect(c->fd))) {
         fatal("connection %u to %s:%d: WebSocket: %s", c->index, options.host, port, strerror(errno));
         return false;
     }
-    c->in_capacity = buffer;
-    c->in = grown(NULL, buffer);
-    c->peer_max_frame = MIN_MAX_FRAME;
-    c->next_outgoing = c->delivery_count = c->credit_limit = options.first_id;
-    c->outgoing_limit = c->next_outgoing;
-
     char name[64];
     if (c->container) snprintf(name, sizeof name, "%s", options.container);
     else snprintf(name, sizeof name, "amqpload-%d-%s-%u-%d", getpid(), role_name(c), c->index, c->fd);
@@ -280,6 +308,7 @@ static size_t eat(struct connection *c, uint64_t now) {
     size_t at = 0;
     while (c->in_length - at >= FRAME_HEADER && !stopped()) {
         if (memcmp(c->in + at, "AMQP", 4) == 0) { /* not a frame: one this large (1.1 GB) would be refused below */
+            if (c->handlers && c->handlers->frame) c->handlers->frame(c, c->in + at, HEADER_SIZE, now);
             at += HEADER_SIZE;
             continue;
         }
@@ -290,7 +319,8 @@ static size_t eat(struct connection *c, uint64_t now) {
             break;
         }
         if (c->in_length - at < size) break;
-        on_frame(c, c->in + at, size, now);
+        if (c->handlers && c->handlers->frame) c->handlers->frame(c, c->in + at, size, now);
+        else on_frame(c, c->in + at, size, now);
         at += size;
     }
     return at;

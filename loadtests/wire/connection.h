@@ -17,6 +17,8 @@ struct handlers { /* callbacks for frames; `fields` is positioned at the first f
     void (*disposition)(struct connection *c, struct cursor *fields, uint64_t now);
     void (*echo)(struct connection *c); /* the peer's flow has echo set */
     void (*attached)(struct connection *c); /* the peer's attach to a container was answered */
+    /* Handles every frame and protocol header in place of connection.c; the other callbacks are then unused. */
+    void (*frame)(struct connection *c, const uint8_t *frame, uint32_t size, uint64_t now);
 };
 
 struct connection {
@@ -49,8 +51,14 @@ struct connection {
 
 uint64_t clock_ns(void); /* CLOCK_MONOTONIC */
 
-/* Return a non-blocking socket that is connecting to `port`; negative with errno on failure. */
-int connection_socket(int port);
+/* Return a non-blocking socket that is connecting to `port`; negative with errno on failure.
+ * host: number of the loopback address to connect from, below 50,000; 0: the default address. */
+int connection_socket(int port, unsigned host);
+
+/* Start connecting (non-blocking) and queue nothing. The buffers of an earlier connection are used again.
+ * resumed: TLS session to resume, or NULL. False: a fault was recorded. */
+bool connection_connect(struct connection *c, int port, unsigned host, SSL_SESSION *resumed, size_t buffer);
+void connection_disconnect(struct connection *c); /* keeps the buffers */
 
 /* Start connecting (non-blocking) and queue header, open and begin. False: a fault was recorded. */
 bool connection_start(struct connection *c, int port, size_t buffer);

@@ -31,7 +31,7 @@ static int epoll;
 static void begin(struct attempt *a, unsigned i, SSL_SESSION *session) {
     a->started = clock_ns();
     a->greeted = false;
-    a->fd = connection_socket(options.port);
+    a->fd = connection_socket(options.port, 0);
     if (a->fd < 0) {
         fatal("handshake %u: connect: %s", i, strerror(errno));
         return;

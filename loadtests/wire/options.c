@@ -22,6 +22,8 @@ static const char usage[] =
     "          --anonymous (senders without a target: each message names its address)\n"
     "          --idle N (only open N connections and report what they cost)  --opening M (at a time)\n"
     "          --handshakes N (only so many TLS handshakes, --opening at a time)  --resume (one session)\n"
+    "          --operation connect|short|rpc|attach|attach-pipelined (clients, --opening at a time, repeat it --count times)\n"
+    "          with it: --user U --password P (SCRAM-SHA-256)  --hostname H (in the open)  --resume (one TLS session)\n"
     "  TLS:    --tls  --ca FILE (the peer is checked)  --cipher SUITE (of TLS 1.3)  --certificate FILE --key FILE\n"
     "  where:  --websocket  --host IP  --receiver-port PORT  --direct (through a byte relay)\n"
     "          --container ID (receivers are brokers of this name: the router attaches, they answer)\n"
@@ -75,7 +77,11 @@ static void check(void) {
     if (!options.tls && (options.ca || options.cipher || options.certificate || options.handshakes))
         wrong("tls", "", "is needed by --ca, --cipher, --certificate and --handshakes");
     if (!options.certificate != !options.key) wrong("certificate", "", "and --key go together");
-    if (options.resume && !options.handshakes) wrong("resume", "", "needs --handshakes");
+    if (options.resume && !(options.tls && (options.handshakes || options.operation)))
+        wrong("resume", "", "needs --handshakes, or --tls and --operation");
+    if (!options.operation && (options.user || options.hostname)) wrong("operation", "", "is needed by --user and --hostname");
+    if (!options.user != !options.password) wrong("user", "", "and --password go together");
+    if (options.operation && options.count > UINT32_MAX) wrong("count", "", "too many");
     if (options.websocket && (options.tls || options.direct)) wrong("websocket", "", "is not for --tls and --direct");
     if (options.tls && options.read_rate > 0) wrong("read-rate", "", "is not for TLS, which reads ahead");
     if (options.place != ANYWHERE && (options.pid_count == 0 || options.senders != 1 || options.receivers != 1))
@@ -86,7 +92,8 @@ static void check(void) {
 void options_parse(int argc, char **argv) {
     enum { HOST, PORT, RECEIVER_PORT, ADDRESS, COUNT, SECONDS, SIZE, RATE, PRESETTLED, ALLOW_LOSS, PAIRS, SENDERS,
            RECEIVERS, DISTINCT, MULTICAST, IDLE, OPENING, DIRECT, PLACE, CREDIT, WINDOW, MAX_FRAME, FIRST_ID, READ_RATE,
-           THROTTLE, STALL, PID, CONTAINER, ANONYMOUS, TLS, CA, CIPHER, CERTIFICATE, KEY, HANDSHAKES, RESUME, WEBSOCKET, HELP };
+           THROTTLE, STALL, PID, CONTAINER, ANONYMOUS, TLS, CA, CIPHER, CERTIFICATE, KEY, HANDSHAKES, RESUME, WEBSOCKET,
+           OPERATION, USER, PASSWORD, HOSTNAME, HELP };
     static const struct option names[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"receiver-port", 1, 0, RECEIVER_PORT},
         {"address", 1, 0, ADDRESS}, {"count", 1, 0, COUNT}, {"seconds", 1, 0, SECONDS}, {"size", 1, 0, SIZE},
@@ -99,7 +106,8 @@ void options_parse(int argc, char **argv) {
         {"throttle", 1, 0, THROTTLE}, {"stall-seconds", 1, 0, STALL}, {"pid", 1, 0, PID},
         {"container", 1, 0, CONTAINER}, {"anonymous", 0, 0, ANONYMOUS}, {"tls", 0, 0, TLS}, {"ca", 1, 0, CA}, {"cipher", 1, 0, CIPHER},
         {"certificate", 1, 0, CERTIFICATE}, {"key", 1, 0, KEY}, {"handshakes", 1, 0, HANDSHAKES},
-        {"resume", 0, 0, RESUME}, {"websocket", 0, 0, WEBSOCKET}, {"help", 0, 0, HELP}, {0},
+        {"resume", 0, 0, RESUME}, {"websocket", 0, 0, WEBSOCKET}, {"operation", 1, 0, OPERATION},
+        {"user", 1, 0, USER}, {"password", 1, 0, PASSWORD}, {"hostname", 1, 0, HOSTNAME}, {"help", 0, 0, HELP}, {0},
     };
     int index;
     for (int key; (key = getopt_long(argc, argv, "", names, &index)) != -1;) {
@@ -145,6 +153,10 @@ void options_parse(int argc, char **argv) {
         case HANDSHAKES: options.handshakes = (unsigned)integer(name, optarg, 1, 1e6); break;
         case RESUME: options.resume = true; break;
         case WEBSOCKET: options.websocket = true; break;
+        case OPERATION: options.operation = optarg; break;
+        case USER: options.user = optarg; break;
+        case PASSWORD: options.password = optarg; break;
+        case HOSTNAME: options.hostname = optarg; break;
         case HELP: fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }

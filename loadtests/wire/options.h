@@ -14,6 +14,9 @@ struct options {
     const char *container;        /* container id of receivers that answer the router's attaches; or NULL */
     int port, receiver_port;      /* receiver_port 0: same as port */
     unsigned senders, receivers, idle;
+    const char *operation;        /* what clients repeat `count` times, `opening` at a time; nothing else is done */
+    const char *user, *password;  /* of SCRAM-SHA-256; NULL: ANONYMOUS. Only with `operation`, like `hostname` */
+    const char *hostname;         /* in the open, for a policy */
     unsigned handshakes;          /* number of TLS handshakes; nothing else is done */
     bool tls, resume, websocket;
     const char *ca, *cipher, *certificate, *key; /* TLS; NULL: peer not checked, any cipher, no certificate */

@@ -56,17 +56,22 @@ void processes_find(void) {
     }
 }
 
+struct cpu process_cpu(int pid) {
+    char text[LINE];
+    unsigned long long user, system;
+    double tick = (double)sysconf(_SC_CLK_TCK);
+    const char *stat = stat_of(pid, text);
+    if (!stat || sscanf(stat, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        return (struct cpu){0};
+    return (struct cpu){(double)user / tick, (double)system / tick};
+}
+
 struct cpu processes_cpu(void) {
     struct cpu sum = {0};
-    char text[LINE];
-    double tick = (double)sysconf(_SC_CLK_TCK);
     for (int i = 0; i < options.pid_count; i++) {
-        unsigned long long user, system;
-        const char *stat = stat_of(options.pids[i], text);
-        if (!stat) continue;
-        if (sscanf(stat, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2) continue;
-        sum.user += (double)user / tick;
-        sum.system += (double)system / tick;
+        struct cpu one = process_cpu(options.pids[i]);
+        sum.user += one.user;
+        sum.system += one.system;
     }
     return sum;
 }

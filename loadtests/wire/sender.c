@@ -149,7 +149,7 @@ void sender_prepare(struct sender *s) {
     static const uint8_t data_section[] = {0x00, 0x53, DATA_SECTION, 0xb0};
     struct writer w = {.at = s->head};
     s->c.handlers = &handlers;
-    if (options.anonymous) put_properties(&w, s->c.address);
+    if (options.anonymous) put_properties(&w, s->c.address, NULL);
     memcpy(w.at, data_section, sizeof data_section);
     put32(w.at + sizeof data_section, options.size);
     s->head_length = (size_t)(w.at - s->head) + BODY_HEAD;
