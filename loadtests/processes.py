@@ -57,20 +57,22 @@ def raise_file_limit() -> None:
 class Relay:
     """Byte relay: `pid`, `sender_port` and `receiver_port` after entry.
 
-    beyond: a second relay that octets from the sender's side pass as well, as a model of a hop.
+    beyond: a second relay that octets from the sender's side pass as well, as a model of a hop. onward: port to which
+    each connection is relayed; there is no `receiver_port`.
     """
 
     pid: int
     sender_port: int
     receiver_port: int
 
-    def __init__(self, beyond: Relay | None = None) -> None:
+    def __init__(self, beyond: Relay | None = None, onward: int | None = None) -> None:
         self._beyond = beyond
+        self._onward = onward if beyond is None else beyond.sender_port
 
     def __enter__(self) -> Self:
         words = [str(RELAY)]
-        if self._beyond is not None:
-            words += [str(RELAY_BUFFER), str(self._beyond.sender_port)]
+        if self._onward is not None:
+            words += [str(RELAY_BUFFER), str(self._onward)]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.pid = self._process.pid
@@ -79,7 +81,10 @@ class Relay:
             raise MeasureError(f"the relay ended with status {self._process.wait()} before it listened")
         ports = json.loads(line)
         self.sender_port = ports["sender_port"]
-        self.receiver_port = ports["receiver_port"] if self._beyond is None else self._beyond.receiver_port
+        if self._beyond is not None:
+            self.receiver_port = self._beyond.receiver_port
+        elif self._onward is None:
+            self.receiver_port = ports["receiver_port"]
         return self
 
     def __exit__(

@@ -23,6 +23,7 @@ from loadtests.landing_rows import landing
 from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, CREDIT, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
+from loadtests.operation_rows import OPERATION_ROWS
 from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
@@ -267,6 +268,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "edge-idle": idle_edges,
     "edge-storm": edge_storm,
     "storms": storms,
+    **OPERATION_ROWS,
     "policy": policy,
     "logins": logins,
     "logins-token": token_logins,
@@ -300,5 +302,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "pipeline": (
         "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "rollup", "telemetry",
     ),
+    "operations": tuple(OPERATION_ROWS),
 }  # fmt: skip
 DEFAULT = [name for name in ROWS if name not in GROUPS["pipeline"]]

@@ -15,6 +15,7 @@ from loadtests import (
     hostile_rows,
     login_rows,
     network_rows,
+    operation_rows,
     policy_rows,
     reload_rows,
     rows,
@@ -41,7 +42,7 @@ NEEDS_ROUTER = {
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
     "first-paint", "consoles", "tails", "two-workers-paced", "large-frames", "many-pairs",
-    "changes", "reload", "hostile-host",
+    "changes", "reload", "hostile-host", *operation_rows.OPERATION_ROWS,
 }  # fmt: skip
 
 
@@ -68,6 +69,9 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails_rows, "QUICK_SECONDS", 0.5)
     monkeypatch.setattr(tails_rows, "PACED_RATE", 500)
     monkeypatch.setattr(policy_rows, "VHOSTS", 3)
+    monkeypatch.setattr(operation_rows, "VHOSTS", 3)
+    monkeypatch.setattr(operation_rows, "AT_A_TIME", 5)
+    monkeypatch.setattr(operation_rows, "COUNTS", dict.fromkeys(operation_rows.COUNTS, 20))
     monkeypatch.setattr(login_rows, "CROWD", 20)
     monkeypatch.setattr(login_rows, "PACED_RATE", 500)
     monkeypatch.setattr(tls_rows, "FULL_HANDSHAKES", 20)
