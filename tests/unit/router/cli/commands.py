@@ -1,0 +1,54 @@
+"""Commands as run from a shell, with a supervisor that records its arguments."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+
+# Supervisor that records its arguments and exits. The commands need nothing else of the real one.
+RECORDER = """
+import json, os
+def run(configuration, log, *, program, test_hooks, become):
+    log.notice("SERVER", "Operational")
+    record = {"id": configuration.router.id, "program": program, "hooks": test_hooks, "pid": os.getpid(),
+              "session": os.getsid(0), "directory": os.getcwd(), "stdin": os.readlink("/proc/self/fd/0"),
+              "user": os.getuid(), "descriptors": len(os.listdir("/proc/self/fd"))}
+    with open(os.environ["RECORD"] + ".new", "w") as file:
+        json.dump(record, file)
+    os.rename(os.environ["RECORD"] + ".new", os.environ["RECORD"])
+    return 7
+"""
+
+
+class CommandRunner:
+    """Runs a command in its own directory, with the recording supervisor."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.python, self.path = sys.executable, []
+        self.record = folder / "record"
+        package = folder / "lib" / "supervisor"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "main.py").write_text(RECORDER)
+        (folder / "good.conf").write_text("router {\n  id: A\n}\n")
+        (folder / "bad.conf").write_text("router {\n  id: A\n  nonsense: 1\n}\nauthServicePlugin {\n  name: x\n}\n")
+
+    def __call__(self, command, *words):
+        module = {"sluice": "main", "qdrouterd": "qdrouterd"}[command]
+        program = f"import sys; sys.argv[0] = 'bin/{command}'; from router.cli.{module} import main; sys.exit(main())"
+        path = os.pathsep.join([str(self.folder / "lib"), str(ROOT), *self.path])
+        return subprocess.run(
+            [self.python, "-c", program, *words],
+            env={**os.environ, "PYTHONPATH": path, "RECORD": str(self.record)},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def recorded(self):
+        return json.loads(self.record.read_text())

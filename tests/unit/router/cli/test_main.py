@@ -1,0 +1,48 @@
+"""Commands of `sluice` and their help."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from router.version import VERSION
+from tests.unit.router.cli.commands import ROOT
+
+pytestmark = pytest.mark.starts
+
+
+def test_sluice_version_prints_version(shell):
+    done = shell("sluice", "version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["check"], ["run", "x"]])
+def test_sluice_with_invalid_arguments_prints_usage(shell, words):
+    done = shell("sluice", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: sluice")
+
+
+def test_help_lists_tools(shell):
+    done = shell("sluice", "--help")
+    assert done.returncode == 0
+    for tool in ("stat", "manage", "top", "explain", "trace", "reload"):
+        assert re.search(rf"^ +{tool} ", done.stdout, re.MULTILINE)
+        help_text = shell("sluice", tool, "--help")
+        assert (help_text.returncode, help_text.stderr) == (0, "")
+        assert help_text.stdout.startswith(f"usage: sluice {tool} ")
+        assert shell("sluice", tool, "--version").stdout == f"{VERSION}\n"
+
+
+def test_router_commands_load_no_client_libraries(shell):
+    """The commands that run a router, and the list of commands, load no libraries of the tools."""
+    modules = "router.cli.main, router.cli.qdrouterd, supervisor.main, workers.main"
+    program = f"import sys; import {modules}; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    ).stdout
+    assert "'router.cli.main'" in loaded
+    assert "'proton'" not in loaded
+    assert "'rich'" not in loaded
