@@ -4,13 +4,15 @@ import os
 import pwd
 import select
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.other_user import modules, program_out_of_reach, python_for
-from tests.unit.router.cli.commands import CommandRunner
+from tests.unit.router.cli.commands import ROOT, CommandRunner
 
 pytestmark = pytest.mark.starts
 
@@ -83,3 +85,26 @@ def test_daemon_user_that_cannot_run_router_is_refused(shell):
     reason = "that user cannot run the router: the user may not enter /"
     assert f"bin/qdrouterd: Can't become user nobody: {reason}" in done.stderr
     assert not shell.record.exists()
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        ("os._exit(0)", "the detached router ended before it had started"),
+        ("daemon.report('no \\udcff'); os._exit(0)", "no \\udcff"),
+        ("daemon.report(None); os._exit(0)", "None"),
+    ],
+)
+def test_parent_receives_outcome_of_daemon(ending, outcome):
+    program = (
+        "import os\n"
+        "from router.cli.daemon import Daemon\n"
+        "daemon = Daemon.detach()\n"
+        f"if not daemon.is_parent: {ending}\n"
+        "print(daemon.outcome())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{outcome}\n", "")

@@ -1,5 +1,8 @@
 """Display of addresses."""
 
+import pytest
+
+from router.cli.stat.addresses import class_of, phase_of, text_of
 from tests.unit.router.cli.stat.rows import ADDRESS, Stat
 
 
@@ -25,3 +28,23 @@ def test_addresses_table_is_sorted_and_formatted(stat: Stat) -> None:
         '"from-proc"',
         '"mobile","b","0","balanced","-","0","1","2","1,234,567","4","5","6","1,000","2,000"',
     ]
+
+
+# management.md 6.3.
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("M1queue", ("mobile", "queue", "1")),
+        ("M0", ("mobile", "", "0")),
+        ("RQDR.B", ("router", "QDR.B", "")),
+        ("Lqdhello", ("local", "qdhello", "")),
+        ("Tqdrouter", ("topo", "qdrouter", "")),
+        ("Eb.*", ("link-in", "b.*", "")),
+        ("Fb.*", ("link-out", "b.*", "")),
+        ("HE1", ("edge", "E1", "")),
+        ("", ("", "", "")),
+        (None, ("", "", "")),
+    ],
+)
+def test_key_is_shown_as_class_address_and_phase(key: str | None, shown: tuple[str, str, str]) -> None:
+    assert (class_of(key), text_of(key), phase_of(key)) == shown
