@@ -11,10 +11,8 @@ from router.amqp import codec
 from router.client import Accepted, Released
 from router.client.attach import Terminus
 from router.client.bulk import WINDOW
-from router.client.core import ClientCore, Options
-from tests.unit.router.amqp.stub import RecordingHandler
+from tests.unit.router.client.exchange import NOW, CoreExchange
 
-NOW = 1.0
 ACCEPTED = codec.encode_described(0x24, [])
 MOST = 2000
 SIZES = (0, 1, 100, 3000, 700, MOST, MOST + 1, 5)
@@ -24,13 +22,11 @@ def octets(size: int) -> bytes:
     return bytes(index % 251 for index in range(size))
 
 
-class BulkReceiveExchange:
-    """Receiver and its server, which sends the messages given to `send`. cut: splits the octets that the receiver
-    reads."""
+class BulkReceiveExchange(CoreExchange):
+    """Receiver and its server, which sends the messages given to `send`."""
 
     def __init__(self, cut=lambda octets: [octets], credit=100, most=MOST):
-        self.cut = cut
-        self.core = ClientCore(Options(container="c", max_frame=512))
+        super().__init__(cut)
         self.state: Any = self.core.session(WINDOW).bulk_receiver(
             source=Terminus("r"), target=Terminus(), max_message_size=most, name="r"
         )
@@ -38,29 +34,13 @@ class BulkReceiveExchange:
         self.connect()
 
     def connect(self):
-        self.server = RecordingHandler(max_frame=512)
-        self.core.start(NOW)
-        self.run()
+        super().connect()
         (self.sender,) = self.server.links
-
-    def run(self):
-        moved = True
-        while moved:
-            ours = self.core.output(NOW)
-            self.server.feed(ours)
-            theirs = self.server.connection.take_output()
-            for piece in self.cut(theirs):
-                self.core.receive(piece, NOW)
-            moved = bool(ours or theirs)
 
     def send(self, *messages, **options):
         sent = [self.sender.send(each, **options) for each in messages]
         self.run()
         return sent
-
-    @property
-    def outcomes(self):
-        return [note[1:] for note in self.server.notes if note[0] == "outcome"]
 
 
 def content(batch):

@@ -9,10 +9,8 @@ from router.amqp.errors import LocalError
 from router.client.attach import Terminus
 from router.client.bulk import BulkSenderState
 from router.client.bulk_sender import MessageBatch
-from router.client.core import ClientCore, Options
-from tests.unit.router.amqp.stub import RecordingHandler
+from tests.unit.router.client.exchange import NOW, CoreExchange
 
-NOW = 1.0
 ACCEPTED, REJECTED, RELEASED = (codec.encode_described(code, []) for code in (0x24, 0x25, 0x26))
 RECEIVED = codec.encode_described(0x23, [codec.encode_uint(0), codec.encode_ulong(0)])
 LONG = bytes(index % 251 for index in range(3000))
@@ -29,30 +27,19 @@ class RecordingBulkSender(BulkSenderState):
         self.notes.append((octets, state))
 
 
-class BulkSendExchange:
+class BulkSendExchange(CoreExchange):
     """Sender and its server, which grants the credit given to `grant`."""
 
     def __init__(self, **options: Any) -> None:
-        self.core = ClientCore(Options(container="c", max_frame=512))
+        super().__init__()
         session = self.core.session()
         self.state = RecordingBulkSender(session, source=Terminus(), target=Terminus("r"), name="s", **options)
         session.add(self.state)
         self.connect()
 
     def connect(self) -> None:
-        self.server = RecordingHandler(max_frame=512)
-        self.core.start(NOW)
-        self.run()
+        super().connect()
         (self.receiver,) = self.server.links
-
-    def run(self) -> None:
-        moved = True
-        while moved:
-            ours = self.core.output(NOW)
-            self.server.feed(ours)
-            theirs = self.server.connection.take_output()
-            self.core.receive(theirs, NOW)
-            moved = bool(ours or theirs)
 
     def grant(self, credit: int) -> None:
         self.receiver.flow(credit)
