@@ -17,6 +17,7 @@ cdef class PlainLink(Link):
     cdef readonly dict unsettled           # delivery-id -> delivery
     cdef readonly uint32_t delivery_count
     cdef readonly uint32_t credit
+    cdef readonly tuple reason             # condition and description with which this side has detached; or None
     cdef int remember(self, IdMap* entries, uint32_t id, object delivery) except -1
     cdef int forget(self, IdMap* entries, uint32_t id) except -1
     cdef int forget_all(self) except -1

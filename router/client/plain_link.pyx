@@ -58,6 +58,8 @@ cdef class PlainLink(Link):
         """Detach the link from this side. Frames for its handle are absorbed until the peer's detach."""
         if is_detached(self):
             return
+        if condition is not None:
+            self.reason = (condition, description or "")
         self.leave(closed)
         self.session.send_detach(self.handle, closed, condition, description)
 

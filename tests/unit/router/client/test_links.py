@@ -241,3 +241,12 @@ def test_first_outcome_of_delivery_counts():
     exchange.run()
     rejected = codec.encode_described(Rejected.code, [codec.encode_error("a:b", "why")])
     assert exchange.outcomes == [(0, rejected, True)]
+
+
+def test_message_beyond_size_limit_ends_receiver():
+    exchange, receiver = receiving(max_message_size=1000)
+    give(exchange, LONG)
+    assert receiver.take() is None
+    reason = "amqp:link:message-size-exceeded: a message has more than 1000 octets"
+    with pytest.raises(LinkDetachedError, match=reason):
+        receiver.flow(1)
