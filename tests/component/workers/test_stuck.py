@@ -1,13 +1,11 @@
 """Stuck deliveries, links without credit, ends of links, and times in their slots (management.md 7.3 to 7.6)."""
 
-import time
-
 import pytest
 
 from router.log import LogSettings, ModuleSettings
 from tests.component.engine.host import MS
 from tests.peer.frames import ACCEPTED, RELEASED
-from tests.peer.talk import consumer, flow, frames, message, producer, say, settle, start, transfer
+from tests.peer.talk import consumer, flow, message, producer, say, settle, start, transfer
 from workers.connections.admissions import LOOK_MS
 
 LOG_ALL = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
@@ -15,7 +13,6 @@ SCAN_MS = 30_000
 CHECK_MS = 1000
 AGE_MS = 10_000
 SECOND_MS = 1000
-SECOND_NS = 1_000_000_000
 BLOCKED = "Link blocked with zero credit for"
 STUCK = "Stuck delivery: At least one delivery on this link has been undelivered/unsettled for more than 10 seconds"
 
@@ -69,20 +66,6 @@ def test_unsettled_delivery_is_stuck_on_both_links_until_settled(routers):
     consuming.feed(settle(1, 1, RELEASED))
     router.settle()
     assert (slot(router, 0)["stuck"], slot(router, 1)["stuck"]) == (0, 0)
-
-
-# routing-semantics.md O-1; management.md 7.3.
-@pytest.mark.parametrize(("age_ms", "over_1_s", "over_10_s"), [(900, 0, 0), (1_100, 1, 0), (10_100, 0, 1)])
-def test_delayed_settlement_is_counted_by_age(routers, age_ms, over_1_s, over_10_s):
-    router = routers()
-    consuming, sending = connect_pair(router)
-    sending.feed(transfer(0, 0, message(b"one")))
-    router.settle()
-    router.pass_time(age_ms)
-    consuming.feed(settle(0, 0, ACCEPTED))
-    router.settle()
-    for counters in (slot(router, 0), slot(router, 1), router.region.router_totals()):
-        assert (counters["delayed_1s"], counters["delayed_10s"]) == (over_1_s, over_10_s)
 
 
 def test_young_delivery_behind_old_one_is_not_stuck(routers):
@@ -307,57 +290,3 @@ def test_last_delivery_time_outlives_link(routers):
     sending.feed(say("detach", handle=0, closed=True))
     router.settle()
     assert [connection.last_delivery for connection in known] == [0, now]
-
-
-def use_machine_clock(router):
-    """Set the router's clock to the machine's, in the middle of a second. Readers of rates use the machine's clock."""
-    now = time.monotonic_ns() // SECOND_NS * SECOND_NS + SECOND_NS // 2
-    router.workers[0].poller.time_ns = now
-    router.settle()
-    return now
-
-
-def test_link_rate_covers_last_five_seconds(routers, monkeypatch):
-    router = routers()
-    consuming, sending = connect_pair(router)
-    now = use_machine_clock(router)
-    reader = [now]
-    monkeypatch.setattr("router.ring.region.time.monotonic_ns", lambda: reader[0])
-    number = 0
-    for count in (10, 20, 30):  # a second each
-        for _ in range(count):
-            sending.feed(transfer(0, number, message(b"x")))
-            number += 1
-        router.settle()
-        consuming.feed(settle(number - count, number - 1, ACCEPTED))
-        router.settle()
-        frames(consuming)
-        consuming.feed(flow(0, 100, delivery_count=number))
-        router.settle()
-        reader[0] = router.workers[0].loop.scheduler.now_ns
-        router.pass_time(SECOND_MS)
-    assert (slot(router, 0)["rate"], slot(router, 1)["rate"]) == (60 / 5, 60 / 5)
-    assert (slot(router, 0)["finished"], slot(router, 1)["finished"]) == (60, 60)
-    reader[0] = now + 4 * SECOND_NS  # all of them are within five seconds
-    assert slot(router, 0)["rate"] == 60 / 5
-    reader[0] = now + 5 * SECOND_NS  # half of the second with the first ten is out
-    assert slot(router, 0)["rate"] == 55 / 5
-    reader[0] = now + 7 * SECOND_NS
-    assert slot(router, 0)["rate"] == 15 / 5
-    reader[0] = now + 8 * SECOND_NS
-    assert slot(router, 0)["rate"] == 0
-    reader[0] = now + 100 * SECOND_NS
-    assert slot(router, 0)["rate"] == 0
-
-
-def test_finished_deliveries_are_counted_once(routers):
-    router = routers()
-    consuming, sending = connect_pair(router)
-    sending.feed(transfer(0, 0, message(b"a")) + transfer(0, 1, message(b"b"), settled=True))
-    sending.feed(transfer(0, 2, message(b"c")) + transfer(0, 3, message(b"d")))
-    router.settle()
-    consuming.feed(settle(0, 0, ACCEPTED) + settle(2, 2))
-    router.settle()
-    sending.feed(settle(3, 3, ACCEPTED, role=False))
-    router.settle()
-    assert (slot(router, 0)["finished"], slot(router, 1)["finished"]) == (4, 4)
