@@ -1,6 +1,7 @@
 """Connections of one loop with sockets, for tests that run one wake at a time."""
 
 import socket
+from typing import Any
 
 from router.amqp.connection import Connection
 from router.ring.region import Region
@@ -38,6 +39,20 @@ class OpeningHandler:
 
     def on_fault(self, connection, fault):
         raise fault
+
+
+class ClosingHandler(OpeningHandler):
+    """Handler that records the errors with which its connection was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed_with: list[Any] = []
+
+    def on_closing(self, connection: Connection, error: Any) -> bool:
+        return False
+
+    def on_closed(self, connection: Connection, error: Any) -> None:
+        self.closed_with.append(error)
 
 
 class LoopConnections:

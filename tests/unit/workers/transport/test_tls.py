@@ -13,7 +13,7 @@ from router.tls.context import TlsContext
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.pki import CLIENT_USER, Pki, pki
 from tests.peer.talk import say
-from tests.unit.workers.loop_connections import REGION, OpeningHandler
+from tests.unit.workers.loop_connections import REGION, ClosingHandler
 from workers.loop import Loop
 from workers.transport.tls import TlsTransport
 
@@ -39,20 +39,6 @@ def server_context(authority: Pki, *, verify_peer: bool = False, trusted: str | 
         certificates=text(server.certificate), key=text(server.key), trusted=trusted or text(authority.trusted)
     )
     return TlsContext(credentials, server=True, verify_peer=verify_peer)
-
-
-class ClosingHandler(OpeningHandler):
-    """Handler that records the errors with which its connection was closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed_with: list[Any] = []
-
-    def on_closing(self, connection: Connection, error: Any) -> bool:
-        return False
-
-    def on_closed(self, connection: Connection, error: Any) -> None:
-        self.closed_with.append(error)
 
 
 class TlsPair:
