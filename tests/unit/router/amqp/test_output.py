@@ -15,7 +15,7 @@ LONG = bytes(100_000)  # more than one turn of a link, less than the bound of th
 
 
 class TracedServer(RecordingHandler):
-    """Server's end of a connection whose frames are traced."""
+    """Server's end of a connection whose frames may be traced."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -67,24 +67,14 @@ def test_long_frame_is_traced_by_its_first_octets():
     assert server.traced[0] == (True, frame[:SHOWN], len(frame))
 
 
-def sending(sessions: int) -> tuple[RecordingHandler, list[Sender]]:
+def sending(sessions: int) -> tuple[TracedServer, list[Sender]]:
     """Return a server with one sender in each of its sessions, which have credit."""
-    server = RecordingHandler(max_frame=16_384)
+    server = TracedServer(max_frame=16_384)
     server.feed(AMQP_HEADER + say("open", container_id="c", max_frame_size=16_384))
     for channel in range(sessions):
         server.feed(begin(channel) + consumer(0, "a", 0, channel=channel) + flow(0, 100, channel=channel))
-    server.connection.take_output()
+    server.take()
     return server, server.links
-
-
-class Written:
-    """Octets that were taken from a connection."""
-
-    def __init__(self, octets: bytes) -> None:
-        self.octets = octets
-
-    def take(self) -> bytes:
-        return self.octets
 
 
 def test_sessions_take_turns_to_write():
@@ -92,8 +82,7 @@ def test_sessions_take_turns_to_write():
     for link in links:
         for _ in range(10):
             link.send(LONG)
-    octets = server.connection.take_output()
-    channels = [frame.channel for frame in of(frames(Written(octets)), "transfer")]
+    channels = [frame.channel for frame in of(frames(server), "transfer")]
     changes = [channel for at, channel in enumerate(channels) if at == 0 or channels[at - 1] != channel]
     assert changes[:3] == [0, 1, 2]
     assert server.connection.wants_turn()
@@ -104,7 +93,7 @@ def test_connection_wants_no_turn_when_all_is_written():
     assert not server.connection.wants_turn()
     link.send(b"x")
     assert server.connection.wants_turn()
-    server.connection.take_output()
+    server.take()
     assert not server.connection.wants_turn()
 
 
