@@ -8,7 +8,6 @@ from tests.component.workers.loops import LoopRouter, SocketPeer
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, of, producer, settle, start, transfer
 
-
 BULK_OCTETS = 32768
 
 
