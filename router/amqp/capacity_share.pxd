@@ -15,7 +15,7 @@ cdef class CapacityShare:
     cdef uint32_t window       # number of the present window, from 1
     cdef uint64_t ends_ns
     cdef uint32_t links        # links that ran out of credit in this window
-    cdef uint32_t links_before  # the same of the window before
+    cdef uint32_t links_before  # links that did in the window before
     cdef uint64_t cpu_ns       # CPU time of the thread at the beginning of the window
     cdef bint idle             # the thread used less than half of the processor's time in the window before
     cdef void end_window(self) noexcept
