@@ -60,7 +60,7 @@ def connector(name: str, **more: Any) -> str:
     return CONNECTOR % {"name": name, "more": "".join(f"    {key}: {value}\n" for key, value in more.items())}
 
 
-class _SilentInitiator:
+class SilentInitiator:
     """Initiator of a connection that the test opens."""
 
     def opened(self, connection: RegisteredConnection) -> None:
@@ -76,7 +76,7 @@ def open_interior(
     """Open a connection to an interior router."""
     profile, _ = core.profiles.add(config)
     number = core.connections.take_number()
-    made = core.connections.initiate(number, config, profile, _SilentInitiator(), InitiateData("", None))
+    made = core.connections.initiate(number, config, profile, SilentInitiator(), InitiateData("", None))
     core.connections.move(made, worker)
     fields: dict[str, Any] = {"container": name, "hostname": None, "user": None, "mechanism": None, "tls": None}
     core.receive(worker, messages.Opened(conn=number, properties=properties, **fields))
