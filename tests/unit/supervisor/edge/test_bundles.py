@@ -12,7 +12,7 @@ from router.config.load import load_text
 from router.control.edge_properties import BETWEEN_EDGES, EDGE, UPLINKS
 from supervisor.addresses.record import NOT_ON_EDGE
 from supervisor.connections.admission import Deny
-from supervisor.connections.connections import ConnectionEnd, RegisteredConnection
+from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.bundles import (
     COST,
     ITSELF,
@@ -26,6 +26,7 @@ from supervisor.edge.bundles import (
     supports_lookup_batches,
     supports_several_uplinks,
 )
+from tests.unit.supervisor.edge.edge_router import SilentInitiator
 
 INTERIOR = """
 router {
@@ -59,16 +60,6 @@ connector {
 INTERIOR_LISTENERS = load_text("router.conf", INTERIOR).listeners
 EDGE_CONFIGURATION = load_text("router.conf", EDGE_ROUTER)
 MARK = "mark of this router"
-
-
-class SilentInitiator:
-    """Initiator that ignores its connection."""
-
-    def opened(self, connection: RegisteredConnection) -> None:
-        """See Initiator."""
-
-    def ended(self, connection: RegisteredConnection, ending: ConnectionEnd, text: str) -> None:
-        """See Initiator."""
 
 
 @pytest.fixture
