@@ -93,6 +93,7 @@ class EdgeRouter:
         self.pending_lookups: dict[int, list[LookupAddress]] = {}  # addresses without an answer, by connection
         self._lookups: dict[int, list[LookupQuestion]] = {}  # messages that ask about these addresses
         self._found: dict[int, list[int]] = {}  # answers collected for the first of these messages
+        self.orders: list[messages.Order] = []  # all orders that the worker has received
         self.answered: list[int] = []  # links whose attach has been answered, by number
         self.core = RouterCore(self.configuration, ProcessLog(QUIET), 4000, lambda number: None)
         self.worker = WorkerProcess(0, 1)
@@ -116,6 +117,7 @@ class EdgeRouter:
                 continue
             self._take_sends()
             orders, self.worker.outbox[:] = list(self.worker.outbox), []
+            self.orders += orders
             self.answered += [order.link for order in orders if isinstance(order, messages.Attached)]
             links = [order for order in orders if isinstance(order, messages.Link | messages.Unlink)]
             if not links:
