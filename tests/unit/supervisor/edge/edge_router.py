@@ -60,6 +60,11 @@ def connector(name: str, **more: Any) -> str:
     return CONNECTOR % {"name": name, "more": "".join(f"    {key}: {value}\n" for key, value in more.items())}
 
 
+def peer_connector(**more: Any) -> str:
+    """Return the section of a connector to other edge routers."""
+    return connector("peers", **more).replace("role: edge", "role: inter-edge")
+
+
 class SilentInitiator:
     """Initiator of a connection that the test opens."""
 
@@ -206,9 +211,9 @@ class EdgeRouter:
         self.settle()
         return made
 
-    def attach(self, client: RegisteredConnection, direction: str, address: str) -> int:
+    def attach(self, client: RegisteredConnection, direction: str, address: str, **more: object) -> int:
         """Attach a link of a client without waiting for look-ups. Return its number."""
-        number = self.attach_pending(client, direction, address)
+        number = self.attach_pending(client, direction, address, **more)
         self.uplink.lookups.give_up()
         self.pending_lookups.clear()
         self._lookups.clear()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from router.addressing.settings import LOCAL
@@ -14,7 +12,7 @@ from supervisor.configuration.change import ConfigurationChange
 from supervisor.connections.connections import RegisteredConnection
 from supervisor.edge.peers import CONFINED, EdgePeers
 from supervisor.links.attach import HEARTBEAT
-from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
+from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector, peer_connector
 
 SETTINGS = """
 address {
@@ -26,11 +24,6 @@ exchange {
     address: exchanged
 }
 """
-
-
-def peer_connector(**more: Any) -> str:
-    """Return the section of a connector to other edge routers."""
-    return connector("peers", **more).replace("role: edge", "role: inter-edge")
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ def bears(edge: EdgeRouter, connection: RegisteredConnection) -> bool:
     return any(link.address == "E" and link.use == "anonymous" for link in links)
 
 
-def test_each_peer_has_receiver_for_each_consumed_address(edge: EdgeRouter) -> None:
+def test_peers_have_receiver_for_each_consumed_address(edge: EdgeRouter) -> None:
     client = edge.client()
     consumer = edge.attach(client, "out", "a")
     one = open_peer(edge)
@@ -104,7 +97,7 @@ def test_lost_bearer_is_replaced_by_next_connection_of_peer(edge: EdgeRouter) ->
     assert bears(edge, two)
 
 
-def test_each_connection_has_heartbeats(edge: EdgeRouter) -> None:
+def test_connections_of_peers_have_heartbeats(edge: EdgeRouter) -> None:
     connections = [open_peer(edge), open_peer(edge), open_peer(edge, "G", "g")]
     beats = [link.conn for link in edge.links.values() if (link.address, link.use) == (HEARTBEAT, "heartbeat")]
     assert sorted(beats) == sorted(each.number for each in connections)
