@@ -55,14 +55,6 @@ def test_flapping_connections_leave_no_state(edge: EdgeRouter) -> None:
     assert edge.record("L_edge").consumers is None
 
 
-def test_tracking_of_standby_connection_is_ignored(edge: EdgeRouter) -> None:
-    edge.attach(edge.client(), "in", "b")
-    edge.interior("A")
-    other = edge.interior("B", "other")
-    edge.track(other, "M0b", True)
-    assert edge.record("M0b").consumers is None
-
-
 # -- Bundles
 
 
@@ -100,16 +92,6 @@ def test_proxy_receiver_in_burst_waits_no_longer_than_hold(edge: EdgeRouter, mon
     monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: until)
     edge.settle()
     assert edge.proxies(interior, "in") == ["a0"]
-
-
-@pytest.mark.parametrize("properties", [{}, {EDGE: "text"}, {EDGE: True}], ids=["dispatch", "text", "flag"])
-def test_dispatch_interior_gets_no_bundle(bundle: EdgeRouter, properties: dict[str, Any]) -> None:
-    bundle.attach(bundle.client(), "out", "a")
-    first, second = (bundle.interior("A", **properties) for _ in range(2))
-    assert bundle.proxies(first, "in") == ["a"]
-    assert bundle.uplink.states() == {"active": 1, "waiting": 1}
-    bundle.close(first)
-    assert bundle.proxies(second, "in") == ["a"]
 
 
 def test_connection_to_other_interior_router_is_no_member(bundle: EdgeRouter) -> None:
