@@ -126,3 +126,13 @@ class DrivenEngine:
 
     def links(self) -> dict[str, tuple[int, ...]]:
         return {router: path.links for router, path in self.paths().items()}
+
+
+def line() -> DrivenEngine:
+    """Return router A of the line A - B - C after it has announced everything. B is a router of 1.19."""
+    a = DrivenEngine()
+    a.neighbour(1)
+    a.link_state(1, "B", 1, {"A": 1, "C": 2})
+    a.link_state(1, "C", 1, {"B": 2}, path=["C", "B"])
+    a.run(0.1)
+    return a

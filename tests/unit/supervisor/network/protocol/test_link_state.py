@@ -8,21 +8,10 @@ from supervisor.network.protocol.messages import (
     LinkStateRequest,
     LinkStateUpdate,
     MobileRequest,
-    Summary,
 )
 from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RadiusChanged, RouterRemoved, Unreachable
 from supervisor.network.protocol.timers import ProtocolLimits
-from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
-
-
-def line() -> DrivenEngine:
-    """Return router A of the line A - B - C after it has announced everything. B is a router of 1.19."""
-    a = DrivenEngine()
-    a.neighbour(1)
-    a.link_state(1, "B", 1, {"A": 1, "C": 2})
-    a.link_state(1, "C", 1, {"B": 2}, path=["C", "B"])
-    a.run(0.1)
-    return a
+from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine, line
 
 
 # inter-router.md 7.2.
@@ -45,19 +34,6 @@ def test_request_of_unreachable_router_is_answered_later() -> None:
     a.link_state(1, "B", 1, {"A": 1, "C": 2})
     a.run(0.5)
     assert [sent.to for sent in a.of(LinkStateUpdate)] == ["amqp:/_topo/0/C/qdrouter"]
-
-
-def test_unanswered_request_is_repeated_a_few_times() -> None:
-    a = DrivenEngine()
-    a.up(1)
-    begin = a.now
-    times = []
-    for _ in range(600):
-        a.hello(1)
-        a.run(0.1)
-        times += [round(a.now - begin) for sent in a.of(LinkStateRequest)]
-        a.clear()
-    assert times == [0, 1, 3, 7, 15]
 
 
 def test_higher_sequence_in_advertisement_is_requested_at_once() -> None:
@@ -112,20 +88,6 @@ def test_inner_sequence_of_link_state_counts() -> None:
     assert outside != tail
     a.receive(1, outside, ["C", "B"])
     assert "X" in [row.id for row in a.engine.routers()]
-
-
-# inter-router.md 7.4.
-def test_advertisements_come_every_4_then_every_30_seconds() -> None:
-    a = DrivenEngine()
-    a.up(1)
-    times = []
-    begin = a.now + 0.02
-    for _ in range(800):
-        a.hello(1)
-        a.run(0.1)
-        times += [round(a.now - begin) for sent in a.of(Advertisement)]
-        a.clear()
-    assert times[:4] == [0, 4, 8, 38]
 
 
 # inter-router.md 7.3.
@@ -310,31 +272,6 @@ def test_close_changes_are_announced_together() -> None:
 # -- Between Sluice neighbours
 
 
-def test_sluice_neighbours_exchange_summaries_and_missing_state() -> None:
-    a = line()
-    a.engine.announce("M0mine", 3, a.now)
-    a.run(1)
-    a.clear()
-    a.neighbour(7, "D", ours=True, instance=9)
-    assert [(sent.link, sent.message) for sent in a.of(Summary)] == [
-        (7, Summary("A", 1, 100, {"B": (50, 1, 0), "C": (50, 1, 0), "A": (100, 1, 1)}))
-    ]
-    own = [sent for sent in a.of(LinkStateUpdate) if sent.link == 7]
-    assert [(sent.to, sent.message and sent.message.id) for sent in own] == [("amqp:/_local/qdrouter", "A")]
-    a.clear()
-    a.receive(7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "B": (50, 1, 0)}), "D")
-    assert {(sent.link, sent.to, getattr(sent.message, "id", None)) for sent in a.sent} == {
-        (7, "amqp:/_local/qdrouter", "A"),
-        (7, "amqp:/_local/qdrouter.ma", "A"),
-        (7, "amqp:/_local/qdrouter", "C"),
-    }
-    a.clear()
-    a.receive(
-        7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "A": (100, 2, 9), "B": (60, 1, 0), "C": (50, 1, 0)}), "D"
-    )
-    assert a.sent == []
-
-
 def test_changes_are_relayed_to_sluice_neighbours_only() -> None:
     a = DrivenEngine()
     a.neighbour(1, "B", ours=True)
@@ -348,44 +285,3 @@ def test_changes_are_relayed_to_sluice_neighbours_only() -> None:
     assert [(sent.link, sent.message, sent.trace) for sent in a.sent] == [
         (2, LinkStateUpdate("X", 1, 5, 1, {"B": 1}, 10), ["A"])
     ]
-
-
-# inter-router-protocol.md 5.10.
-def test_sluice_neighbour_is_asked_only_for_missing_state() -> None:
-    a = DrivenEngine()
-    a.neighbour(1, "B", ours=True)
-    a.receive(1, messages.encode_link_state("B", 50, 1, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
-    a.run(0.1)
-    a.clear()
-    a.advertise(1, "C", ls_seq=1, path=["C", "B"])
-    a.run(0.2)
-    assert a.of(LinkStateRequest) == []
-    a.receive(1, messages.encode_link_state("C", 50, 1, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
-    a.run(1)
-    assert [sent for sent in a.sent if sent.to == "amqp:/_topo/0/C/qdrouter"] == []
-    a.advertise(1, "C", ls_seq=2, path=["C", "B"])
-    a.run(0.3)
-    assert len(a.of(Summary)) >= 1
-    a.run(0.3)
-    assert [sent.to for sent in a.of(LinkStateRequest)] == ["amqp:/_topo/0/C/qdrouter"]
-
-
-def test_advertisements_among_sluice_neighbours_are_rare() -> None:
-    a = DrivenEngine()
-    a.up(1, ours=True)
-    for _ in range(290):
-        a.hello(1)
-        a.run(0.1)
-    assert len(a.of(Advertisement)) == 0
-    for _ in range(20):
-        a.hello(1)
-        a.run(0.1)
-    assert len(a.of(Advertisement)) == 1
-
-
-def test_summary_of_dispatch_neighbour_is_ignored() -> None:
-    a = DrivenEngine()
-    a.neighbour(1)
-    a.clear()
-    a.receive(1, messages.encode_summary("B", 50, {}), "B")
-    assert a.sent == []

@@ -1,0 +1,71 @@
+"""Synchronisation with Sluice neighbours by summaries, and requests for missing data."""
+
+from supervisor.network.protocol import messages
+from supervisor.network.protocol.messages import LinkStateRequest, LinkStateUpdate, Summary
+from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine, line
+
+
+def test_unanswered_request_is_repeated_a_few_times() -> None:
+    a = DrivenEngine()
+    a.up(1)
+    begin = a.now
+    times = []
+    for _ in range(600):
+        a.hello(1)
+        a.run(0.1)
+        times += [round(a.now - begin) for sent in a.of(LinkStateRequest)]
+        a.clear()
+    assert times == [0, 1, 3, 7, 15]
+
+
+def test_sluice_neighbours_exchange_summaries_and_missing_state() -> None:
+    a = line()
+    a.engine.announce("M0mine", 3, a.now)
+    a.run(1)
+    a.clear()
+    a.neighbour(7, "D", ours=True, instance=9)
+    assert [(sent.link, sent.message) for sent in a.of(Summary)] == [
+        (7, Summary("A", 1, 100, {"B": (50, 1, 0), "C": (50, 1, 0), "A": (100, 1, 1)}))
+    ]
+    own = [sent for sent in a.of(LinkStateUpdate) if sent.link == 7]
+    assert [(sent.to, sent.message and sent.message.id) for sent in own] == [("amqp:/_local/qdrouter", "A")]
+    a.clear()
+    a.receive(7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "B": (50, 1, 0)}), "D")
+    assert {(sent.link, sent.to, getattr(sent.message, "id", None)) for sent in a.sent} == {
+        (7, "amqp:/_local/qdrouter", "A"),
+        (7, "amqp:/_local/qdrouter.ma", "A"),
+        (7, "amqp:/_local/qdrouter", "C"),
+    }
+    a.clear()
+    a.receive(
+        7, messages.encode_summary("D", 9, {"D": (9, 1, 0), "A": (100, 2, 9), "B": (60, 1, 0), "C": (50, 1, 0)}), "D"
+    )
+    assert a.sent == []
+
+
+# inter-router-protocol.md 5.10.
+def test_sluice_neighbour_is_asked_only_for_missing_state() -> None:
+    a = DrivenEngine()
+    a.neighbour(1, "B", ours=True)
+    a.receive(1, messages.encode_link_state("B", 50, 1, [("A", 1), ("C", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
+    a.run(0.1)
+    a.clear()
+    a.advertise(1, "C", ls_seq=1, path=["C", "B"])
+    a.run(0.2)
+    assert a.of(LinkStateRequest) == []
+    a.receive(1, messages.encode_link_state("C", 50, 1, [("B", 1)], messages.TO_NEIGHBOUR_LS, 0), "B")
+    a.run(1)
+    assert [sent for sent in a.sent if sent.to == "amqp:/_topo/0/C/qdrouter"] == []
+    a.advertise(1, "C", ls_seq=2, path=["C", "B"])
+    a.run(0.3)
+    assert len(a.of(Summary)) >= 1
+    a.run(0.3)
+    assert [sent.to for sent in a.of(LinkStateRequest)] == ["amqp:/_topo/0/C/qdrouter"]
+
+
+def test_summary_of_dispatch_neighbour_is_ignored() -> None:
+    a = DrivenEngine()
+    a.neighbour(1)
+    a.clear()
+    a.receive(1, messages.encode_summary("B", 50, {}), "B")
+    assert a.sent == []
