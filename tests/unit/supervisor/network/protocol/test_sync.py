@@ -1,5 +1,7 @@
 """Synchronisation with Sluice neighbours by summaries, and requests for missing data."""
 
+import pytest
+
 from supervisor.network.protocol import messages
 from supervisor.network.protocol.messages import LinkStateRequest, LinkStateUpdate, Summary
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine, line
@@ -69,3 +71,37 @@ def test_summary_of_dispatch_neighbour_is_ignored() -> None:
     a.clear()
     a.receive(1, messages.encode_summary("B", 50, {}), "B")
     assert a.sent == []
+    assert a.of(Summary) == []
+
+
+#: Addresses that a neighbour without link state and addresses of router C, or of this router, gets.
+STATE_OF_C = [("amqp:/_local/qdrouter", "C")]
+OWN_STATE = [("amqp:/_local/qdrouter", "A"), ("amqp:/_local/qdrouter.ma", "A")]
+
+
+@pytest.mark.parametrize(
+    ("known", "sent"),
+    [
+        ({}, []),
+        ({"C": (50, 0, 0)}, STATE_OF_C),
+        ({"C": (40, 9, 9)}, STATE_OF_C),
+        ({"C": (60, 0, 0)}, []),
+        ({"A": (90, 9, 9)}, OWN_STATE),
+        ({"D": (9, 0, 0)}, []),
+    ],
+    ids=["nothing missing", "missing", "earlier instance", "later instance", "earlier instance of this router", "own"],
+)
+def test_summary_is_answered_with_state_of_present_instances(
+    known: dict[str, tuple[int, int, int]], sent: list[tuple[str, str]]
+) -> None:
+    a = line()
+    a.engine.announce("M0mine", 3, a.now)
+    a.neighbour(7, "D", ours=True, instance=9)
+    a.receive(7, messages.encode_link_state("D", 9, 1, [("A", 1)], messages.TO_NEIGHBOUR_LS, 0), "D")
+    a.run(1)
+    last = [each.message for each in a.of(LinkStateUpdate) if each.message and each.message.id == "A"][-1]
+    assert isinstance(last, LinkStateUpdate)
+    a.clear()
+    everything = {"A": (100, last.ls_seq, 1), "B": (50, 1, 0), "C": (50, 1, 0), "D": (9, 1, 0)}
+    a.receive(7, messages.encode_summary("D", 9, {**everything, **known}), "D")
+    assert [(each.to, getattr(each.message, "id", None)) for each in a.sent] == sent
