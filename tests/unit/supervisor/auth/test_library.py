@@ -1,10 +1,16 @@
 """Provider libsasl2: logins with passwords of a sasldb, offers, and its use by several threads."""
 
 import asyncio
+import threading
+from ctypes import c_void_p
+from types import SimpleNamespace
 
 import pytest
 
+from router.sasl.mechanism import Failure
 from router.sasl.scram import ScramClient
+from supervisor.auth import library
+from supervisor.auth.library import LOG_ERR, LOG_PASS, Library, LibraryError, LibraryExchange, _Mutexes
 from supervisor.auth.messages import Configure, LibrarySettings, LoginAccepted, LoginRefused
 from tests import sasldb
 from tests.unit.supervisor.auth.test_process import run
@@ -87,3 +93,60 @@ class TestLibrary:
             assert client.process.pid != first
 
         self.log_in(tmp_path, test)
+
+
+# -- Without the library
+
+
+def test_missing_library_is_an_error(monkeypatch):
+    monkeypatch.setattr(library, "FILE", "libnone.so.2")
+    with pytest.raises(LibraryError, match=r"^libnone\.so\.2 cannot be loaded: "):
+        Library(LibrarySettings(name="qdrouterd"), print)
+
+
+def test_library_without_needed_function_is_an_error(monkeypatch):
+    monkeypatch.setattr(library, "FILE", "libc.so.6")
+    with pytest.raises(LibraryError, match=r"^libc\.so\.6 cannot be loaded: .*sasl_set_mutex"):
+        Library(LibrarySettings(name="qdrouterd"), print)
+
+
+@pytest.mark.parametrize(
+    ("level", "logged"), [(LOG_ERR, ["warning"]), (LOG_ERR + 1, ["debug"]), (LOG_PASS - 1, ["debug"]), (LOG_PASS, [])]
+)
+def test_library_messages_with_passwords_are_not_logged(level, logged):
+    made = Library.__new__(Library)  # the library can be initialised only once in a process
+    lines: list[tuple[str, str]] = []
+    vars(made)["_log"] = lambda *line: lines.append(line)
+    assert made._line(None, level, b"text \n") == 0
+    assert lines == [(each, "libsasl2: text") for each in logged]
+
+
+def test_closed_exchange_is_disposed_of_once_and_fails():
+    disposed: list[object] = []
+    made = LibraryExchange(SimpleNamespace(sasl_dispose=disposed.append), c_void_p(1))
+    made.close()
+    made.close()
+    assert len(disposed) == 1
+    assert isinstance(made.step("PLAIN", b""), Failure)
+
+
+def test_mutex_of_library_blocks_second_thread():
+    """Several threads use the library at the same time."""
+    new, lock, unlock, free = _Mutexes().procs
+    first, second = new(), new()
+    assert first != second
+    assert (lock(first), lock(second)) == (0, 0)
+    locked = threading.Event()
+
+    def wait_for_lock():
+        lock(first)
+        locked.set()
+
+    thread = threading.Thread(target=wait_for_lock)
+    thread.start()
+    assert not locked.wait(0.05)
+    unlock(first)
+    assert locked.wait(10)
+    thread.join()
+    for each in (first, second):
+        free(each)
