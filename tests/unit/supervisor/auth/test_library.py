@@ -142,7 +142,7 @@ def test_mutex_of_library_blocks_second_thread():
         lock(first)
         locked.set()
 
-    thread = threading.Thread(target=wait_for_lock)
+    thread = threading.Thread(target=wait_for_lock, daemon=True)
     thread.start()
     assert not locked.wait(0.05)
     unlock(first)
