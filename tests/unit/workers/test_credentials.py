@@ -29,6 +29,7 @@ PROFILE: dict[str, Any] = {
     "stripAnnotationsOut": True,
     "linkCapacity": 250,
     "bundleCapacity": 1000,
+    "capacityAdapts": True,
     "maxBufferedMegabytes": 1,
     "openProperties": {},
     "messageLoggingComponents": "none",

@@ -83,7 +83,7 @@ def test_revoked_connections_are_closed() -> None:
     assert worker.fire() == 0
 
 
-def test_many_connections_are_checked_in_batches() -> None:
+def test_connections_beyond_batch_are_checked_later() -> None:
     worker = RevokingWorker(2 * CONNECTIONS_PER_CHECK + 1)
     worker.revocations.changed("p")
     worker.revocations.changed("p")  # while the first check is under way

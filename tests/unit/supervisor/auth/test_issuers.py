@@ -42,7 +42,7 @@ def test_token_is_checked_with_keys_of_file(path: Path) -> None:
     assert (made.state.usable, made.state.text) == (True, "in use")
 
 
-@pytest.mark.parametrize("content", [None, "{", " " * (MAX_JWKS + 1) + jwks()])
+@pytest.mark.parametrize("content", [None, "{", " " * (MAX_JWKS + 1) + jwks()], ids=["absent", "broken", "long"])
 def test_issuer_without_readable_keys_is_unusable(path: Path, content: str | None) -> None:
     if content is not None:
         path.write_text(content)
