@@ -29,6 +29,7 @@ cdef class GrantingLink(DeliveryLink):
     cdef readonly uint64_t number          # of this link among the incoming links of the process, in order of creation
     cdef readonly bint keeps_credit        # credit whatever its address can reach: messages for nobody are released
     cdef readonly uint32_t least_capacity  # of a capacity that adapts; 0: it is fixed
+    cdef uint32_t largest_capacity         # so far: deliveries for withdrawn credit arrive after the capacity shrank
     cdef uint64_t grow_at                  # number of deliveries of the link from which its capacity may grow
     cdef uint8_t queued                    # times in succession that the newest delivery waited for a consumer's credit
     cdef uint32_t counted_in               # window of the capacity share in which this link was counted

@@ -36,7 +36,7 @@ cdef class GrantingLink(DeliveryLink):
 
     def limit_capacity(self, uint32_t capacity):
         """Limit the credit to less than the listener's capacity. To be called before any credit is granted."""
-        self.least_capacity = 0
+        self.least_capacity = self.largest_capacity = 0
         self.change_capacity(capacity)
 
     def adapt_capacity(self):
@@ -46,6 +46,7 @@ cdef class GrantingLink(DeliveryLink):
 
     cdef void change_capacity(self, uint32_t capacity) noexcept:
         self.capacity = self.slot.capacity = capacity
+        self.largest_capacity = max(self.largest_capacity, capacity)
         self.grow_at = self.slot.deliveries + capacity
 
     cdef void adapt(self) noexcept:

@@ -46,8 +46,8 @@ from router.amqp.errors import RESOURCE_LIMIT, LocalError
 
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, as in Dispatch
-    # Transfers beyond the credit are accepted, as in Dispatch, up to OVERRUN * capacity + OVERRUN_MORE deliveries.
-    # Beyond that the link is detached.
+    # Transfers beyond the credit are accepted, as in Dispatch, up to OVERRUN * largest_capacity + OVERRUN_MORE
+    # deliveries. Beyond that the link is detached.
     OVERRUN = 2
     OVERRUN_MORE = 16
 
@@ -241,7 +241,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* pl
     note_delivery(link.session, t)
     if link.credit:
         spend_credit(link)
-    elif link.occupied >= OVERRUN * link.capacity + OVERRUN_MORE:
+    elif link.occupied >= OVERRUN * link.largest_capacity + OVERRUN_MORE:
         link.overrun()
         return 0
     link.occupied += 1
@@ -290,7 +290,7 @@ cdef class ProducerLink(GrantingLink):
     """Link on which the peer sends. Owner: its session."""
 
     def __cinit__(self, *, capacity=0, initial_delivery_count=0):
-        self.capacity = capacity or DEFAULT_CAPACITY
+        self.capacity = self.largest_capacity = capacity or DEFAULT_CAPACITY
         self.delivery_count = initial_delivery_count
         self.awaits_decision = True
 

@@ -120,6 +120,20 @@ def test_capacity_returns_when_memory_is_scarce(routers):
     assert producer.link.credit == LEAST
 
 
+def test_deliveries_for_withdrawn_credit_arrive_after_capacity_has_shrunk(routers):
+    producer = CreditedProducer(routers())
+    for _ in range(3):
+        producer.round()
+    producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
+    producer.octets = 2 << 20  # so much of a stream is held that credit is withdrawn
+    producer.send(1)
+    assert (producer.link.capacity, producer.link.credit) == (LEAST, 0)
+    producer.octets = 10
+    producer.send(SHARED - 1)
+    assert producer.link.occupied == SHARED
+    assert not of(frames(producer.sending), "detach")
+
+
 @pytest.mark.parametrize(("producers", "expected"), [(2, SHARED // 2), (3, SHARED // 3), (20, LEAST)])
 def test_producers_that_run_out_of_credit_share_capacity(routers, producers, expected):
     router = routers()
