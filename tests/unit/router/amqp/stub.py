@@ -31,6 +31,18 @@ def attach_items(name: str, handle: int, receiver: bool, address: str) -> list[b
     ]
 
 
+#: Ends of the connections that the present test has made. The engine's objects leave the lists they are in when their
+#: connection ends; the debug flavour aborts if one is deallocated before.
+endings: list[Callable[[], object]] = []
+
+
+def end_connections() -> None:
+    """End the connections of a test that is over."""
+    for end in endings:
+        end()
+    endings.clear()
+
+
 class RecordingHandler:
     """Recording handler of one end: of its connection, sessions and links. `notes` lists the events in order."""
 
@@ -42,6 +54,13 @@ class RecordingHandler:
         self.deliveries: list[Any] = []
         self.connection = Connection(self.scheduler, self, initiator=initiator, **options)
         self.rest = b""
+        endings.append(self.lose)
+
+    def lose(self) -> None:
+        """Lose the transport."""
+        self.connection.transport_lost()
+        while self.scheduler.go_on():
+            pass
 
     # -- connection handler
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from router.client.core import ClientCore, Options
-from tests.unit.router.amqp.stub import RecordingHandler
+from tests.unit.router.amqp.stub import RecordingHandler, endings
 
 NOW = 1.0
 
@@ -20,6 +20,7 @@ class CoreExchange:
         self.cut = cut
         self.server_type = server
         self.core = ClientCore(Options(container="c", max_frame=512))
+        endings.append(lambda: self.core.lost("the test is over"))
 
     def connect(self) -> None:
         """Connect the client to a new server."""
