@@ -637,7 +637,8 @@ cdef class ProducerLink(GrantingLink):
         cdef uint64_t since = run[0].source.since      # which ends now
         cdef uint32_t occupied = settle_sources(self, run, n, kind, state, not self.inter_router)
         self.slot.unsettled -= n
-        self.age = self.session.connection.scheduler.now_ns - since
+        if since:
+            self.age = self.session.connection.scheduler.now_ns - since
         if occupied:
             self.occupied -= occupied
             request_flow(self)
