@@ -209,7 +209,7 @@ cdef class Transport:
             if self.unsent():
                 self.connection.mark_dirty()      # the write in progress may have waited for this event
         if self.connection.paused:
-            return self.watch()        # paused meanwhile: its socket must not wake the loop again and again
+            return self.watch(True)    # its socket must not wake the loop again and again
         if self.connection.remote_open is None and not loop.scheduler.take_admission_step(1):
             return self.wait_for_admission()
         if self.whole:
@@ -428,15 +428,21 @@ cdef class Transport:
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    cdef int watch(self) except -1:
-        """Set the events of interest."""
+    cdef int watch(self, bint signalled=False) except -1:
+        """Set the events of interest.
+
+        Changes that would be undone soon are left out. A paused connection is watched until an event is `signalled`,
+        since most pauses end before the peer sends more. A dirty connection is about to write, and then watched again.
+        """
         cdef uint32_t interest = 0
         if self.fd < 0 or self.waits:
             return 0
         if self.established:
             if not self.connection.paused and buffer_used(&self.connection.out) < UNREAD_OCTETS:
                 interest = READABLE
-            if buffer_used(&self.connection.out):
+            elif self.connection.paused and not signalled:
+                interest = self.interest & READABLE
+            if buffer_used(&self.connection.out) and not self.connection.dirty:
                 interest |= WRITABLE
         if not self.plain:
             interest |= self.wants()
