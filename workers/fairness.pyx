@@ -12,10 +12,11 @@ from collections import deque
 
 cdef enum:
     # Bounds on interpreter work while established clients are active: the time budget of each kind of work, of which
-    # at least one item is done, and the number of frames for the interpreter in a wake. Each of these frames may also
-    # wake another worker.
+    # at least one item is done, and for a wake the numbers of new frames for the interpreter, and of connections that
+    # get a turn. Each of these frames may also wake another worker.
     INTERPRETER_BUDGET_NS = 150000
     FRAMES_WHILE_ACTIVE = 8
+    TURNS_WHILE_ACTIVE = 2
     # Admission steps in a wake. Frames up to and including the open take a tenth of a millisecond.
     ADMISSION_STEPS_PER_WAKE = 4
     # Admission bucket: unused time that may be used later, and the largest deficit.
@@ -52,6 +53,7 @@ cdef class LoopScheduler(Scheduler):
         self.begin_time_budget()
         if self.shared:
             self.frames_left = FRAMES_WHILE_ACTIVE
+            self.turns_at_once = TURNS_WHILE_ACTIVE
             self.admission_steps_left = 0
             self.admission_steps_reserved = 1 if self.entering and self.admission_bucket.tokens > 0 else 0
         else:

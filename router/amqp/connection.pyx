@@ -249,14 +249,14 @@ cdef class Connection(ConnectionChannels):
     cdef bint may_take_frame(self) except *:
         """Take a frame with interpreter work, if a turn is left. False: the frame waits until others had their turn."""
         cdef bint waited = self.granted and self.turn_left == FRAMES_PER_TURN
-        if self.scheduler.behind or self.turn_left == 0 or (self.scheduler.frames_left == 0 and not self.granted) \
-                or not (waited or self.scheduler.has_time()):
+        cdef uint32_t* left = &self.scheduler.turn_frames_left if self.granted else &self.scheduler.frames_left
+        if self.scheduler.behind or self.turn_left == 0 or not (waited or (left[0] and self.scheduler.has_time())):
             self.pause(PAUSE_TURN)
             self.scheduler.turns.append(self)
             return False
         self.turn_left -= 1
-        if not self.granted:
-            self.scheduler.frames_left -= 1
+        if not waited:
+            left[0] -= 1
         self.scheduler.frames += 1
         return True
 

@@ -32,7 +32,9 @@ cdef class Scheduler(Clock):
     cdef readonly uint64_t charged    # cost units charged to all earlier slices
     cdef list losing                  # Connections with links that are lost and not ended yet
     cdef public bint behind           # the supervisor is behind with its decisions: no frame gets a turn
-    cdef uint32_t frames_left         # frames that this wake may still take
+    cdef uint32_t frames_left         # frames that this wake may still take when they arrive
+    cdef uint32_t turns_at_once       # connections of `turns` that get a turn in this wake
+    cdef uint32_t turn_frames_left    # frames that these may still take in this wake, beside the first of each
     cdef uint32_t losses_left
     cdef readonly uint64_t frames     # frames with interpreter work that were taken since the start
     cdef readonly uint64_t losses     # lost links that were ended since the start

@@ -15,11 +15,13 @@ cdef class Scheduler(Clock):
         self.sliced = []
         self.losing = []
         self.frames_left = FRAMES_PER_WAKE
+        self.turns_at_once = FRAMES_PER_WAKE
         self.losses_left = LOST_LINKS_PER_WAKE
 
     cpdef void begin_wake(self) noexcept:
-        """Allow the frames and losses of a new wake."""
+        """Allow the frames, turns and losses of a new wake."""
         self.frames_left = FRAMES_PER_WAKE
+        self.turns_at_once = FRAMES_PER_WAKE
         self.losses_left = LOST_LINKS_PER_WAKE
 
     cpdef bint has_time(self) noexcept:
@@ -46,12 +48,14 @@ cdef class Scheduler(Clock):
         return waited
 
     cpdef int grant_turns(self) except -1:
-        """Give a turn to the connections whose frames have waited longest."""
+        """Give a turn to the connections whose frames have waited longest: one frame each, and further ones while
+        FRAMES_PER_WAKE frames are not taken."""
         cdef ScheduledConnection connection
         if self.behind:
             return 0
-        cdef list turns = self.turns[:FRAMES_PER_WAKE // FRAMES_PER_TURN]
-        del self.turns[:FRAMES_PER_WAKE // FRAMES_PER_TURN]
+        cdef list turns = self.turns[:self.turns_at_once]
+        del self.turns[:self.turns_at_once]
+        self.turn_frames_left = FRAMES_PER_WAKE - <uint32_t>len(turns)
         for connection in turns:
             connection.resume_turn()
         return 0

@@ -159,6 +159,25 @@ def test_connecting_clients_take_one_step_per_wake(routers):
     assert {frames(peer)[0].name for peer in connecting} == {"sasl-mechanisms", "open"}
 
 
+def test_waiting_frames_of_many_connections_get_turns_in_one_wake(routers):
+    """Batches of attaches grow with their number, since each batch costs the supervisor an epoch."""
+    router = routers()
+    clients = [open_client(router) for _ in range(A_WAKE)]
+    for peer in clients:
+        peer.put(consumer(0, "balanced.a", 0))
+    counts = counts_per_wake(router, lambda: all(peer.client.links.by_number for peer in clients))
+    assert [taken for taken, _ in counts] == [A_WAKE]
+
+
+def test_frames_in_turns_are_bounded_for_all_connections(routers):
+    router = routers()
+    clients = [open_client(router) for _ in range(6)]
+    for peer in clients:
+        peer.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(LINKS // 6)))
+    counts = counts_per_wake(router, lambda: all(len(peer.client.links.by_number) == LINKS // 6 for peer in clients))
+    assert max(taken for taken, _ in counts) <= A_WAKE
+
+
 def test_attach_behind_many_others_makes_progress(routers):
     router = routers()
     greedy = [open_client(router) for _ in range(8)]
