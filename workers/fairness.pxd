@@ -10,6 +10,7 @@ cdef enum:
     BULK_OCTETS = 32768               # octets of one read from which a socket is read after those that send less
     WRITES_PER_TURN = 2               # full write buffers that one connection may send in one wake
     EVENTS_PER_WAKE = 256
+    ESTABLISHED_MS = 1000             # time from the open of a client until its traffic limits the work for others
     RING_PASSES_BEFORE_CONTROL = 16   # most passes over the rings before a control message is processed
     # A wake that takes longer ends before all sockets are handled, so that output is sent and new events are polled.
     LONG_WAKE_NS = 20000000

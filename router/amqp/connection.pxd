@@ -25,6 +25,7 @@ cdef class Connection(ConnectionChannels):
     cdef public uint32_t local_idle         # ms after which a silent peer is disconnected; 0: never
     cdef readonly uint64_t handshake_deadline  # deadline in ms for the peer's open; 0: none
     cdef uint32_t handshake_ms              # time for the handshake, if there is a deadline
+    cdef uint64_t opened_at                 # ms; 0: the peer's open has not arrived
     cdef public uint64_t last_received      # ms
     cdef public uint64_t last_sent          # ms
     cdef uint32_t turn_left                 # frames that the connection may still take in this turn

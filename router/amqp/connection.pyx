@@ -270,6 +270,7 @@ cdef class Connection(ConnectionChannels):
         if code == P_OPEN and self.state == OPENING:
             self.read_open(split_fields(p, end))  # errors in it are answered by an open and a close
             self.state = OPEN
+            self.opened_at = self.scheduler.now
             self.process.connections.add(self)
             self.handshake_deadline = 0
             self.handler.on_open(self, self.remote_open)

@@ -79,5 +79,6 @@ cdef class Transport:
     cdef int grow_incomplete(self, size_t size) except -1
     cdef void drop_incomplete(self) noexcept
     cdef void free_incomplete(self) noexcept
+    cdef void note_activity(self) noexcept
     cdef int watch(self, bint signalled=*) except -1
     cdef int close(self) except -1

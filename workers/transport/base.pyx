@@ -18,9 +18,10 @@ from libc.string cimport memcpy
 
 from router.amqp.block cimport BLOCK_LEAST, block_give, block_take
 from router.amqp.buffer cimport buffer_release, buffer_used, read32
+from router.amqp.connection cimport PAUSE_TURN
 from router.amqp.spec cimport FRAME_HEADER
 from router.stats.counters cimport totals
-from workers.fairness cimport BULK_OCTETS, READ_BUFFER_OCTETS, WRITES_PER_TURN
+from workers.fairness cimport BULK_OCTETS, ESTABLISHED_MS, READ_BUFFER_OCTETS, WRITES_PER_TURN
 from workers.poller cimport READABLE, WRITABLE
 
 import os
@@ -229,15 +230,24 @@ cdef class Transport:
         """Process the octets that were read, and note whether an established client is active.
 
         Only a client that sends deliveries, outcomes or credit counts as active. A client that only sends empty frames
-        does not, nor does one that is being admitted: it begins sessions and attaches links.
+        does not, nor does one that begins sessions and attaches links.
         """
         cdef TransportHost loop = self.loop
         cdef uint64_t asked = loop.scheduler.frames
         self.feed(self.incomplete_size + got)
         if got > <ssize_t>FRAME_HEADER and loop.scheduler.frames == asked and self.connection is not None \
-                and self.connection.remote_open is not None:
-            loop.scheduler.active_at = loop.scheduler.now
+                and not self.connection.paused & PAUSE_TURN:
+            self.note_activity()
         return 0
+
+    cdef void note_activity(self) noexcept:
+        """Note that a client is active if it is established: open for ESTABLISHED_MS.
+
+        Clients that connect, send a message and leave would otherwise delay the admission of each other.
+        """
+        cdef uint64_t now = self.loop.scheduler.now
+        if self.connection.opened_at and now >= self.connection.opened_at + ESTABLISHED_MS:
+            self.loop.scheduler.active_at = now
 
     cdef int handle_no_input(self, ssize_t got) except -1:
         if got == 0 or (errno != EAGAIN and errno != EINTR):
@@ -260,7 +270,8 @@ cdef class Transport:
         if got <= 0:
             return self.handle_no_input(got)
         self.incomplete_size += got
-        self.connection.last_received = loop.scheduler.active_at = loop.scheduler.now
+        self.connection.last_received = loop.scheduler.now
+        self.note_activity()
         if self.incomplete_size == self.whole:
             self.whole = 0
             taken = self.connection.receive(self.rest, self.incomplete_size)

@@ -12,6 +12,7 @@ LINKS = 200  # links of one connection; LINKS of tests.component.engine.host is 
 A_WAKE = 128  # bound for frames, or ends of links, in one wake; half of it for listed connections
 HEALTHY = "balanced.healthy"
 LARGE = 100_000  # octets of a message
+ESTABLISHED_MS = 1000  # time from the open of a client until its traffic limits the work for others
 MOST_WRITTEN = 4 * LARGE  # bound for the octets that a connection writes in one wake
 
 
@@ -75,12 +76,14 @@ def slow_links(monkeypatch, worker):
     monkeypatch.setattr(worker, "release_slot", slow_release)
 
 
-def open_healthy_pair(router):
-    """Connect a receiver and a sender, which has sent one message."""
+def open_healthy_pair(router, *, established=True):
+    """Connect a receiver and a sender, which has sent one message. established: they have been open for a while."""
     receiver, sender = open_client(router), open_client(router)
     receiver.feed(consumer(0, HEALTHY))
     sender.feed(producer(0, HEALTHY))
     router.settle()
+    if established:
+        router.pass_time(ESTABLISHED_MS)
     sender.feed(transfer(0, 0, message(b"x")))
     router.settle()
     frames(receiver)
@@ -159,10 +162,25 @@ def test_connecting_clients_take_one_step_per_wake(routers):
     assert {frames(peer)[0].name for peer in connecting} == {"sasl-mechanisms", "open"}
 
 
+def test_new_clients_do_not_delay_admission(routers):
+    """Clients that connect, send a message and leave are not established."""
+    router = routers()
+    worker = router.workers[0]
+    receiver, sender = open_healthy_pair(router, established=False)
+    connecting = [router.connect() for _ in range(8)]
+    for peer in connecting:
+        peer.put(start())
+    sender.put(transfer(0, 1, message(b"x")))
+    router.wake(worker)
+    assert [f.name for f in frames(receiver)] == ["transfer"]
+    assert all(peer.client.connection.remote_open for peer in connecting)
+
+
 def test_waiting_frames_of_many_connections_get_turns_in_one_wake(routers):
     """Batches of attaches grow with their number, since each batch costs the supervisor an epoch."""
     router = routers()
     clients = [open_client(router) for _ in range(A_WAKE)]
+    router.pass_time(ESTABLISHED_MS)  # an attach that waits does not count as activity either
     for peer in clients:
         peer.put(consumer(0, "balanced.a", 0))
     counts = counts_per_wake(router, lambda: all(peer.client.links.by_number for peer in clients))

@@ -9,6 +9,8 @@ from tests.peer.talk import begin
 from tests.unit.workers.loop_connections import EMPTY, REGION, STOP, LoopConnections
 from workers.loop import Loop
 
+ESTABLISHED_NS = 1_000_000_000  # time from the open of a client until its traffic limits the work for others
+
 
 class BurstConnections(LoopConnections):
     """An established client that is active in each wake, and connecting clients.
@@ -25,6 +27,8 @@ class BurstConnections(LoopConnections):
         self.far, self.handlers, self.transports = [], [], []
         self.connect()
         self.wake()
+        self.wake()
+        self.poller.time_ns += ESTABLISHED_NS
         self.wake()
         self.opened: list[int] = []
 
@@ -74,6 +78,23 @@ def test_connecting_clients_get_small_share_beside_active_clients(burst):
     assert most == 1, "and never two of them in a wake"
     taken = len(burst.opened) * burst.STEP_NS
     assert 0.8 / 16 < taken / 200_000_000 < 1.2 / 16
+
+
+@pytest.mark.parametrize(("age", "admitted"), [(ESTABLISHED_NS // 2, 8), (ESTABLISHED_NS, 1)], ids=["new", "old"])
+def test_client_delays_admission_when_established(burst, age, admitted):
+    """Clients that connect and send at once do not delay each other."""
+    burst.poller.time_ns += 200_000_000  # the established client has not been active for a while
+    burst.connect_burst(1)
+    burst.wake(active=False)
+    burst.transports[0], burst.transports[1] = burst.transports[1], burst.transports[0]
+    burst.far.reverse()
+    burst.poller.time_ns += age
+    burst.wake()  # the new client is active
+    burst.connect_burst(8)
+    burst.opened.clear()
+    burst.wake()
+    burst.wake()
+    assert len(burst.opened) == admitted
 
 
 def test_connecting_clients_get_all_idle_time(burst):
