@@ -29,10 +29,10 @@ from router.control.setup import WorkerSetup
 
 HANDOVER_OCTETS = 65536
 MESSAGE_OCTETS = 65536  # octets read at once from the control socket
-HANDOVERS_PER_WAKE = 2  # connections taken before the loop handles sockets again
+HANDOVERS_PER_WAKE = 16  # bound for connections taken before the loop handles sockets again
 # Bounds of one wake: messages of the supervisor, and operations of deltas. A delta is never divided: the supervisor
 # keeps deltas small (docs/internals/control-protocol.md, "Turns").
-MESSAGES_A_WAKE = 16
+MESSAGES_A_WAKE = 64
 OPS_PER_WAKE = 512
 DELAYED_EVENT_MS = 2  # time that an event waits for others if the supervisor need not be woken for it alone
 
@@ -300,6 +300,8 @@ class WorkerControl:
                 self._refuse(data, descriptors, str(error))
                 continue
             self.on_connection(message, descriptors[0] if descriptors else -1)
+            if not self.has_time():
+                return
 
     def _refuse(self, data: bytes, descriptors: list[int], reason: str) -> None:
         """Close and log a connection whose hand-over is invalid."""

@@ -18,7 +18,7 @@ cdef enum:
     FRAMES_WHILE_ACTIVE = 8
     TURNS_WHILE_ACTIVE = 2
     # Admission steps in a wake. Frames up to and including the open take a tenth of a millisecond.
-    ADMISSION_STEPS_PER_WAKE = 4
+    ADMISSION_STEPS_PER_WAKE = 32
     # Admission bucket: unused time that may be used later, and the largest deficit.
     BUCKET_CAPACITY_NS = 500000
     MAX_DEFICIT_NS = 1000000

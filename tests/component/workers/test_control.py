@@ -54,21 +54,27 @@ class HandoverPair:
         self.channel, control = socket.socketpair()
         setup = worker_setup(far, control, keys, directory)
         self.adopted: list[tuple[Any, int]] = []
+        self.has_time = True
         self.control = WorkerControl(
             SocketChannels(setup),
             lambda message, raw: None,
             lambda epoch, ops: None,
             lambda *given: self.adopted.append(given),
             lambda ms, action: None,
-            lambda: True,
+            lambda: self.has_time,
         )
 
     def give(self, data):
+        """Hand a connection over, let the worker take it, and return the client's end of it."""
+        client = self.send(data)
+        self.control.adopt()
+        return client
+
+    def send(self, data):
         """Hand a connection over and return the client's end of it."""
         client, given = socket.socketpair()
         with given:
             socket.send_fds(self.near, [data], [given.fileno()])
-        self.control.adopt()
         return client
 
     def close(self):
@@ -95,6 +101,23 @@ def test_handed_over_connection_is_adopted(handover_pair):
         os.close(descriptor)
         assert client.recv(1) == b""
     assert handover_pair.control.pending == []
+
+
+@pytest.mark.parametrize(("has_time", "taken"), [(True, [16, 4]), (False, [1, 1])], ids=["quiet", "active"])
+def test_connections_taken_in_a_wake_are_bounded(handover_pair, has_time, taken):
+    """Beside active clients, they are taken within the time budget of the wake, and at least one of them."""
+    handover_pair.has_time = has_time
+    clients = [handover_pair.send(handover()) for _ in range(20)]
+    counts = []
+    for _ in taken:
+        handover_pair.adopted.clear()
+        handover_pair.control.adopt()
+        counts.append(len(handover_pair.adopted))
+        for _, descriptor in handover_pair.adopted:
+            os.close(descriptor)
+    assert counts == taken
+    for client in clients:
+        client.close()
 
 
 @pytest.mark.parametrize(
