@@ -149,7 +149,10 @@ static void on_frame(struct connection *c, const uint8_t *frame, uint32_t size, 
         answered(l, ON_BEGIN, "begin");
         break;
     case ATTACH: on_attach(l, &f); break;
-    case FLOW: on_flow(l, &f); break;
+    case FLOW:
+        on_flow(l, &f);
+        if (client_done(l) && l->serve) l->serve(l, code, &f, payload);
+        break;
     case TRANSFER: on_transfer(l, &f); break;
     case DISPOSITION: on_disposition(l, &f); break;
     case DETACH: case END: case CLOSE: on_end(l, code, &f); break;
