@@ -11,10 +11,12 @@ from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share
 from collections import deque
 
 cdef enum:
-    # Bounds on interpreter work while established clients are active: the time budget of each kind of work, of which
-    # at least one item is done, and for a wake the numbers of new frames for the interpreter, and of connections that
-    # get a turn. Each of these frames may also wake another worker.
-    INTERPRETER_BUDGET_NS = 150000
+    # Time budget of each kind of interpreter work in a wake, of which at least one item is done. A quiet worker does
+    # more at once, since each wake has its cost, and each batch of attaches one for all workers.
+    BUDGET_WHILE_ACTIVE_NS = 150000
+    BUDGET_WHILE_QUIET_NS = 3000000
+    # Further bounds while established clients are active: new frames for the interpreter in a wake, and connections
+    # that get a turn. Each of these frames may also wake another worker.
     FRAMES_WHILE_ACTIVE = 8
     TURNS_WHILE_ACTIVE = 2
     # Admission steps in a wake. Frames up to and including the open take a tenth of a millisecond.
@@ -67,11 +69,10 @@ cdef class LoopScheduler(Scheduler):
     # -- interpreter work ---------------------------------------------------------------------------------------------
 
     cdef void begin_time_budget(self) noexcept:
-        if self.shared:
-            self.budget_ends = self.poller.now() + INTERPRETER_BUDGET_NS
+        self.budget_ends = self.poller.now() + (BUDGET_WHILE_ACTIVE_NS if self.shared else BUDGET_WHILE_QUIET_NS)
 
     cpdef bint has_time(self) noexcept:
-        return not self.shared or self.poller.now() < self.budget_ends
+        return self.poller.now() < self.budget_ends
 
     # -- admission ----------------------------------------------------------------------------------------------------
 

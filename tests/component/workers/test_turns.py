@@ -110,14 +110,14 @@ def test_attaches_are_bounded_by_time_beside_active_clients(routers, monkeypatch
     assert min(steps[:-1]) >= 1
 
 
-def test_attaches_without_active_clients_are_unbounded(routers, monkeypatch):
+def test_attaches_without_active_clients_get_more_time(routers, monkeypatch):
     router = routers()
     worker = router.workers[0]
     alone = open_client(router)
     slow_links(monkeypatch, worker)
-    alone.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(20)))
+    alone.put(b"".join(consumer(handle, "balanced.a", 0) for handle in range(60)))
     router.wake(worker)
-    assert len(alone.client.links.by_number) == 20
+    assert 20 < len(alone.client.links.by_number) < 60, "a few milliseconds, when read and in its turn"
 
 
 def test_lost_links_are_bounded_by_time_beside_active_clients(routers, monkeypatch):
