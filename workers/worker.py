@@ -365,7 +365,7 @@ class WorkerRuntime:
                 self.loop.close_descriptor(descriptor)
             self.control.send_event(control.Closed(conn=message.conn, error=None))
             return
-        client = ConnectionHandler(self, message.conn, profile, initiate)
+        client = ConnectionHandler(self, message.conn, profile, initiate, admits=message.admits)
         try:
             client.transport = transport = self._transport(client, descriptor, bool(message.octets))
         except TlsError as error:

@@ -30,6 +30,7 @@ class Handover(Struct, omit_defaults=True, gc=False):
     profile: str  # key of the profile of the connection's listener or connector
     peer: str  # "ip:port", or "host:port" of a connector
     initiate: InitiateData | None = None  # the router opens the connection
+    admits: bool = False  # the worker admits the client, whatever its open says
     octets: bytes = b""  # already read from the socket, as for an HTTP upgrade; at most MOST_READ_BEFORE
 
 

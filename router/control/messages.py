@@ -78,7 +78,8 @@ class TlsFacts(Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class Opened(ControlMessage, kw_only=True):
-    """Report of a received AMQP open. The connection's further frames wait for `admitted` or `denied`.
+    """Report of a received AMQP open. The connection's further frames wait for `admitted` or `denied`, unless the
+    worker has admitted the client.
 
     `conn` is the number assigned at hand-over.
     """
@@ -90,6 +91,7 @@ class Opened(ControlMessage, kw_only=True):
     mechanism: str | None = None  # SASL mechanism; None: without SASL
     properties: dict[str, Any]
     tls: TlsFacts | None
+    admitted: bool = False  # by the worker, since its hand-over said so
     announced: dict[str, int] | None = None  # valid entries of `properties` that routers exchange: cost, versions
 
 

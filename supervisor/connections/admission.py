@@ -6,6 +6,7 @@ queries management after the answer finds its connection listed, whichever worke
 
 from typing import NamedTuple, Protocol
 
+from router.config.entities import ListenerConfig
 from router.control.messages import Limits, Opened
 from supervisor.connections.connections import RegisteredConnection
 
@@ -40,4 +41,8 @@ class Admission(Protocol):
         Returns None if the decision takes time: then call `Connections.decided` later. If the connection ends
         meanwhile, `connection_closed` is called.
         """
+        ...
+
+    def admits_all(self, listener: ListenerConfig) -> bool:
+        """Return True if all clients of a listener are admitted at present, without limits or rules of their own."""
         ...

@@ -3,7 +3,8 @@
 import secrets
 from typing import Final, Protocol
 
-from router.config.roles import BETWEEN_ROUTERS
+from router.config.entities import ListenerConfig
+from router.config.roles import BETWEEN_ROUTERS, NORMAL, ROUTE_CONTAINER
 from router.control.messages import Admitted, Denied, Opened
 from router.log import ProcessLog
 from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
@@ -16,6 +17,7 @@ from supervisor.edge.bundles import Bundles
 
 MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
 EXTERNAL: Final = "EXTERNAL"
+CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 UNRECORDED: Final = Deny(RESOURCE_LIMIT, "an audit log cannot be written, so new connections are refused")
 NO_USER_IN_CERTIFICATE: Final = Deny(UNAUTHORIZED, "the certificate names no user")
 
@@ -42,6 +44,17 @@ class OpenDecider:
         self._log: Final = log
         self._membership: Final = Membership(identities.peer_of, log)
         self._bundles: Final = Bundles(self.mark)
+
+    def admits_all(self, listener: ListenerConfig) -> bool:
+        """Return True if a client of a listener is admitted at present whatever its open says, and needs nothing that
+        only the supervisor knows."""
+        return (
+            listener.role in CLIENT_ROLES
+            and not listener.multi_tenant
+            and not listener.allowed_routers
+            and not self._trail.enabled
+            and self._admission.admits_all(listener)
+        )
 
     def identify(self, connection: RegisteredConnection, message: Opened) -> None:
         """Store the identity of a connection's peer, which its open and its login give."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
+from router.amqp.errors import CONNECTION_FORCED
 from router.config.entities import ConnectorConfig, ListenerConfig
 from router.control.handlers import HandlerTable
 from router.control.handover import InitiateData
@@ -17,7 +18,7 @@ from router.control.ops import Op, TraceOp
 from router.log import ProcessLog
 from supervisor.audit.trail import AuditTrail
 from supervisor.children.worker import WorkerProcess
-from supervisor.connections.admission import Decision
+from supervisor.connections.admission import Admit, Decision
 from supervisor.connections.connections import (
     ConnectionEnd,
     Initiator,
@@ -39,6 +40,8 @@ DROPS_PER_WAKE: Final = 256
 DROPS_PER_CONNECTION: Final = 64
 # No links are dropped while workers are more than this many epochs behind, so that other changes wait for few epochs.
 MAX_EPOCHS_BEHIND: Final = 2
+# Error for a client that its worker has admitted, if the policy has changed between its hand-over and its open.
+CHANGED: Final = (CONNECTION_FORCED, "the policy for connections has changed")
 
 
 class Connections(Subsystem):
@@ -99,6 +102,7 @@ class Connections(Subsystem):
         profile: key of the listener's profile; None: the name of the listener, which is the key at the start.
         """
         connection = RegisteredConnection(self.take_number(), listener, local, peer, profile or listener.name)
+        connection.admits = self._opens.admits_all(listener)
         self._profiles.enter(connection.profile)
         self.accepted += 1
         if worker is not None:
@@ -237,9 +241,12 @@ class Connections(Subsystem):
         if message is None:
             return
         answer = self._opens.answer(connection, decision)
-        self.send(connection, answer)
-        if isinstance(answer, Denied):
-            return
+        if not message.admitted:
+            self.send(connection, answer)
+            if isinstance(answer, Denied):
+                return
+        elif decision != Admit():
+            self.close(connection, *CHANGED)
         self._unopened.remove(connection)
         self._given_up.discard(connection.number)  # the open arrived before the worker could drop the connection
         connection.opened = True

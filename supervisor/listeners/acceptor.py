@@ -437,6 +437,7 @@ class Acceptor(Subsystem):
                 profile=connection.profile,
                 peer=connection.peer,
                 initiate=connection.initiate,
+                admits=connection.admits,
                 octets=connection.read_before,
             )
         )

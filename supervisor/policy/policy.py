@@ -151,6 +151,10 @@ class Policy(Subsystem):
             self._announce(grant, connection)
         return decision
 
+    def admits_all(self, listener: ListenerConfig) -> bool:
+        """Return True if there are no vhosts, and no authentication service that restricts addresses; see Admission."""
+        return not self._vhosts.policy.vhosts_enabled and listener.sasl_plugin is None
+
     def open(self, facts: OpenFacts) -> Decision:
         """Decide about the open of a client. An admitted connection counts until it is `closed`."""
         endpoint = facts.endpoint

@@ -89,6 +89,7 @@ def decide(monkeypatch):
 
     def use(decision):
         monkeypatch.setattr(Policy, "decide", lambda admission, connection, message: decision)
+        monkeypatch.setattr(Policy, "admits_all", lambda admission, listener: False)
 
     return use
 

@@ -40,6 +40,7 @@ class ConnectionHandler:
         "_graceful",
         "_router_sessions",
         "_wrong_count_logged",
+        "admits",
         "closed_reported",
         "components",
         "connection",
@@ -58,14 +59,21 @@ class ConnectionHandler:
     )
 
     def __init__(
-        self, worker: "WorkerRuntime", number: int, profile: Profile, initiate: InitiateData | None = None
+        self,
+        worker: "WorkerRuntime",
+        number: int,
+        profile: Profile,
+        initiate: InitiateData | None = None,
+        *,
+        admits: bool = False,
     ) -> None:
         """Create the handler. number: the router's number of the connection. profile: attributes of its listener or
-        connector. initiate: of a connection that the router opened, see InitiateData."""
+        connector. initiate: of a connection that the router opened, see InitiateData. admits: see Handover."""
         self.worker = worker
         self.number = number
         self.profile = profile
         self.initiate = initiate
+        self.admits = admits
         self.container = ""  # the peer's container id
         self.components = components(profile.message_logging_components)
         self.trace: FrameTrace | None = None  # None: frames are traced as the log settings say

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only
+EXTERNAL: Final = "EXTERNAL"
 UNDECIDED: Final = "the supervisor of the router did not answer in time"
 
 
@@ -35,11 +36,11 @@ def unmet_requirement(client: "ConnectionHandler", sasl: bool) -> tuple[str, str
 
 
 def read_open(client: "ConnectionHandler", remote: "RemoteOpen") -> None:
-    """Ask the supervisor about the peer's open. Nothing more is read until it has decided."""
+    """Admit the peer and report its open, or ask the supervisor about it. Then nothing more is read until it has
+    decided."""
     client.container = remote["container"]
     properties = plain_map(remote["properties"])
     client.role.read_open(client, properties, remote["offered"])
-    client.connection.pause(Pause.PAUSE_OPEN)
     client.login.complete(client)
     message = control.Opened(
         conn=client.number,
@@ -52,7 +53,13 @@ def read_open(client: "ConnectionHandler", remote: "RemoteOpen") -> None:
     )
     if client.router is not None:
         client.router.announced = message.announced = announced(remote["raw_properties"])
-    client.worker.admissions.ask(client, message)
+    if client.admits and client.login.mechanism != EXTERNAL:  # the supervisor knows the users of certificates
+        message.admitted = True
+        client.worker.control.send_event(message)
+        admit(client)
+    else:
+        client.connection.pause(Pause.PAUSE_OPEN)
+        client.worker.admissions.ask(client, message)
 
 
 def apply_admission(client: "ConnectionHandler", message: control.Admitted | control.Denied) -> None:
@@ -64,19 +71,25 @@ def apply_admission(client: "ConnectionHandler", message: control.Admitted | con
     if isinstance(message, control.Denied):
         deny(client, message.condition, message.description)
         return
-    if client.worker.revocations.is_revoked(client):  # revoked since the TLS handshake
-        deny(client, *REVOKED)
-        return
     client.role.edge = message.edge
     client.policy.tenant = message.tenant
     if message.limits is not None:
         client.policy.limit(message.limits)
+    if admit(client):
+        client.connection.resume(Pause.PAUSE_OPEN)
+
+
+def admit(client: "ConnectionHandler") -> bool:
+    """Let the peer use the connection. False: its certificate has been revoked since the TLS handshake."""
+    if client.worker.revocations.is_revoked(client):
+        deny(client, *REVOKED)
+        return False
     if client.initiate is None:
         send_open(client, None)
     elif client.router is not None:
         client.router.begin()
-    client.connection.resume(Pause.PAUSE_OPEN)
     client.open_transport.schedule()
+    return True
 
 
 def deny(client: "ConnectionHandler", condition: str, description: str) -> None:

@@ -343,7 +343,8 @@ class InProcessRouter:
         """Connect a new client to a worker."""
         known = self.core.workers[worker]
         adopted = self.core.connections.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
-        return self.hand_over(worker, Handover(adopted.number, listener, adopted.peer), adopted)
+        message = Handover(adopted.number, listener, adopted.peer, admits=adopted.admits)
+        return self.hand_over(worker, message, adopted)
 
     def initiate(self, worker: int, config: Any, watching: Any) -> InProcessPeer:
         """Open a connection of a connector from a worker. watching: the observer of the connection."""

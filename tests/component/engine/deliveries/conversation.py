@@ -110,6 +110,7 @@ class DeliveryConversation:
         self.container: ModelledClient | None = None
         if where.routed:
             self.container = self.connect({"router": 0, "worker": 1}, "broker", "broker")
+            self.rest()
         for number, described in enumerate(case["consumers"]):
             self.consumers += self.add(described, f"c{number}", sends=False)
         where.learn()

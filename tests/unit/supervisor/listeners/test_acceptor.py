@@ -124,7 +124,7 @@ def test_accepted_connection_is_handed_over():
         _, writer = await setup.connect()
         message, given = await setup.receive(0)
         host, port = writer.get_extra_info("sockname")
-        assert message == Handover(1, "main", f"{host}:{port}")
+        assert message == Handover(1, "main", f"{host}:{port}", admits=True)
         with given:
             assert given.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
             assert not os.get_blocking(given.fileno())
@@ -156,7 +156,7 @@ def test_read_octets_are_handed_over_with_connection():
             client.send(b"more")
             message, given = await setup.receive(0)
             with given:
-                assert message == Handover(1, "main", "127.0.0.1:9", octets=b"AMQP\x00")
+                assert message == Handover(1, "main", "127.0.0.1:9", admits=True, octets=b"AMQP\x00")
                 assert given.recv(100) == b"more", "later octets stay in the socket"
 
     run(scenario)
