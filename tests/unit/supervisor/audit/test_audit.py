@@ -214,6 +214,7 @@ def test_failed_change_leaves_logs_unchanged(tmp_path: Path) -> None:
         assert descriptors(tmp_path / "b") == 0
         router.report()
         assert await router.names("a", 3) == ["audit.start", "router.start", "e"]
+        await router.until(lambda: router.shown("a")["linesWritten"] == 3)
         assert router.shown("a") == {"linesWritten": 3, "linesDropped": 0, "fault": None}
         await router.audit.finish("end")
 
