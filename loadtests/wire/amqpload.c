@@ -24,6 +24,7 @@
 #include "process.h"
 #include "report.h"
 #include "sides.h"
+#include "standing.h"
 
 enum {
     INPUT_BUFFER = 262144,   /* bytes read at once; grows when a frame needs more */
@@ -160,6 +161,7 @@ static void measure(struct measured *m) {
     m->pss_before = m->pss_peak = processes_pss();
     m->cpu_before = processes_cpu();
     run.started = clock_ns();
+    run.counted_from = run.started + (uint64_t)(options.warm * 1e9);
     for (int i = 0; i < 2; i++)
         if (pthread_create(&threads[i], NULL, run_thread, sides[i])) {
             fprintf(stderr, "amqpload: cannot start a thread\n");
@@ -188,6 +190,11 @@ static void close_all(struct connection **receivers, struct connection **senders
     free(all);
 }
 
+static void end_sending(int signal) {
+    (void)signal;
+    atomic_store(&run.ending, true);
+}
+
 static void load_run(void) {
     struct measured m = {0};
     struct connection **receivers = zeroed(options.receivers, sizeof *receivers);
@@ -207,6 +214,7 @@ static void load_run(void) {
     if (options.container) connections_beside(receivers, options.receivers);
     if (options.direct) connections_beside(senders, options.senders); /* TLS handshakes need both ends */
     m.pss_start = processes_pss();
+    if (options.seconds > 0) signal(SIGTERM, end_sending);
     if (!open_receivers() || !open_senders(&m) || !await_credit()) return;
     side_open(&run.receiving, "receivers", receivers, options.receivers);
     side_open(&run.sending, "senders", senders, options.senders);
@@ -225,6 +233,7 @@ int main(int argc, char **argv) {
     if (options.operation) operations_run();
     else if (options.handshakes) handshakes_run();
     else if (options.idle) idle_run();
+    else if (options.standing) standing_run();
     else load_run();
     return faulty() ? 1 : 0;
 }

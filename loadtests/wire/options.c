@@ -16,14 +16,18 @@ struct options options = {
 
 static const char usage[] =
     "usage: amqpload --port PORT [options]\n"
-    "  what:   --address A  --size BYTES  --count N (per sender)  --seconds S  --rate MSGS_PER_S (in all)\n"
+    "  what:   --address A  --size BYTES  --count N (per sender)  --rate MSGS_PER_S (in all)\n"
+    "          --seconds S (or until SIGTERM)  --warm S (messages of the first S seconds do not count for the latency)\n"
     "          --presettled  --allow-loss\n"
     "  who:    --pairs N | --senders N --receivers M (0: somebody else receives)  --distinct (A.0, A.1 ...)  --multicast\n"
     "          --anonymous (senders without a target: each message names its address)\n"
     "          --idle N (only open N connections and report what they cost)  --opening M (at a time)\n"
+    "          --standing N (only N clients that stay and come back, --opening at a time, until the end of standard input;\n"
+    "          a line of JSON each time all have their links)\n"
     "          --handshakes N (only so many TLS handshakes, --opening at a time)  --resume (one session)\n"
     "          --operation connect|short|rpc|attach|attach-pipelined (clients, --opening at a time, repeat it --count times)\n"
-    "          with it: --user U --password P (SCRAM-SHA-256)  --hostname H (in the open)  --resume (one TLS session)\n"
+    "          with it: --user U --password P (SCRAM-SHA-256)  --hostname H (in the open), also with --standing;\n"
+    "          --resume (one TLS session)\n"
     "  TLS:    --tls  --ca FILE (the peer is checked)  --cipher SUITE (of TLS 1.3)  --certificate FILE --key FILE\n"
     "  where:  --websocket  --host IP  --receiver-port PORT  --direct (through a byte relay)\n"
     "          --container ID (receivers are brokers of this name: the router attaches, they answer)\n"
@@ -79,7 +83,8 @@ static void check(void) {
     if (!options.certificate != !options.key) wrong("certificate", "", "and --key go together");
     if (options.resume && !(options.tls && (options.handshakes || options.operation)))
         wrong("resume", "", "needs --handshakes, or --tls and --operation");
-    if (!options.operation && (options.user || options.hostname)) wrong("operation", "", "is needed by --user and --hostname");
+    if (!options.operation && !options.standing && (options.user || options.hostname))
+        wrong("operation", "", "or --standing is needed by --user and --hostname");
     if (!options.user != !options.password) wrong("user", "", "and --password go together");
     if (options.operation && options.count > UINT32_MAX) wrong("count", "", "too many");
     if (options.websocket && (options.tls || options.direct)) wrong("websocket", "", "is not for --tls and --direct");
@@ -93,7 +98,7 @@ void options_parse(int argc, char **argv) {
     enum { HOST, PORT, RECEIVER_PORT, ADDRESS, COUNT, SECONDS, SIZE, RATE, PRESETTLED, ALLOW_LOSS, PAIRS, SENDERS,
            RECEIVERS, DISTINCT, MULTICAST, IDLE, OPENING, DIRECT, PLACE, CREDIT, WINDOW, MAX_FRAME, FIRST_ID, READ_RATE,
            THROTTLE, STALL, PID, CONTAINER, ANONYMOUS, TLS, CA, CIPHER, CERTIFICATE, KEY, HANDSHAKES, RESUME, WEBSOCKET,
-           OPERATION, USER, PASSWORD, HOSTNAME, HELP };
+           OPERATION, USER, PASSWORD, HOSTNAME, STANDING, WARM, HELP };
     static const struct option names[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"receiver-port", 1, 0, RECEIVER_PORT},
         {"address", 1, 0, ADDRESS}, {"count", 1, 0, COUNT}, {"seconds", 1, 0, SECONDS}, {"size", 1, 0, SIZE},
@@ -107,7 +112,8 @@ void options_parse(int argc, char **argv) {
         {"container", 1, 0, CONTAINER}, {"anonymous", 0, 0, ANONYMOUS}, {"tls", 0, 0, TLS}, {"ca", 1, 0, CA}, {"cipher", 1, 0, CIPHER},
         {"certificate", 1, 0, CERTIFICATE}, {"key", 1, 0, KEY}, {"handshakes", 1, 0, HANDSHAKES},
         {"resume", 0, 0, RESUME}, {"websocket", 0, 0, WEBSOCKET}, {"operation", 1, 0, OPERATION},
-        {"user", 1, 0, USER}, {"password", 1, 0, PASSWORD}, {"hostname", 1, 0, HOSTNAME}, {"help", 0, 0, HELP}, {0},
+        {"user", 1, 0, USER}, {"password", 1, 0, PASSWORD}, {"hostname", 1, 0, HOSTNAME},
+        {"standing", 1, 0, STANDING}, {"warm", 1, 0, WARM}, {"help", 0, 0, HELP}, {0},
     };
     int index;
     for (int key; (key = getopt_long(argc, argv, "", names, &index)) != -1;) {
@@ -129,7 +135,7 @@ void options_parse(int argc, char **argv) {
         case DISTINCT: options.distinct = true; break;
         case MULTICAST: options.multicast = true; break;
         case IDLE: options.idle = (unsigned)integer(name, optarg, 1, 100000); break;
-        case OPENING: options.opening = (unsigned)integer(name, optarg, 1, 10000); break;
+        case OPENING: options.opening = (unsigned)integer(name, optarg, 1, MOST_STANDING); break;
         case DIRECT: options.direct = true; break;
         case PLACE: options.place = APART + choice(name, optarg, "apart", "together"); break;
         case CREDIT: options.credit = (uint32_t)integer(name, optarg, 1, 0x7fffffff); break;
@@ -157,6 +163,8 @@ void options_parse(int argc, char **argv) {
         case USER: options.user = optarg; break;
         case PASSWORD: options.password = optarg; break;
         case HOSTNAME: options.hostname = optarg; break;
+        case STANDING: options.standing = (unsigned)integer(name, optarg, 1, MOST_STANDING); break;
+        case WARM: options.warm = number(name, optarg, 0, 1e6); break;
         case HELP: fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { BODY_STAMP = 16 /* clock and sequence number at the start of a body */, PATTERN_PERIOD = 251, MAX_PIDS = 1024 };
+enum { BODY_STAMP = 16 /* clock and sequence number at the start of a body */, PATTERN_PERIOD = 251, MAX_PIDS = 1024,
+       MOST_STANDING = 100000 };
 enum placement { ANYWHERE, APART, TOGETHER };
 enum throttle { THROTTLE_READ, THROTTLE_WINDOW };
 
@@ -14,8 +15,9 @@ struct options {
     const char *container;        /* container id of receivers that answer the router's attaches; or NULL */
     int port, receiver_port;      /* receiver_port 0: same as port */
     unsigned senders, receivers, idle;
+    unsigned standing;            /* clients that stay and come back, `opening` at a time; nothing else is done */
     const char *operation;        /* what clients repeat `count` times, `opening` at a time; nothing else is done */
-    const char *user, *password;  /* of SCRAM-SHA-256; NULL: ANONYMOUS. Only with `operation`, like `hostname` */
+    const char *user, *password;  /* of SCRAM-SHA-256; NULL: ANONYMOUS. With `operation` or `standing`, like `hostname` */
     const char *hostname;         /* in the open, for a policy */
     unsigned handshakes;          /* number of TLS handshakes; nothing else is done */
     bool tls, resume, websocket;
@@ -23,6 +25,7 @@ struct options {
     unsigned opening;             /* idle connections being opened at a time: below the router's listen backlog */
     uint64_t count;               /* messages per sender; upper bound with `seconds` */
     double seconds;               /* duration of sending; 0: send `count` messages */
+    double warm;                  /* seconds at the start whose messages do not count for the latency */
     double rate;                  /* messages a second, all senders together; 0: as fast as possible */
     uint32_t size;                /* body size in bytes */
     bool presettled, distinct, multicast, direct, allow_loss;

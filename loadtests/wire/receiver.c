@@ -88,7 +88,7 @@ static void end_message(struct receiver *r, uint64_t now) {
     r->last_received = now;
     if (!r->located || r->damaged || r->body_seen != r->body_length || r->body_length != options.size) r->corrupt++;
     else {
-        histogram_add(&r->latency, now > r->stamp ? now - r->stamp : 0);
+        if (r->stamp >= run.counted_from) histogram_add(&r->latency, now > r->stamp ? now - r->stamp : 0);
         book(r);
     }
     if (r->message_settled) return;

@@ -108,7 +108,7 @@ void send_accepted(struct client *l, uint32_t handle, uint32_t delivery, uint32_
 /* ---- steps ----------------------------------------------------------------------- */
 
 static void name_address(struct client *l, unsigned number) {
-    snprintf(l->c.address, sizeof l->c.address, "%s.%u", options.address, number % ADDRESSES);
+    snprintf(l->c.address, sizeof l->c.address, "%s.%u", options.address, number);
 }
 
 static void attach_receiver(struct client *l) {
@@ -139,7 +139,7 @@ static void accept_reply(struct client *l) {
 
 /* Attach a receiver and a sender in turn. */
 static void attach_next(struct client *l, unsigned handle, unsigned number) {
-    name_address(l, number);
+    name_address(l, number % ADDRESSES);
     send_attach(l, handle, number / ADDRESSES % 2 ? SENDER : RECEIVER, l->c.address);
 }
 
@@ -181,6 +181,8 @@ const struct step script_service[] = {
     {"attach for replies", attach_replies, ON_ATTACH | ON_CREDIT, 0},
     END_OF_SCRIPT,
 };
+
+const struct step script_standing[] = {CONNECT, LINKS, END_OF_SCRIPT};
 
 static const struct step standing[] = {CONNECT, END_OF_SCRIPT};
 static const struct step connecting[] = {CONNECT, LINKS, LEAVE, END_OF_SCRIPT};

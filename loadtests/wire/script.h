@@ -19,6 +19,7 @@ struct operation {
 const struct operation *operation_find(const char *name); /* NULL: there is none */
 extern const struct step script_close[];
 extern const struct step script_service[]; /* of the echo client */
+extern const struct step script_standing[]; /* of a client that stays, with two links on its own address */
 
 /* Write one transfer that is a whole message; `reply_to` may be NULL. */
 void send_message(struct client *l, const char *to, const char *reply_to);

@@ -11,9 +11,14 @@ enum {
     TRANSFER_HEADER = 29, /* bytes of the transfer frame below, before the payload */
 };
 
+/* Return the time at which sending ends; NEVER without --seconds. */
+static uint64_t end_of_sending(void) {
+    if (options.seconds <= 0) return NEVER;
+    return atomic_load(&run.ending) ? 0 : run.started + (uint64_t)(options.seconds * 1e9);
+}
+
 static bool out_of_messages(const struct sender *s, uint64_t now) {
-    if (s->started >= options.count) return true;
-    return options.seconds > 0 && now - run.started >= (uint64_t)(options.seconds * 1e9);
+    return s->started >= options.count || now >= end_of_sending();
 }
 
 static uint64_t due_of(const struct sender *s) {
@@ -176,7 +181,7 @@ static uint64_t tick(struct side *side, uint64_t now) {
         if (due < next) next = due;
     }
     if (options.seconds > 0) { /* ends blocked senders as well */
-        uint64_t end = run.started + (uint64_t)(options.seconds * 1e9);
+        uint64_t end = end_of_sending();
         for (unsigned i = 0; i < options.senders && now >= end; i++)
             if (!run.senders[i].ended && !run.senders[i].in_message) run.senders[i].ended = true;
         if (now < end && end < next) next = end;

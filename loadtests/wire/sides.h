@@ -13,7 +13,9 @@ enum { BODY_HEAD = 8 + 16 /* data section header; clock and sequence number */, 
 struct run { /* shared by the threads */
     atomic_bool senders_done;
     _Atomic uint64_t expected;   /* copies that receivers must get; valid after senders_done */
+    atomic_bool ending;          /* senders end before their time: SIGTERM came */
     uint64_t started;            /* ns; set before the threads start */
+    uint64_t counted_from;       /* ns; messages sent before it do not count for the latency */
     const uint8_t *pattern;      /* body after the stamp: byte p is p % PATTERN_PERIOD */
     struct side sending, receiving;
     struct sender *senders;

@@ -31,7 +31,7 @@ void tls_prepare(void) {
     context = SSL_CTX_new(TLS_client_method());
     if (!context) refuse("TLS", "");
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-    if (options.idle == 0 && options.handshakes == 0 && !options.operation) {
+    if (options.idle == 0 && options.handshakes == 0 && options.standing == 0 && !options.operation) {
         SSL_CTX_set_read_ahead(context, 1);
         SSL_CTX_set_default_read_buffer_len(context, READ_AHEAD);
     }
