@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from loadtests.measuring import cpu_seconds
+from loadtests.measuring import cpu_seconds, memory_kib
 from loadtests.processes import MeasureError
 from router.client.aio import AsyncConnection, aconnect
 from router.client.attach import Terminus
@@ -124,8 +124,7 @@ class Crowd:
 
     def memory(self) -> float:
         """Return the memory of the interior router's processes in KiB; shared pages are counted once."""
-        process = psutil.Process(self._pid)
         try:
-            return sum(each.memory_full_info().pss for each in [process, *process.children(recursive=True)]) / 1024
+            return memory_kib(self._pid)
         except psutil.Error as error:
             raise MeasureError(f"memory of the router: {error}") from error

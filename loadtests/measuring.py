@@ -79,6 +79,12 @@ def cpu_seconds(pid: int) -> float:
     return found
 
 
+def memory_kib(pid: int) -> float:
+    """Return the memory of a process and its live descendants in KiB. Shared pages are counted once."""
+    process = psutil.Process(pid)
+    return sum(each.memory_full_info().pss for each in [process, *process.children(recursive=True)]) / 1024
+
+
 class Readings(list[dict[str, Any]]):
     """Reports of amqpload from several rounds."""
 

@@ -124,6 +124,10 @@ class BenchRouter:
         self._directory = tempfile.TemporaryDirectory(prefix="bench-")
         self.configuration = Path(self._directory.name) / "bench.conf"
         self.configuration.write_text(self._text)
+        self._start()
+        return self
+
+    def _start(self) -> None:
         before = time.monotonic()
         try:
             self._process = subprocess.Popen(
@@ -148,7 +152,18 @@ class BenchRouter:
             self._stop()
             raise MeasureError(f"the router did not listen within {START_LIMIT:g} s; its output:\n{output}")
         self.port = self.ports[0]
-        return self
+
+    def kill_and_restart(self) -> None:
+        """Kill the router with SIGKILL and start it again. Raises MeasureError.
+
+        Clients find it on the same port only if the configuration names the port.
+        """
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(STOP_LIMIT)
+        self._listening.clear()
+        self.ports.clear()
+        self._start()
 
     def _read_log(self) -> None:
         assert self._process.stdout is not None

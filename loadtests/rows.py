@@ -27,6 +27,7 @@ from loadtests.operation_rows import OPERATION_ROWS
 from loadtests.pipeline_rows import decoding, reading, sending, visible
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
+from loadtests.reconnect_rows import plain_reconnects, secure_reconnects
 from loadtests.reload_rows import reloads
 from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 from loadtests.simulation_rows import edge_convergence, edge_supervisor, network_simulation
@@ -268,6 +269,8 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "edge-idle": idle_edges,
     "edge-storm": edge_storm,
     "storms": storms,
+    "reconnects": plain_reconnects,
+    "reconnects-tls": secure_reconnects,
     **OPERATION_ROWS,
     "policy": policy,
     "logins": logins,

@@ -17,6 +17,7 @@ from loadtests import (
     network_rows,
     operation_rows,
     policy_rows,
+    reconnect_rows,
     reload_rows,
     rows,
     simulation_rows,
@@ -38,6 +39,7 @@ NEEDS_WORKERS = {"two-workers"}  # the broker is one process
 ELSEWHERE = {"console"}  # tests/console/test_large.py
 NEEDS_ROUTER = {
     "link-route", "clients", "broker-lost", "hop", "hop-latency", "path-lost", "network", "storms",
+    "reconnects", "reconnects-tls",
     "edge", "edge-peers", "edge-switch", "edge-first", "edge-attach", "edge-idle", "edge-storm",
     "policy", "logins", "logins-token", "logins-certificate",
     "tls", "tls-large", "tls-handshakes", "tls-crowd", "tls-idle", "websocket",
@@ -82,6 +84,11 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_rows, "MANY", 20)
     monkeypatch.setattr(change_rows, "CHANGES", 3)
     monkeypatch.setattr(cost_rows, "QUICK_SIZES", (20, 40))
+    monkeypatch.setattr(reconnect_rows, "LEAST_QUICK", 20)
+    monkeypatch.setattr(reconnect_rows, "QUICK_DIVISOR", reconnect_rows.CLIENTS)
+    monkeypatch.setattr(reconnect_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(reconnect_rows, "STEADY_SECONDS", 0.5)
+    monkeypatch.setattr(reconnect_rows, "ALONE_SECONDS", 0.5)
     monkeypatch.setattr(reload_rows, "QUICK_SIZE", ReloadSize(8, 20, 2, reloads=3, interval=0.3, rate=400))
     monkeypatch.setattr(hostile_rows, "ROUNDS", 1)
     monkeypatch.setattr(simulation_rows, "QUICK_EDGES", 10)
