@@ -30,7 +30,9 @@ from supervisor.subsystem import Subsystem
 
 MAX_CONNECTIONS: Final = 65535  # default of policy.maxConnections
 ACCEPTS_PER_WAKE: Final = 64  # limit of connections accepted before other events are handled
-BACKLOG: Final = 1024  # limit of connections in the kernel's accept queue; net.core.somaxconn may be lower
+# Limit of connections in the kernel's accept queue; that of net.core.somaxconn is lower. The SYN of a client that finds
+# the queue full is sent again after 1 s, 3 s, 7 s and so on.
+BACKLOG: Final = 65535
 MAX_HANDOVER: Final = 65536  # limit in octets of a hand-over message
 RETRY_AFTER: Final = 0.1  # pause in seconds when the system is out of memory or descriptors
 
