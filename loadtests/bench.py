@@ -19,6 +19,7 @@ from loadtests.measuring import FULL, QUICK, Bench
 from loadtests.processes import DEFAULT_ROUTER, MeasureError, build_tools, cpu_model, raise_file_limit
 from loadtests.report import FailedRow, Figure, Result, around_table, markdown_table, text_table, write_docs
 from loadtests.rows import DEFAULT, GROUPS, ROWS
+from router.cli.client import ManagementError
 from tests.peer.wire import PeerError
 
 TABLE = "bench"  # name of the table in the performance page
@@ -51,7 +52,7 @@ def measure(names: Sequence[str], bench: Bench) -> list[Result]:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
             results += ROWS[name](bench)
-        except (MeasureError, PeerError, OSError) as error:
+        except (ManagementError, MeasureError, PeerError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             results.append(FailedRow(name, (str(error) or type(error).__name__).splitlines()[0]))
     return results

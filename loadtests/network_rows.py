@@ -28,6 +28,7 @@ from loadtests.management import manage, wait_until
 from loadtests.measuring import BODY, CREDIT, Bench, Readings
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, load
 from loadtests.report import Figure, at_most, ratio_at_least
+from router.cli.client import UnknownRouter
 from tests.system.router import free_port
 
 # deliveries/s, far below capacity, so that latency is not queueing. At the last rate, seven wakes of four processes
@@ -303,7 +304,10 @@ def wait_all_known(router: BenchRouter, names: Sequence[str]) -> None:
     with manage(router) as client:
 
         def known(at: str | None) -> int:
-            return sum(row["cost"] is not None for row in client.rows("router.node", at=at))
+            try:
+                return sum(row["cost"] is not None for row in client.rows("router.node", at=at))
+            except UnknownRouter:  # a path to it can be lost again while routers still start
+                return 0
 
         for at in [None, *(f"_topo/0/{name}/$management" for name in names)]:
             wait_until(f"all known at {at or 'the first router'}", partial(known, at), all_others.__eq__, ASK_PAUSE)
