@@ -9,9 +9,8 @@ cpdef enum Pause:
     PAUSE_TURN = 2             # a frame with interpreter work waits for a turn
     PAUSE_SASL = 4             # the answer to a SASL frame is not known yet
     PAUSE_OPEN = 8             # the answer to an open is not known yet
-    PAUSE_BEGIN = 16           # the answer to a begin is not known yet
-    PAUSE_SLICE = 32           # the frames have used up a slice
-    PAUSE_MEMORY = 64          # a transfer beyond a shortened window waits until memory has room
+    PAUSE_SLICE = 16           # the frames have used up a slice
+    PAUSE_MEMORY = 32          # a transfer beyond a shortened window waits until memory has room
     # Further bits belong to the code that uses the connection.
 
 # AMQP connection. Owner: the worker's event loop, by one transport. All methods run in the only thread of the process.

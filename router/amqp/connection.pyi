@@ -2,7 +2,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, TypedDict
 
-from router.amqp.channel import Channel
 from router.amqp.codec import AmqpValue
 from router.amqp.connection_channels import ConnectionChannels
 from router.amqp.errors import AmqpError
@@ -22,9 +21,8 @@ class Pause(IntEnum):
     PAUSE_TURN = 2
     PAUSE_SASL = 4
     PAUSE_OPEN = 8
-    PAUSE_BEGIN = 16
-    PAUSE_SLICE = 32
-    PAUSE_MEMORY = 64
+    PAUSE_SLICE = 16
+    PAUSE_MEMORY = 32
 
 class RemoteOpen(TypedDict):
     container: str
@@ -87,7 +85,6 @@ class Connection(ConnectionChannels):
         desired: Sequence[str] = (),
     ) -> None: ...
     def answer_sasl(self, answer: bytes) -> None: ...
-    def answer_begin(self, channel: Channel) -> None: ...
     def answer_close(self) -> None: ...
     def feed(self, data: bytes) -> int: ...
     def tick(self, now: int) -> int: ...

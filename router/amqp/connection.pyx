@@ -4,8 +4,7 @@ Octets enter by `receive` and leave from `out` after `prepare`. Cold events go t
 
     on_open(connection, open)                                   the peer's open, a dict; answer with `send_open`, now
                                                                 or, after `pause(PAUSE_OPEN)`, later
-    on_begin(connection, remote_channel, fields) -> Channel     a session for the peer's begin; None: it waits until
-                                                                `connection.answer_begin(channel)`
+    on_begin(connection, remote_channel, fields) -> Channel     a session for the peer's begin
     on_closing(connection, error) -> bool                       the peer's close; every channel is lost. True: the
                                                                 answer waits until `connection.answer_close()`
     on_closed(connection, error)                                the end; error: (condition, description) or None
@@ -580,16 +579,7 @@ cdef class Connection(ConnectionChannels):
 
     cdef int begin(self, uint16_t number, list items) except -1:
         cdef Channel channel = self.handler.on_begin(self, number, items)
-        if channel is None:
-            self.pause(PAUSE_BEGIN)
-            return 0
         return self.channels.put(number, channel)
-
-    def answer_begin(self, Channel channel not None):
-        """Enter the session for a begin to which `on_begin` returned None, and resume reading."""
-        if self.state == OPEN:
-            self.channels.put(channel.remote_channel, channel)
-        self.resume(PAUSE_BEGIN)
 
     # -- pauses --------------------------------------------------------------------------------------------------------
 

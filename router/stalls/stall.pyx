@@ -7,7 +7,7 @@ stall is confirmed by the second check that finds the reason, and is dated to th
 from libc.stdint cimport uint32_t, uint64_t
 
 from router.amqp.buffer cimport buffer_used
-from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_BEGIN, PAUSE_MEMORY, Connection
+from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
 from router.amqp.endpoint cimport is_open
 from router.amqp.session cimport Session
 from router.delivery.delivery cimport InDelivery
@@ -47,7 +47,7 @@ cdef uint32_t pause_reason(uint32_t paused) noexcept:
         return STALL_RING
     if paused & PAUSE_MEMORY:
         return STALL_MEMORY
-    if paused & (PAUSE_ATTACH | PAUSE_BEGIN | PAUSE_LOCAL | PAUSE_CONTROL):
+    if paused & (PAUSE_ATTACH | PAUSE_LOCAL | PAUSE_CONTROL):
         return STALL_SUPERVISOR
     return STALL_NONE
 

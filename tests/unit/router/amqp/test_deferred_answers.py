@@ -7,7 +7,6 @@ import pytest
 from router.amqp import sasl
 from router.amqp.connection import Connection, Pause
 from router.amqp.session import Session
-from router.client.receiver import Receiver
 from router.client.sender import Sender
 from tests.unit.router.amqp.stub import MS, ConnectionPair, RecordingHandler
 
@@ -29,7 +28,6 @@ class DeferringServer(RecordingHandler):
     """Server handler that defers its answers."""
 
     opens: bool = True
-    begins: bool = True
     offers: bool = True
 
     def authenticator(self) -> Any:
@@ -42,13 +40,6 @@ class DeferringServer(RecordingHandler):
             connection.send_open("server")
         else:
             connection.pause(Pause.PAUSE_OPEN)
-
-    def on_begin(self, connection: Connection, channel: int, items: list[bytes]) -> Session | None:
-        self.notes.append(("begin",))
-        if self.begins:
-            return Session(connection, channel, items, self)
-        self.begun = channel, items
-        return None
 
     def wake(self) -> None:
         """Continue, as the event loop does with a resumed connection."""
@@ -205,21 +196,3 @@ def test_heartbeat_is_not_sent_before_open(pair):
     pair.server.scheduler.set_time(30 * SECOND)
     assert pair.server.connection.tick(pair.server.scheduler.now) == 0
     assert pair.server.connection.take_output() == b""
-
-
-def test_deferred_begin_delays_later_frames(pair):
-    pair.server.begins = False
-    pair.client.connection.start()
-    pair.run()
-    pair.server.authenticate("ann")
-    pair.run()
-    session = Session(pair.client.connection, None, None, pair.client)
-    pair.client.attach(session, "in", Receiver(pair.client))
-    pair.run()
-    assert pair.server.notes[-1] == ("begin",)
-    channel, items = pair.server.begun
-    pair.server.connection.answer_begin(Session(pair.server.connection, channel, items, pair.server))
-    pair.server.wake()
-    pair.run()
-    assert pair.server.notes[-1] == ("attach", "in")
-    assert pair.client.notes[-2:] == [("begun",), ("attached", "in")]
