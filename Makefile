@@ -57,7 +57,7 @@ remember = $(shell printf '%s\n' $(2) >$(1).new; cmp -s $(1).new $(1) || cp $(1)
 $(shell mkdir -p $(STAMPS))
 $(call remember,$(STAMPS)/cython-files,$(CYTHON))
 $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
-$(call remember,$(STAMPS)/packages,$(PACKAGES))
+$(call remember,$(STAMPS)/packages,$(wildcard sluice/*))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
     build-fuzz fuzz-workers \
@@ -100,7 +100,7 @@ $(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-
 
 # Bytecode, as in an installed router, even if Python is configured not to write any: a start takes a quarter less CPU.
 $(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-files
-	@$(BIN)/python -m compileall -q $(PACKAGES)
+	@$(BIN)/python -m compileall -q $(addprefix sluice/,$(PACKAGES))
 	@touch $@
 
 $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
@@ -293,7 +293,7 @@ loadtest: build .venv/test-dependencies $(STAMPS)/interop
 lint: .venv/test-dependencies
 	@status=0; export PATH="$(CURDIR)/$(BIN):$$PATH"; set -x; \
 	    $(BIN)/ruff check . || status=1; \
-	    $(BIN)/mypy $(PACKAGES) $(if $(wildcard loadtests/*.py),loadtests) tests scripts || status=1; \
+	    $(BIN)/mypy sluice pyspark_amqp.py $(if $(wildcard loadtests/*.py),loadtests) tests scripts || status=1; \
 	    $(BIN)/cython-lint $(filter %.pyx %.pxd,$(CYTHON)) || status=1; \
 	    $(BIN)/python scripts/check_commits.py || status=1; \
 	    { set +x; } 2>/dev/null; exit $$status

@@ -3,7 +3,7 @@
 With the package installed, `format("amqp")` therefore works without an explicit registration.
 """
 
-from pipeline.source import Amqp
+from sluice.pipeline.source import Amqp
 
 
 class DefaultSource(Amqp):

@@ -1,4 +1,4 @@
-"""Build script: compiles every .pyx below router/, workers/ and pipeline/. All other metadata is in pyproject.toml.
+"""Build script: compiles every .pyx of the packages below sluice/. All other metadata is in pyproject.toml.
 
 Environment:
     SLUICE_FLAVOUR     release (default); debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md);
@@ -16,7 +16,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-COMPILED_PACKAGES = ("router", "workers", "pipeline")
+COMPILED_PACKAGES = ("sluice/router", "sluice/workers", "sluice/pipeline")
 
 # Directives that change the meaning of code are equal in all flavours. Flavours differ in checks only.
 DIRECTIVES = {

@@ -2,9 +2,9 @@
 
 import sys
 
-from router.client.attach import Terminus
-from router.client.blocking import connect
-from router.client.outcome import Accepted
+from sluice.router.client.attach import Terminus
+from sluice.router.client.blocking import connect
+from sluice.router.client.outcome import Accepted
 
 CREDIT = 50_000
 

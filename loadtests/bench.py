@@ -19,7 +19,7 @@ from loadtests.measuring import FULL, QUICK, Bench
 from loadtests.processes import DEFAULT_ROUTER, MeasureError, build_tools, cpu_model, raise_file_limit
 from loadtests.report import FailedRow, Figure, Result, around_table, markdown_table, text_table, write_docs
 from loadtests.rows import DEFAULT, GROUPS, ROWS
-from router.cli.client import ManagementError
+from sluice.router.cli.client import ManagementError
 from tests.peer.wire import PeerError
 
 TABLE = "bench"  # name of the table in the performance page

@@ -13,9 +13,9 @@ import psutil
 
 from loadtests.measuring import cpu_seconds, memory_kib
 from loadtests.processes import MeasureError
-from router.client.aio import AsyncConnection, aconnect
-from router.client.attach import Terminus
-from router.client.message import Message
+from sluice.router.client.aio import AsyncConnection, aconnect
+from sluice.router.client.attach import Terminus
+from sluice.router.client.message import Message
 
 LIMIT = 120.0  # seconds for any wait
 PERIOD = 2.0  # seconds between heartbeats

@@ -36,9 +36,9 @@ from loadtests.network_rows import (
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, finish_load, start_load
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 from loadtests.storm import ATTACH, BEGIN, BEGUN, NULL, SOURCE, TARGET, TRUE, StormClient, frame
-from router.amqp.codec import encode_described, encode_string, encode_uint
-from router.client.blocking import connect
-from router.client.message import Message
+from sluice.router.amqp.codec import encode_described, encode_string, encode_uint
+from sluice.router.client.blocking import connect
+from sluice.router.client.message import Message
 
 FIRST_ADDRESSES = 300
 MANY_LINKS = 5000  # receivers of one client

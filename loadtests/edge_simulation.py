@@ -13,16 +13,16 @@ from collections import deque
 from typing import Literal, NamedTuple
 
 from loadtests.processes import MeasureError
-from router.config.load import load_text
-from router.control import messages
-from router.control.edge_properties import EDGE, UPLINKS
-from router.control.names import CONTROL_KEY
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.messages import Precedence, precedence
-from supervisor.network.neighbour_connections import BUNDLE_PROPERTY
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.edge_properties import EDGE, UPLINKS
+from sluice.router.control.names import CONTROL_KEY
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.messages import Precedence, precedence
+from sluice.supervisor.network.neighbour_connections import BUNDLE_PROPERTY
 
 CONFIGURATION = """
 router {

@@ -27,7 +27,7 @@ from loadtests.storm import (
     StormClient,
     frame,
 )
-from router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_uint
+from sluice.router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_uint
 
 PATIENCE = 60.0  # seconds for all edge routers
 DOWNLINK = "qd.router-edge-downlink"

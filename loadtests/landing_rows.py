@@ -26,8 +26,9 @@ def lander(router: BenchRouter, address: str, into: Path | None = None) -> Itera
     """Run a lander; yield its process id. It lands on the disk of this checkout, not in a temporary file system."""
     with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="landing-") as path:
         words = ["--url", f"amqp://127.0.0.1:{router.port}", "--address", address, "--path", str(into or path)]
+        command = [sys.executable, "-m", "sluice.router.cli.main", "pipeline", "land"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "router.cli.main", "pipeline", "land", *words, "--stage-high", "0", "--status", "0"],
+            [*command, *words, "--stage-high", "0", "--status", "0"],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,

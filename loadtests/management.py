@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from loadtests.processes import BenchRouter, MeasureError
-from router.cli.client import ManagementClient
-from router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
+from sluice.router.cli.client import ManagementClient
+from sluice.router.cli.options import MANAGEMENT, ManagementUrl, QueryTarget
 
 LIMIT = 60.0  # seconds for an answer, and for any wait
 PAUSE = 0.02  # seconds between two looks

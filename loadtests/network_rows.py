@@ -28,7 +28,7 @@ from loadtests.management import manage, wait_until
 from loadtests.measuring import BODY, CREDIT, Bench, Readings
 from loadtests.processes import ROOT, BenchRouter, MeasureError, Relay, load
 from loadtests.report import Figure, at_most, ratio_at_least
-from router.cli.client import UnknownRouter
+from sluice.router.cli.client import UnknownRouter
 from tests.system.router import free_port
 
 # deliveries/s, far below capacity, so that latency is not queueing. At the last rate, seven wakes of four processes

@@ -40,7 +40,7 @@ VISIBLE_LIMIT = 120.0  # seconds until everything must be in the table
 
 def messages(count: int) -> list[bytes]:
     """Return messages as from a sensor: an id, a subject, a type, a time, two properties, 100 octets."""
-    from router.client.message import Message
+    from sluice.router.client.message import Message
 
     return [
         Message(
@@ -54,7 +54,7 @@ def messages(count: int) -> list[bytes]:
 @contextmanager
 def spark() -> Iterator[SparkSession]:
     """Run a Spark session with two slots."""
-    from pipeline.env import spark_session
+    from sluice.pipeline.env import spark_session
 
     os.environ["PYTHONPATH"] = str(ROOT)
     made = spark_session("bench", memory="2g", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
@@ -76,8 +76,8 @@ def land(path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline.segments import Landing, LandingLog, Segment, schema
-    from pipeline.writer import COMPRESSION, LEVEL
+    from sluice.pipeline.segments import Landing, LandingLog, Segment, schema
+    from sluice.pipeline.writer import COMPRESSION, LEVEL
 
     landing = Landing.create(str(path))
     log = LandingLog("bench", "sensors")
@@ -141,7 +141,7 @@ def decoding(bench: Bench) -> list[Figure]:
     """Measure decoding on one core, without Spark."""
     import pyarrow as pa
 
-    from pipeline import columns
+    from sluice.pipeline import columns
 
     count = 10_000
     array = pa.array(messages(count), pa.binary())

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from router.amqp.codec import (
+from sluice.router.amqp.codec import (
     decode,
     described_list,
     encode_binary,
@@ -31,9 +31,9 @@ from router.amqp.codec import (
     encode_symbol,
     encode_uint,
 )
-from router.sasl import scram
-from router.sasl.bearer import OAuthBearerClient
-from router.sasl.verifiers import salted_password
+from sluice.router.sasl import scram
+from sluice.router.sasl.bearer import OAuthBearerClient
+from sluice.router.sasl.verifiers import salted_password
 
 HOST = "127.0.0.1"
 HOSTS = 250  # loopback addresses with equal first three octets

@@ -86,9 +86,9 @@ def write_day(path: Path) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from router.telemetry.parquet import encode
-    from router.telemetry.schema import VERSION
-    from router.telemetry.writer import router_folder
+    from sluice.router.telemetry.parquet import encode
+    from sluice.router.telemetry.schema import VERSION
+    from sluice.router.telemetry.writer import router_folder
 
     random = np.random.default_rng(1)
     intervals = 60 // INTERVAL
@@ -135,7 +135,7 @@ def verb(words: list[str]) -> tuple[float, float, float]:
     most = 0
     used = 0.0
     process = subprocess.Popen(
-        [sys.executable, "-m", "router.cli.main", "pipeline", *words], cwd=ROOT, stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "sluice.router.cli.main", "pipeline", *words], cwd=ROOT, stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     own = psutil.Process(process.pid)

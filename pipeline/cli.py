@@ -7,17 +7,17 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-import pipeline.commands
-from pipeline.errors import PipelineError
-from router.client.errors import ClientError
+import sluice.pipeline.commands
+from sluice.pipeline.errors import PipelineError
+from sluice.router.client.errors import ClientError
 
 
 def verbs() -> list[str]:
-    return sorted(found.name for found in pkgutil.iter_modules(pipeline.commands.__path__))
+    return sorted(found.name for found in pkgutil.iter_modules(sluice.pipeline.commands.__path__))
 
 
 def load(verb: str) -> ModuleType:
-    return importlib.import_module(f"pipeline.commands.{verb}")
+    return importlib.import_module(f"sluice.pipeline.commands.{verb}")
 
 
 def main(words: Sequence[str], program: str) -> int:

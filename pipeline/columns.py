@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline import decode
-from pipeline.errors import PipelineOptionError
+from sluice.pipeline import decode
+from sluice.pipeline.errors import PipelineOptionError
 
 #: Arrow types by Spark's DDL names.
 TYPES: dict[str, pa.DataType] = {

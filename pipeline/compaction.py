@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from pipeline.segments import Landing, LandingLog, Segment, check_metadata, consumed_end, now
-from pipeline.stores import LandingStore, open_store
+from sluice.pipeline.segments import Landing, LandingLog, Segment, check_metadata, consumed_end, now
+from sluice.pipeline.stores import LandingStore, open_store
 
 MERGED_OCTETS_MAX = 256 << 20  # upper bound in octets of small files that are merged into one
 MERGED = "merged-"  # prefix of the names of merged telemetry files

@@ -9,19 +9,19 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memset
 
-from router.amqp.buffer cimport read16, read32, read64
-from router.amqp.codec cimport (
+from sluice.router.amqp.buffer cimport read16, read32, read64
+from sluice.router.amqp.codec cimport (
     Slice, open_described, open_list, open_map, open_variable, read_unsigned, skip_value,
 )
-from router.amqp.spec cimport (
+from sluice.router.amqp.spec cimport (
     S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, S_PROPERTIES, T_BIN32, T_BIN8, T_BOOLEAN, T_BYTE, T_FALSE,
     T_INT, T_LONG, T_NULL, T_SHORT, T_SMALLINT, T_SMALLLONG, T_SMALLULONG, T_STR32, T_STR8, T_SYM32, T_SYM8,
     T_TIMESTAMP, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_ULONG, T_ULONG0, T_USHORT, T_SMALLUINT, T_UUID,
 )
 
-from pipeline.buffers cimport RowBitmap, ColumnText
+from sluice.pipeline.buffers cimport RowBitmap, ColumnText
 
-from pipeline.values import NotAmqpError, body_text, field_text
+from sluice.pipeline.values import NotAmqpError, body_text, field_text
 
 cdef enum:
     S_APPLICATION_PROPERTIES = 0x74

@@ -1,6 +1,6 @@
 from typing import Any, Final
 
-from router.client.bulk_sender import MessageBatch
+from sluice.router.client.bulk_sender import MessageBatch
 
 HEADER: Final[tuple[tuple[str, int], ...]]
 PROPERTIES: Final[tuple[tuple[str, int], ...]]

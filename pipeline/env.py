@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.errors import PipelineError, PipelineOptionError
-from pipeline.prerequisites import find_java, require
+from sluice.pipeline.errors import PipelineError, PipelineOptionError
+from sluice.pipeline.prerequisites import find_java, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def spark_session(
     # Spark registers the source by itself if it finds the module, and warns about a second registration. It searches
     # folders only, and so misses an editable installation.
     if all(module.name != SOURCE_MODULE for module in pkgutil.iter_modules()):
-        from pipeline.source import Amqp
+        from sluice.pipeline.source import Amqp
 
         spark.dataSource.register(Amqp)
     return spark
@@ -91,7 +91,7 @@ def convert_spark_errors() -> Iterator[None]:
 def describe_failure(error: Exception) -> str:
     """Return the text for a Spark failure: the pipeline's own error, the meaning of a full disk, or the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("pipeline.errors.")]
+    ours = [line for line in lines if line.startswith("sluice.pipeline.errors.")]
     if ours:
         return ours[-1].partition(": ")[2]
     full = next((each for each in FULL_DISK if each in str(error)), None)

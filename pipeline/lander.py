@@ -20,12 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.errors import LandingError, LockedError, PipelineError
-from pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
-from pipeline.stores import StoreLock
-from pipeline.units import octets_text
-from pipeline.writer import SegmentWriter
-from router.client import (
+from sluice.pipeline.errors import LandingError, LockedError, PipelineError
+from sluice.pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
+from sluice.pipeline.stores import StoreLock
+from sluice.pipeline.units import octets_text
+from sluice.pipeline.writer import SegmentWriter
+from sluice.router.client import (
     Accepted,
     AsyncConnection,
     Backoff,
@@ -35,8 +35,8 @@ from router.client import (
     Terminus,
     aconnect,
 )
-from router.client.bulk import WINDOW, BulkState
-from router.client.bulk_receiver import Batch
+from sluice.router.client.bulk import WINDOW, BulkState
+from sluice.router.client.bulk_receiver import Batch
 
 QUIET = 0.05  # fraction of the interval; a burst before such a pause is landed early: its senders wait for outcomes
 BURST = 100  # deliveries; fewer do not count as a burst

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pipeline.lander import AddressLander, LandedCounts, Lander
-from pipeline.segments import now
-from pipeline.units import octets_text
+from sluice.pipeline.lander import AddressLander, LandedCounts, Lander
+from sluice.pipeline.segments import now
+from sluice.pipeline.units import octets_text
 
 COUNTERS: tuple[tuple[str, str, Callable[[LandedCounts], int]], ...] = (
     ("deliveries", "Deliveries that were landed and accepted.", lambda counts: counts.deliveries),

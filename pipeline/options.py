@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
-from pipeline.errors import LandingError, PipelineOptionError
-from pipeline.segments import GROUP, Offsets, parse_log_key
+from sluice.pipeline.errors import LandingError, PipelineOptionError
+from sluice.pipeline.segments import GROUP, Offsets, parse_log_key
 
 T = TypeVar("T")
 EARLIEST, LATEST = "earliest", "latest"

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pipeline.errors import MissingError
+from sluice.pipeline.errors import MissingError
 
 EXTRA = ("pyarrow", "pandas", "pyspark")
 JAVA_OLDEST = 17

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from pipeline.errors import PublishError
-from router.client import outcome
-from router.client.attach import Terminus
-from router.client.blocking import SyncConnection, connect
-from router.client.bulk import BulkSenderState
-from router.client.bulk_sender import BulkSender, MessageBatch
-from router.client.errors import ClientError, LinkDetachedError
-from router.client.session import SessionState
+from sluice.pipeline.errors import PublishError
+from sluice.router.client import outcome
+from sluice.router.client.attach import Terminus
+from sluice.router.client.blocking import SyncConnection, connect
+from sluice.router.client.bulk import BulkSenderState
+from sluice.router.client.bulk_sender import BulkSender, MessageBatch
+from sluice.router.client.errors import ClientError, LinkDetachedError
+from sluice.router.client.session import SessionState
 
 #: Seconds between attempts to connect, and before released messages are sent again.
 PAUSE: Final = 0.2
@@ -45,7 +45,7 @@ class PublisherOptions:
     timeout: float = 60.0  # seconds without any progress
     on_reject: str = "fail"
     dead_letters: str | None = None
-    client: tuple[tuple[str, Any], ...] = ()  # keyword arguments for router.client.core.Options
+    client: tuple[tuple[str, Any], ...] = ()  # keyword arguments for sluice.router.client.core.Options
 
 
 class TargetQueue:

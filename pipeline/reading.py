@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import columns
-from pipeline.errors import LandingError
-from pipeline.segments import Landing, Segment, check_metadata, parse_log_key, schema
-from pipeline.stores import LocalStore
+from sluice.pipeline import columns
+from sluice.pipeline.errors import LandingError
+from sluice.pipeline.segments import Landing, Segment, check_metadata, parse_log_key, schema
+from sluice.pipeline.stores import LocalStore
 
 #: Rows of a batch. Spark handles batches of this size faster than larger ones.
 ROWS = 10_000

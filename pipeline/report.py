@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from pipeline.jobs import capacity
-from pipeline.jobs.addresses import AddressFigures
-from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.links import LinkFigures
-from pipeline.report_parts import bar, duration, lines, number, percent, spark, style, table, tile
+from sluice.pipeline.jobs import capacity
+from sluice.pipeline.jobs.addresses import AddressFigures
+from sluice.pipeline.jobs.capacity import RouterCapacity
+from sluice.pipeline.jobs.links import LinkFigures
+from sluice.pipeline.report_parts import bar, duration, lines, number, percent, spark, style, table, tile
 
 _DIRECTIONS = {"in": "sends to", "out": "receives from"}
 _LINK_HEADS = ("Client", "", "Address", "Router")

@@ -23,8 +23,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from pipeline.errors import LandingError
-from pipeline.stores import LandingStore, open_store
+from sluice.pipeline.errors import LandingError
+from sluice.pipeline.stores import LandingStore, open_store
 
 FORMAT = 1
 FORMAT_FILE = "_sluice.json"

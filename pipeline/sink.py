@@ -17,13 +17,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.columns import TYPES
-from pipeline.encode import encode, encoded_messages
-from pipeline.errors import PipelineOptionError, PublishError
-from pipeline.options import OptionReader, choice, number, text
-from pipeline.publisher import Publisher, PublisherOptions
-from router.client.bulk_sender import MessageBatch
-from router.client.url import parse
+from sluice.pipeline.columns import TYPES
+from sluice.pipeline.encode import encode, encoded_messages
+from sluice.pipeline.errors import PipelineOptionError, PublishError
+from sluice.pipeline.options import OptionReader, choice, number, text
+from sluice.pipeline.publisher import Publisher, PublisherOptions
+from sluice.router.client.bulk_sender import MessageBatch
+from sluice.router.client.url import parse
 
 OPTIONS = (
     "path", "checkpointLocation", "queryName", "address", "idColumn", "settlement", "maxInFlight", "sendTimeoutMs",

@@ -28,11 +28,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline import columns
-from pipeline.errors import DataLossError, LandingError
-from pipeline.options import LATEST, SourceOptions, check_offsets, source_options
-from pipeline.reading import read_segment
-from pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
+from sluice.pipeline import columns
+from sluice.pipeline.errors import DataLossError, LandingError
+from sluice.pipeline.options import LATEST, SourceOptions, check_offsets, source_options
+from sluice.pipeline.reading import read_segment
+from sluice.pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
 
 UNLIMITED = 1 << 62
 #: Size of a task, and most tasks, if the options do not give their number.
@@ -61,12 +61,12 @@ class Amqp(DataSource):
         return StreamReader(source_options(self.options, stream=True), _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from pipeline.sink import BatchWriter, sink_options
+        from sluice.pipeline.sink import BatchWriter, sink_options
 
         return BatchWriter(sink_options(self.options, overwrite), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from pipeline.sink import StreamWriter, sink_options
+        from sluice.pipeline.sink import StreamWriter, sink_options
 
         return StreamWriter(sink_options(self.options, overwrite), schema)
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from pipeline.errors import LandingError, LockedError
-from pipeline.prerequisites import require
+from sluice.pipeline.errors import LandingError, LockedError
+from sluice.pipeline.prerequisites import require
 
 LEASE = 60.0  # seconds that a lock of an object store is valid without renewal
 SETTLE = 1.0  # seconds after which a new lock is read again: the last of two concurrent writers owns it

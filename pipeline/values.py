@@ -12,8 +12,8 @@ import math
 import uuid
 from typing import Any
 
-from router.amqp import codec
-from router.amqp.errors import RemoteError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import RemoteError
 
 SEQUENCES = (0x76, "amqp:amqp-sequence:list")
 VALUES = (0x77, "amqp:amqp-value:*")

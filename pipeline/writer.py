@@ -6,10 +6,10 @@ Owner: the lander of the log. It calls `write` from one thread at a time, `stage
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
+from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
 
 if TYPE_CHECKING:
-    from router.client.bulk_receiver import Batch
+    from sluice.router.client.bulk_receiver import Batch
 
 COMPRESSION = "zstd"
 LEVEL = 1

@@ -11,7 +11,7 @@ import os
 import struct
 from typing import Final, NamedTuple
 
-from router.process import set_no_new_privileges
+from sluice.router.process import set_no_new_privileges
 
 PR_SET_SECCOMP: Final = 22  # prctl(2)
 SECCOMP_MODE_FILTER: Final = 2

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
-from router.environment import child_environment
+from sluice.router.environment import child_environment
 
 SECONDS: Final = 60.0  # time limit of the whole check; a file system may hang
 MOST_OUTPUT: Final = 65536  # octets kept of the tested program's output
 #: Modules that no router has loaded when it changes its user. Given as names, since this package must not import them.
-TRIED_MODULES: Final = ("encodings.ascii", "encodings.idna", "supervisor.auth.process", "supervisor.telemetry.process")
+TRIED_MODULES: Final = (
+    *("encodings.ascii", "encodings.idna", "sluice.supervisor.auth.process"),
+    "sluice.supervisor.telemetry.process",
+)
 _EXIT_FAILED: Final = 1
 
 

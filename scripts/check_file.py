@@ -47,7 +47,7 @@ def read_directly(path: Path) -> set[Path]:
     for module, names in _CIMPORT.findall(text):
         words = [word.split()[0] for word in names.strip("() \t\n").split(",") if word.strip()]
         modules = [module, *(f"{module}.{word}" for word in words)] if module else words
-        found |= {Path(*each.split(".")).with_suffix(".pxd") for each in modules}
+        found |= {_path(each).with_suffix(".pxd") for each in modules}
     for name in _FILE.findall(text):
         found |= {Path(os.path.normpath(path.parent / name)), Path(name)}
     return {each for each in found if each != path and (ROOT / each).is_file()}
@@ -114,7 +114,13 @@ def build(modules: list[Path]) -> int:
 
 def _name(path: Path) -> str:
     """Return the name of the module of a file."""
-    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    parts = path.with_suffix("").parts
+    return ".".join(["sluice", *parts] if parts[0] in PRODUCT else parts).removesuffix(".__init__")
+
+
+def _path(module: str) -> Path:
+    """Return the path of a module's files, without suffix."""
+    return Path(*module.removeprefix("sluice.").split("."))
 
 
 # -- Tests
@@ -154,7 +160,7 @@ def fuzz_tests(path: Path) -> list[str]:
     from tests.fuzz import targets  # imported here: needs all compiled modules
 
     found = []
-    modules = {_name(path), f"router.testing.{path.stem}"}  # the latter gives tests access to the functions
+    modules = {_name(path), f"sluice.router.testing.{path.stem}"}  # the latter gives tests access to the functions
     for table, test in FUZZ_TESTS.items():
         for name, target in getattr(targets, table).items():
             if name == path.stem or modules & _modules_used(target.run):
@@ -182,16 +188,21 @@ def _modules_used(function: Any) -> set[str]:
 # -- Steps
 
 
+def _installed(path: Path) -> str:
+    """Return the path of a file by which mypy derives the name of its module."""
+    return str(Path("sluice", path) if path.parts[0] in PRODUCT else path)
+
+
 def lint(path: Path) -> Iterator[list[str]]:
     """Yield the commands that lint a file."""
     if path.suffix in (".py", ".pyi"):
         yield ["ruff", "check", str(path)]
-        yield ["mypy", str(path)]
+        yield ["mypy", _installed(path)]
     elif path.suffix in (".pyx", ".pxd"):
         yield ["cython-lint", str(path)]
         stub = path.with_suffix(".pyi")
         if (ROOT / stub).exists():
-            yield ["mypy", str(stub)]
+            yield ["mypy", _installed(stub)]
 
 
 def run(command: list[str]) -> int:

@@ -8,8 +8,8 @@ ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "user" / "reference.md"
 sys.path.insert(0, str(ROOT))
 
-from router.config.schema import SCHEMA, Attribute, EntityType  # noqa: E402  # after the path is set
-from router.config.values import written  # noqa: E402
+from sluice.router.config.schema import SCHEMA, Attribute, EntityType  # noqa: E402  # after the path is set
+from sluice.router.config.values import written  # noqa: E402
 
 HEAD = """\
 # Reference: entity types

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipeline.errors import PipelineError
-from pipeline.prerequisites import find_java, require
-from router.client import Accepted, Message, connect
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.prerequisites import find_java, require
+from sluice.router.client import Accepted, Message, connect
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "build" / "pipeline-demo"
-SLUICE = [sys.executable, "-m", "router.cli.main"]
+SLUICE = [sys.executable, "-m", "sluice.router.cli.main"]
 SECONDS = 30.0
 PATIENCE = 60.0
 ADDRESS = "sensors/hall"
@@ -142,7 +142,7 @@ def main(seconds: float) -> int:
 
 def stream(url: str, landing: str, seconds: float) -> tuple[int, int]:
     """Send while a query runs. Return the number of accepted messages and of rows in the table."""
-    from pipeline.env import spark_session
+    from sluice.pipeline.env import spark_session
 
     say("spark", "starts")
     spark = spark_session("sluice pipeline demo", conf={"spark.log.level": "ERROR"})

@@ -9,64 +9,64 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from router.addressing.address import EDGE_MODE, INTERIOR_MODE, MOBILE, key
-from router.addressing.address import LOCAL as LOCAL_CLASS
-from router.config.entities import Configuration
-from router.log import ProcessLog
-from router.policy.management import SERVED_KEYS
-from supervisor.addresses.counter_slots import CounterSlots
-from supervisor.addresses.exchanges import Exchanges
-from supervisor.addresses.inprocess import InProcessAddresses
-from supervisor.addresses.lookup import RecordFinder
-from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import AddressTable
-from supervisor.addresses.testhooks import add_test_hooks
-from supervisor.audit.audit import Audit
-from supervisor.auth.authentication import Authentication
-from supervisor.auth.providers import asks_supervisor
-from supervisor.configuration.ops import address_entries
-from supervisor.connections.admission import Admission
-from supervisor.connections.containers import Containers
-from supervisor.connections.opens import OpenDecider
-from supervisor.connections.registry import Connections
-from supervisor.connections.watches import Watches
-from supervisor.connectors.connectors import Connectors
-from supervisor.core import Core
-from supervisor.edge.announced import AnnouncedAddresses
-from supervisor.edge.attachments import Attachments
-from supervisor.edge.interior import Edges
-from supervisor.edge.peers import EdgePeers
-from supervisor.edge.uplink import Uplink
-from supervisor.journal.journal import Journal
-from supervisor.journal.replicas import Replicas
-from supervisor.linkroutes.local import LocalLinkRoutes
-from supervisor.linkroutes.pairs import LinkPairs
-from supervisor.linkroutes.targets import LinkTargets
-from supervisor.links.accepted import AcceptedLinks
-from supervisor.links.attach import AttachDecider
-from supervisor.links.attach_requests import AttachRequests
-from supervisor.links.auto import AutoLinks
-from supervisor.links.handler import LinkHandler
-from supervisor.links.initiated import InitiatedLinks
-from supervisor.links.links import Links
-from supervisor.listeners.accept_rate import AcceptRateLimiter
-from supervisor.listeners.acceptor import Acceptor, Listener
-from supervisor.listeners.open_listeners import OpenListeners
-from supervisor.listeners.placement import Placements
-from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.listeners.runtime_listeners import RuntimeListeners
-from supervisor.network.neighbour_connections import NeighbourConnections
-from supervisor.policy.policy import Policy
-from supervisor.runtime.host_names import Resolver
-from supervisor.subsystem import Events
-from supervisor.telemetry.logging import Logging
-from supervisor.tls.profiles import TlsProfiles
-from supervisor.tls.retirement import Retirement
-from supervisor.tls.watch import CredentialWatch
-from supervisor.web.lazy import HttpListeners, LazyHttp
+from sluice.router.addressing.address import EDGE_MODE, INTERIOR_MODE, MOBILE, key
+from sluice.router.addressing.address import LOCAL as LOCAL_CLASS
+from sluice.router.config.entities import Configuration
+from sluice.router.log import ProcessLog
+from sluice.router.policy.management import SERVED_KEYS
+from sluice.supervisor.addresses.counter_slots import CounterSlots
+from sluice.supervisor.addresses.exchanges import Exchanges
+from sluice.supervisor.addresses.inprocess import InProcessAddresses
+from sluice.supervisor.addresses.lookup import RecordFinder
+from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.addresses.testhooks import add_test_hooks
+from sluice.supervisor.audit.audit import Audit
+from sluice.supervisor.auth.authentication import Authentication
+from sluice.supervisor.auth.providers import asks_supervisor
+from sluice.supervisor.configuration.ops import address_entries
+from sluice.supervisor.connections.admission import Admission
+from sluice.supervisor.connections.containers import Containers
+from sluice.supervisor.connections.opens import OpenDecider
+from sluice.supervisor.connections.registry import Connections
+from sluice.supervisor.connections.watches import Watches
+from sluice.supervisor.connectors.connectors import Connectors
+from sluice.supervisor.core import Core
+from sluice.supervisor.edge.announced import AnnouncedAddresses
+from sluice.supervisor.edge.attachments import Attachments
+from sluice.supervisor.edge.interior import Edges
+from sluice.supervisor.edge.peers import EdgePeers
+from sluice.supervisor.edge.uplink import Uplink
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.journal.replicas import Replicas
+from sluice.supervisor.linkroutes.local import LocalLinkRoutes
+from sluice.supervisor.linkroutes.pairs import LinkPairs
+from sluice.supervisor.linkroutes.targets import LinkTargets
+from sluice.supervisor.links.accepted import AcceptedLinks
+from sluice.supervisor.links.attach import AttachDecider
+from sluice.supervisor.links.attach_requests import AttachRequests
+from sluice.supervisor.links.auto import AutoLinks
+from sluice.supervisor.links.handler import LinkHandler
+from sluice.supervisor.links.initiated import InitiatedLinks
+from sluice.supervisor.links.links import Links
+from sluice.supervisor.listeners.accept_rate import AcceptRateLimiter
+from sluice.supervisor.listeners.acceptor import Acceptor, Listener
+from sluice.supervisor.listeners.open_listeners import OpenListeners
+from sluice.supervisor.listeners.placement import Placements
+from sluice.supervisor.listeners.profiles import ListenerProfiles
+from sluice.supervisor.listeners.runtime_listeners import RuntimeListeners
+from sluice.supervisor.network.neighbour_connections import NeighbourConnections
+from sluice.supervisor.policy.policy import Policy
+from sluice.supervisor.runtime.host_names import Resolver
+from sluice.supervisor.subsystem import Events
+from sluice.supervisor.telemetry.logging import Logging
+from sluice.supervisor.tls.profiles import TlsProfiles
+from sluice.supervisor.tls.retirement import Retirement
+from sluice.supervisor.tls.watch import CredentialWatch
+from sluice.supervisor.web.lazy import HttpListeners, LazyHttp
 
 if TYPE_CHECKING:
-    from supervisor.network.adapter import Routers
+    from sluice.supervisor.network.adapter import Routers
 
 MANAGEMENT: Final = "$management"
 # Class and name of the addresses that the router itself serves.
@@ -147,7 +147,7 @@ class RouterCore(Core):
         self.routers: Routers | None = None  # only at an interior router
         if router.mode == INTERIOR_MODE:
             # Imported on demand: the engine takes long to load, and only interior routers need it.
-            from supervisor.network import adapter
+            from sluice.supervisor.network import adapter
 
             self.routers = adapter.Routers(router, table, journal, self.settings, self.neighbours, log)
             self.neighbours.join(self.routers)

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from router.config.entities import Configuration
-from router.config.entity import EntityConfig
-from router.control.messages import Event, Local
-from router.control.ops import Op
-from supervisor.children.worker import WorkerFaultError, WorkerProcess, WorkerStage
-from supervisor.journal.journal import Journal
-from supervisor.journal.snapshots import Snapshots
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import Events
+from sluice.router.config.entities import Configuration
+from sluice.router.config.entity import EntityConfig
+from sluice.router.control.messages import Event, Local
+from sluice.router.control.ops import Op
+from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess, WorkerStage
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.journal.snapshots import Snapshots
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import Events
 
 
 class Core:

@@ -10,18 +10,18 @@ import resource
 import signal
 from typing import Final
 
-from router.addressing.address import INTERIOR_MODE
-from router.config.entities import Configuration
-from router.control.setup import RouterFacts, WorkerSetup
-from router.log import ProcessLog
-from router.stats.sums import AddressCounters
-from router.user_check import find_obstacle
-from router.version import VERSION
-from supervisor.children import zygote
-from supervisor.children.privileges import PrivilegeError, find_identity
-from supervisor.children.shared_resources import SharedResources
-from supervisor.composition import RouterCore
-from supervisor.service import EXIT_FAILED, Supervisor, log_identity
+from sluice.router.addressing.address import INTERIOR_MODE
+from sluice.router.config.entities import Configuration
+from sluice.router.control.setup import RouterFacts, WorkerSetup
+from sluice.router.log import ProcessLog
+from sluice.router.stats.sums import AddressCounters
+from sluice.router.user_check import find_obstacle
+from sluice.router.version import VERSION
+from sluice.supervisor.children import zygote
+from sluice.supervisor.children.privileges import PrivilegeError, find_identity
+from sluice.supervisor.children.shared_resources import SharedResources
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
 PRODUCT: Final = "sluice-router"  # product property of opens to clients; the name of the distribution
 
@@ -31,7 +31,7 @@ ADDRESSES: Final = 1 << 18  # address slots of a standalone or edge router
 ADDRESSES_OF_A_NETWORK: Final = 1 << 20  # of an interior router, where each address of each other router needs a slot
 RING_OCTETS: Final = 1 << 20  # octets of the ring of each ordered pair of workers
 
-WORKER_MODULE: Final = "workers.main"
+WORKER_MODULE: Final = "sluice.workers.main"
 
 # Detection of stuck deliveries and links without credit: scan interval and minimum age in seconds.
 STUCK_SECONDS: Final = (30, 10)

@@ -13,41 +13,41 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from router.addressing.address import key
-from router.config.entities import Configuration
-from router.control.messages import MESSAGES_A_PART, Event
-from router.control.ops import Op, UnawaitedOp
-from router.log import CRITICAL, ProcessLog
-from router.log import place as place_of
-from router.pacing.admission_share import ACTIVE_MS
-from router.policy.management import SERVED_KEYS
-from router.process import forbid_memory_access, set_no_new_privileges
-from router.stats.sums import AddressCounters
-from router.version import VERSION
-from supervisor.audit.audit import AuditStartError
-from supervisor.children.channels import WorkerChannels
-from supervisor.children.handover_sockets import HandoverSockets
-from supervisor.children.pool import WorkerPool
-from supervisor.children.privileges import Identity, forbid_core_dumps
-from supervisor.children.probes import Probes
-from supervisor.children.shared_resources import SharedResources
-from supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
-from supervisor.children.zygote import Zygote
-from supervisor.composition import IN_PROCESS, RouterCore, add_services
-from supervisor.configuration.live import LiveConfiguration
-from supervisor.configuration.reload_requests import HangUp, register_reload
-from supervisor.configuration.reloads import Reloads
-from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.listeners.open_listeners import describe_configured
-from supervisor.management.agent import Agent
-from supervisor.runtime.host_names import AddressesByHosts, Resolver, place
-from supervisor.subsystem import NEVER
-from supervisor.telemetry.health import Health, Lag, ListenerState
-from supervisor.telemetry.telemetry import Telemetry
-from supervisor.tls.profiles import TlsStartError
+from sluice.router.addressing.address import key
+from sluice.router.config.entities import Configuration
+from sluice.router.control.messages import MESSAGES_A_PART, Event
+from sluice.router.control.ops import Op, UnawaitedOp
+from sluice.router.log import CRITICAL, ProcessLog
+from sluice.router.log import place as place_of
+from sluice.router.pacing.admission_share import ACTIVE_MS
+from sluice.router.policy.management import SERVED_KEYS
+from sluice.router.process import forbid_memory_access, set_no_new_privileges
+from sluice.router.stats.sums import AddressCounters
+from sluice.router.version import VERSION
+from sluice.supervisor.audit.audit import AuditStartError
+from sluice.supervisor.children.channels import WorkerChannels
+from sluice.supervisor.children.handover_sockets import HandoverSockets
+from sluice.supervisor.children.pool import WorkerPool
+from sluice.supervisor.children.privileges import Identity, forbid_core_dumps
+from sluice.supervisor.children.probes import Probes
+from sluice.supervisor.children.shared_resources import SharedResources
+from sluice.supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
+from sluice.supervisor.children.zygote import Zygote
+from sluice.supervisor.composition import IN_PROCESS, RouterCore, add_services
+from sluice.supervisor.configuration.live import LiveConfiguration
+from sluice.supervisor.configuration.reload_requests import HangUp, register_reload
+from sluice.supervisor.configuration.reloads import Reloads
+from sluice.supervisor.listeners.acceptor import Listener, ListenError
+from sluice.supervisor.listeners.open_listeners import describe_configured
+from sluice.supervisor.management.agent import Agent
+from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place
+from sluice.supervisor.subsystem import NEVER
+from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
+from sluice.supervisor.telemetry.telemetry import Telemetry
+from sluice.supervisor.tls.profiles import TlsStartError
 
 if TYPE_CHECKING:
-    from supervisor.web.server import HttpService
+    from sluice.supervisor.web.server import HttpService
 
 EXIT_FAILED: Final = 1
 # Signals that end the router.
@@ -62,7 +62,7 @@ _GIB: Final = 1 << 30
 
 
 class Supervisor:
-    """Supervisor process: the core and all services around it. Owner: `supervisor.main`."""
+    """Supervisor process: the core and all services around it. Owner: `sluice.supervisor.main`."""
 
     def __init__(
         self,
@@ -465,7 +465,7 @@ class Supervisor:
 
 def _make_http(loop: asyncio.AbstractEventLoop, log: ProcessLog, *parts: Any) -> "HttpService":
     """Create the HTTP service. It is imported on demand, because its libraries take long to load."""
-    from supervisor.web.server import make
+    from sluice.supervisor.web.server import make
 
     return make(loop, log, *parts)
 

@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from router.config.entities import Configuration
-from router.config.entity import EntityConfig
-from router.control.handlers import HandlerTable
-from router.control.message import ControlMessage
-from router.control.messages import Event, Local, Opened
-from router.control.ops import Op
-from supervisor.children.worker import WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.router.config.entities import Configuration
+from sluice.router.config.entity import EntityConfig
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.message import ControlMessage
+from sluice.router.control.messages import Event, Local, Opened
+from sluice.router.control.ops import Op
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 
 NEVER: Final = math.inf  # deadline of a subsystem that waits for no time
 RAW: Final = (Local,)  # types of worker messages that are followed by octets

@@ -27,11 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Stop pytest, in each process of pytest-xdist, if another flavour of the engine is imported than requested."""
-    import router
+    import sluice
 
-    folder = Path(str(router.__file__)).parent.parent
+    folder = Path(str(sluice.__file__)).parent.parent
     if folder != BUILT:
-        raise pytest.UsageError(f"{FLAVOUR} flavour: router was imported from {folder}, not from {BUILT}")
+        raise pytest.UsageError(f"{FLAVOUR} flavour: sluice was imported from {folder}, not from {BUILT}")
     if FLAVOUR == "debug" and "libasan" not in Path("/proc/self/maps").read_text("ascii"):
         raise pytest.UsageError("debug flavour: AddressSanitizer is not loaded; start pytest with scripts/with-asan")
     config.pluginmanager.register(LongTests(config), "long-tests")

@@ -19,7 +19,7 @@ def _find_python(user: str) -> str | None:
     """Return the path of an interpreter of this version that `user` can run with the installed modules."""
     name = f"python3.{sys.version_info.minor}"
     for path in (sys.executable, os.path.realpath(sys.executable), f"/usr/bin/{name}", f"/usr/local/bin/{name}"):
-        words = [path, "-P", "-c", "import zmq, router.ring.region"]
+        words = [path, "-P", "-c", "import zmq, sluice.router.ring.region"]
         try:
             done = subprocess.run(words, user=user, env=_environment(), capture_output=True, timeout=60, check=False)
         except OSError:
@@ -50,7 +50,7 @@ def python_for(user: str) -> str:
 
 def program_for(user: str) -> tuple[str, ...]:
     """Return the command with which `user` can run all of `sluice`. Skip the test if there is no suitable Python."""
-    return ("env", f"PYTHONPATH={modules()}", python_for(user), "-P", "-m", "router.cli.main")
+    return ("env", f"PYTHONPATH={modules()}", python_for(user), "-P", "-m", "sluice.router.cli.main")
 
 
 def program_out_of_reach(user: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import zmq
 
-from router.control.codec import (
+from sluice.router.control.codec import (
     ControlError,
     decode_delta,
     decode_handover,
@@ -20,12 +20,12 @@ from router.control.codec import (
     handover_number,
     join_octets,
 )
-from router.control.framing import FrameDecoder, pack
-from router.control.handover import Handover, PageRequest
-from router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
-from router.control.names import DELTA_TOPIC, deltas_path, identity
-from router.control.ops import Op
-from router.control.setup import WorkerSetup
+from sluice.router.control.framing import FrameDecoder, pack
+from sluice.router.control.handover import Handover, PageRequest
+from sluice.router.control.messages import MESSAGES_A_PART, Closed, Event, Log, Order
+from sluice.router.control.names import DELTA_TOPIC, deltas_path, identity
+from sluice.router.control.ops import Op
+from sluice.router.control.setup import WorkerSetup
 
 HANDOVER_OCTETS = 65536
 MESSAGE_OCTETS = 65536  # octets read at once from the control socket

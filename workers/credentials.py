@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
-from router.process import forbid_memory_access
-from router.tls.context import TlsContext, TlsError
+from sluice.router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
+from sluice.router.process import forbid_memory_access
+from sluice.router.tls.context import TlsContext, TlsError
 
 UNKNOWN: Final = "the worker has no credentials of this name"
 

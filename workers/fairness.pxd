@@ -1,9 +1,9 @@
 """Fairness of a worker: bounds on the work of one wake, and the scheduler of its event loop."""
 from libc.stdint cimport int32_t, uint64_t
 
-from router.amqp.scheduler cimport Scheduler
-from router.pacing.token_bucket cimport TokenBucket
-from workers.poller cimport Poller
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.pacing.token_bucket cimport TokenBucket
+from sluice.workers.poller cimport Poller
 
 cdef enum:
     READ_BUFFER_OCTETS = 98304        # most octets of one read from a socket, and so of one connection in a wake

@@ -1,8 +1,8 @@
 from collections import deque
 
-from router.amqp.scheduler import Scheduler
-from workers.poller import Poller
-from workers.transport.base import Transport
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.workers.poller import Poller
+from sluice.workers.transport.base import Transport
 
 class LoopScheduler(Scheduler):
     def __init__(self, poller: Poller) -> None: ...

@@ -4,9 +4,9 @@ Turns and slices of connections are in `router/amqp/scheduler.pyx`. See docs/int
 """
 from libc.stdint cimport int64_t
 
-from router.amqp.buffer cimport buffer_used
-from router.amqp.connection cimport Connection
-from router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
+from sluice.router.amqp.buffer cimport buffer_used
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
 
 from collections import deque
 

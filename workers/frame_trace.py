@@ -10,17 +10,17 @@ trace call nothing of this module.
 import time
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.text.frames import frame_text
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from router.log import MAX_TEXT, TRACE
-from workers.message_trace import LogSink, MessageSink
+from sluice.router.amqp.text.frames import frame_text
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.log import MAX_TEXT, TRACE
+from sluice.workers.message_trace import LogSink, MessageSink
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.links.record import LinkRecord
-    from workers.links.routed import RoutedEnd
-    from workers.worker import WorkerRuntime
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.links.record import LinkRecord
+    from sluice.workers.links.routed import RoutedEnd
+    from sluice.workers.worker import WorkerRuntime
 
 SEND_MS: Final = 100  # between two messages with lines
 LINES_PER_MESSAGE: Final = 500  # most lines of all watched connections together

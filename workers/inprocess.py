@@ -6,18 +6,18 @@ routing-semantics.md 10.
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from router.control.names import CONTROL_KEY
-from router.delivery.internal_producer import InternalProducer
-from router.links.consumer_link import ConsumerLink
-from router.links.delivery_link import DeliveryLink
-from router.links.pause import RouterPause
-from router.links.producer_link import ProducerLink
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.names import CONTROL_KEY
+from sluice.router.delivery.internal_producer import InternalProducer
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.delivery_link import DeliveryLink
+from sluice.router.links.pause import RouterPause
+from sluice.router.links.producer_link import ProducerLink
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.worker import WorkerRuntime
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.worker import WorkerRuntime
 
 # A connection with this many messages that the supervisor has not handled is not read until it has handled half of
 # them.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from workers.loop import Loop
+    from sluice.workers.loop import Loop
 
 LINGER_MS: Final = 2000
 #: Most sockets at a time. For another one, the oldest is closed.

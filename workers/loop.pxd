@@ -1,10 +1,10 @@
 """Event loop of a worker."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.ring.layout cimport WorkerSlot
-from router.ring.port_work cimport PortWork
-from workers.poller cimport PollEvent
-from workers.transport.base cimport TransportHost
+from sluice.router.ring.layout cimport WorkerSlot
+from sluice.router.ring.port_work cimport PortWork
+from sluice.workers.poller cimport PollEvent
+from sluice.workers.transport.base cimport TransportHost
 
 # Event loop of a worker. Everything in it runs in the only thread of the process. Owner: the worker.
 cdef class Loop(TransportHost):

@@ -1,13 +1,13 @@
 from collections.abc import Callable, Iterable
 
-from router.amqp.memory import ConnectionMemory, ProcessMemory
-from router.links.consumer_link import ConsumerLink
-from router.ring.port import WorkerPort
-from router.ring.port_work import PortWork
-from router.ring.region import Region
-from workers.control import WorkerControl
-from workers.poller import Poller
-from workers.transport.base import Transport, TransportHost
+from sluice.router.amqp.memory import ConnectionMemory, ProcessMemory
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.ring.port import WorkerPort
+from sluice.router.ring.port_work import PortWork
+from sluice.router.ring.region import Region
+from sluice.workers.control import WorkerControl
+from sluice.workers.poller import Poller
+from sluice.workers.transport.base import Transport, TransportHost
 
 class Loop(TransportHost):
     control: WorkerControl | None

@@ -7,29 +7,29 @@ and each connection, but never for each delivery.
 from libc.errno cimport EINTR, errno
 from libc.string cimport memcpy
 
-from router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
-from router.links.pause cimport PAUSE_DRAIN
-from router.amqp.block cimport blocks_grew
-from router.amqp.buffer cimport buffer_used, buffers_drop
-from router.stats.counters cimport totals, use_worker_slot
-from router.stats.samples cimport use_samples
-from router.delivery.delivery cimport delivery_octets, pools_drop, pools_grew
-from router.message.content cimport chunks_drop, stored_octets
-from router.ring.region cimport Region
-from router.ring.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take_doorbells
-from router.ring.port cimport WorkerPort
-from router.ring.port_work cimport PortWork, take_lowest
-from workers.fairness cimport (
+from sluice.router.amqp.connection cimport PAUSE_SLICE, PAUSE_TURN, Connection
+from sluice.router.links.pause cimport PAUSE_DRAIN
+from sluice.router.amqp.block cimport blocks_grew
+from sluice.router.amqp.buffer cimport buffer_used, buffers_drop
+from sluice.router.stats.counters cimport totals, use_worker_slot
+from sluice.router.stats.samples cimport use_samples
+from sluice.router.delivery.delivery cimport delivery_octets, pools_drop, pools_grew
+from sluice.router.message.content cimport chunks_drop, stored_octets
+from sluice.router.ring.region cimport Region
+from sluice.router.ring.wakeup cimport any_doorbell, clear_sleeping, set_sleeping, take_doorbells
+from sluice.router.ring.port cimport WorkerPort
+from sluice.router.ring.port_work cimport PortWork, take_lowest
+from sluice.workers.fairness cimport (
     EVENTS_PER_WAKE, LONG_WAKE_NS, READ_BUFFER_OCTETS, RING_PASSES_BEFORE_CONTROL, LoopScheduler,
     order_deliveries_first,
 )
-from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
-from workers.transport.base cimport Transport
+from sluice.workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
+from sluice.workers.transport.base cimport Transport
 
 import heapq
 import os
 
-from workers.lingering import LingeringSockets
+from sluice.workers.lingering import LingeringSockets
 
 cdef extern from "malloc.h" nogil:
     int mallopt(int param, int value)

@@ -3,10 +3,10 @@
 import os
 import resource
 
-from router.control.setup import WorkerSetup
-from router.process import shorten_scheduling_slice
-from router.seccomp import deny_system_calls
-from workers.worker import WorkerRuntime
+from sluice.router.control.setup import WorkerSetup
+from sluice.router.process import shorten_scheduling_slice
+from sluice.router.seccomp import deny_system_calls
+from sluice.workers.worker import WorkerRuntime
 
 
 def run(setup: WorkerSetup) -> int:

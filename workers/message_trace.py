@@ -6,13 +6,13 @@ of a flag.
 
 from typing import TYPE_CHECKING, Protocol
 
-from router.amqp.text.messages import message_text
-from router.amqp.text.trace_context import TRACEPARENT, trace_context
-from router.log import TRACE, ProcessLog
+from sluice.router.amqp.text.messages import message_text
+from sluice.router.amqp.text.trace_context import TRACEPARENT, trace_context
+from sluice.router.log import TRACE, ProcessLog
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.links.record import LinkRecord
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.links.record import LinkRecord
 
 
 class MessageSink(Protocol):

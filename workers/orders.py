@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, get_args
 
-from router.control import login_messages
-from router.control import messages as control
-from router.control.handlers import HandlerTable
+from sluice.router.control import login_messages
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 # Orders about one connection. An order is dropped if its connection has ended.
 ConnectionOrder = (

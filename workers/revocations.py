@@ -3,12 +3,12 @@
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from router.policy.decisions import UNAUTHORIZED
-from router.tls.context import TlsError
+from sluice.router.policy.decisions import UNAUTHORIZED
+from sluice.router.tls.context import TlsError
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.worker import WorkerRuntime
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.worker import WorkerRuntime
 
 # Connections checked by one timer; each costs a few microseconds for each list of its authorities.
 CONNECTIONS_PER_CHECK: Final = 64

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Final
 
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from router.policy.names import NameRules, compile_names
-from router.policy.quota import TenantQuota
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.policy.names import NameRules, compile_names
+from sluice.router.policy.quota import TenantQuota
 
 if TYPE_CHECKING:
-    from workers.worker import WorkerRuntime
+    from sluice.workers.worker import WorkerRuntime
 
 
 class RuleStore:

@@ -1,5 +1,5 @@
-from router.links.delivery_link import DeliveryLink
-from router.ring.region import Region
+from sluice.router.links.delivery_link import DeliveryLink
+from sluice.router.ring.region import Region
 
 class Slot:
     @property

@@ -3,14 +3,14 @@ from collections import deque
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.endpoint cimport is_open
-from router.stats.counters cimport totals, unblock
-from router.ring.layout cimport LinkSlot
-from router.ring.region cimport Region
-from router.links.delivery_link cimport DeliveryLink
-from router.stalls.stall cimport update_stall
+from sluice.router.amqp.endpoint cimport is_open
+from sluice.router.stats.counters cimport totals, unblock
+from sluice.router.ring.layout cimport LinkSlot
+from sluice.router.ring.region cimport Region
+from sluice.router.links.delivery_link cimport DeliveryLink
+from sluice.router.stalls.stall cimport update_stall
 
-from router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from sluice.router.amqp.errors import RESOURCE_LIMIT, RemoteError
 
 cdef enum:
     GENERATION_BITS = 20       # bits of the slot's own count, below the worker's generation

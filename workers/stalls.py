@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from workers.worker import WorkerRuntime
+    from sluice.workers.worker import WorkerRuntime
 
 INTERVAL_MS: Final = 1000
 # Most link slots checked at once, which bounds the time of a wake while messages wait.

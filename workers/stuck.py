@@ -7,9 +7,9 @@ timer runs only while the worker has links.
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from workers.links.record import LinkRecord
-    from workers.links.routed import RoutedEnd
-    from workers.worker import WorkerRuntime
+    from sluice.workers.links.record import LinkRecord
+    from sluice.workers.links.routed import RoutedEnd
+    from sluice.workers.worker import WorkerRuntime
 
 SECOND_MS: Final = 1000
 SECOND_NS: Final = 1_000_000_000

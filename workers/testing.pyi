@@ -1,9 +1,9 @@
 from typing import Protocol
 
-from workers.loop import Loop
-from workers.poller import Poller
-from workers.transport.base import Transport
-from workers.transport.tcp import TcpTransport
+from sluice.workers.loop import Loop
+from sluice.workers.poller import Poller
+from sluice.workers.transport.base import Transport
+from sluice.workers.transport.tcp import TcpTransport
 
 class InjectedTransportError(Exception): ...
 

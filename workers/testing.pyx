@@ -3,14 +3,14 @@ from libc cimport errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from router.stats.counters cimport use_worker_slot
-from router.stats.samples cimport use_samples
-from workers.loop cimport Loop
-from workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
-from workers.transport.base cimport (
+from sluice.router.stats.counters cimport use_worker_slot
+from sluice.router.stats.samples cimport use_samples
+from sluice.workers.loop cimport Loop
+from sluice.workers.poller cimport BROKEN, READABLE, WRITABLE, EpollPoller, PollEvent, Poller
+from sluice.workers.transport.base cimport (
     HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, Handshake, Transport, TransportHost,
 )
-from workers.transport.tcp cimport TcpTransport
+from sluice.workers.transport.tcp cimport TcpTransport
 
 
 cdef enum:

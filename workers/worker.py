@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, assert_never
 
-from router.addressing.address import EDGE_MODE
-from router.amqp.errors import FatalFault
-from router.amqp.session import Session
-from router.control import messages as control
-from router.control import pair_messages
-from router.control.handover import Handover
-from router.control.ops import (
+from sluice.router.addressing.address import EDGE_MODE
+from sluice.router.amqp.errors import FatalFault
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.control import pair_messages
+from sluice.router.control.handover import Handover
+from sluice.router.control.ops import (
     CredentialsGone,
     CredentialsOp,
     LogOp,
@@ -26,38 +26,38 @@ from router.control.ops import (
     WorkerOp,
     WorkerStateOp,
 )
-from router.control.setup import WorkerSetup
-from router.links.consumer_link import ConsumerLink, set_tag_space
-from router.links.delivery_link import DeliveryLink
-from router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
-from router.message.annotations import use_node
-from router.ring.link_table import LinkTable
-from router.ring.port import WorkerPort
-from router.ring.region import Region
-from router.table.table import Table
-from router.tls.context import TlsError
-from router.websocket.origins import OriginPolicy
-from workers.background import BackgroundThread
-from workers.connections.admissions import Admissions
-from workers.connections.handler import ConnectionHandler
-from workers.connections.orders import register
-from workers.control import Channels, SocketChannels, WorkerControl
-from workers.credentials import CredentialStore
-from workers.frame_trace import Tracing
-from workers.inprocess import InProcessRelay
-from workers.links.routed import RoutedEnds
-from workers.loop import Loop, set_heap_limits
-from workers.orders import OrderHandlers
-from workers.poller import Poller
-from workers.revocations import Revocations
-from workers.rules import RuleStore
-from workers.slots import Slot, SlotPool
-from workers.stalls import StallScan
-from workers.stuck import StuckScan
-from workers.transport.base import Transport
-from workers.transport.tcp import TcpTransport
-from workers.transport.tls import TlsTransport
-from workers.transport.websocket import ClientSide, ServerSide, WebSocketTransport
+from sluice.router.control.setup import WorkerSetup
+from sluice.router.links.consumer_link import ConsumerLink, set_tag_space
+from sluice.router.links.delivery_link import DeliveryLink
+from sluice.router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
+from sluice.router.message.annotations import use_node
+from sluice.router.ring.link_table import LinkTable
+from sluice.router.ring.port import WorkerPort
+from sluice.router.ring.region import Region
+from sluice.router.table.table import Table
+from sluice.router.tls.context import TlsError
+from sluice.router.websocket.origins import OriginPolicy
+from sluice.workers.background import BackgroundThread
+from sluice.workers.connections.admissions import Admissions
+from sluice.workers.connections.handler import ConnectionHandler
+from sluice.workers.connections.orders import register
+from sluice.workers.control import Channels, SocketChannels, WorkerControl
+from sluice.workers.credentials import CredentialStore
+from sluice.workers.frame_trace import Tracing
+from sluice.workers.inprocess import InProcessRelay
+from sluice.workers.links.routed import RoutedEnds
+from sluice.workers.loop import Loop, set_heap_limits
+from sluice.workers.orders import OrderHandlers
+from sluice.workers.poller import Poller
+from sluice.workers.revocations import Revocations
+from sluice.workers.rules import RuleStore
+from sluice.workers.slots import Slot, SlotPool
+from sluice.workers.stalls import StallScan
+from sluice.workers.stuck import StuckScan
+from sluice.workers.transport.base import Transport
+from sluice.workers.transport.tcp import TcpTransport
+from sluice.workers.transport.tls import TlsTransport
+from sluice.workers.transport.websocket import ClientSide, ServerSide, WebSocketTransport
 
 # Thresholds of the garbage collector. A wake leaves no reference cycles, so full collections are as rare as possible.
 # The others are frequent: each object created since the last collection may take it a microsecond, which stalls the
@@ -101,7 +101,7 @@ def open_log(settings: Mapping[str, object]) -> ProcessLog:
 
 
 class WorkerRuntime:
-    """Worker process. Owner: `run` of workers.main."""
+    """Worker process. Owner: `run` of sluice.workers.main."""
 
     transport: type[Transport] = TcpTransport  # transport of a connection without TLS
 

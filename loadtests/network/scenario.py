@@ -8,7 +8,7 @@ from typing import Final
 from loadtests.network.model import Graph, distances
 from loadtests.network.simulated import Mirror, SimulatedNetwork, SimulatedRouter, Wire
 from loadtests.network.topologies import TOPOLOGIES
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 # Virtual seconds until the network must have converged: after the start, and after an event. A held (damped) neighbour
 # may take half a minute, and changes behind a silent one three seconds; longer times apply where these occur.

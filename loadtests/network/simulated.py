@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from supervisor.network.protocol.engine import Engine
-from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.supervisor.network.protocol.engine import Engine
+from sluice.supervisor.network.protocol.outputs import KeysChanged, PathChanged, RouterAdded, RouterRemoved, Unreachable
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 EPOCH = 1_800_000_000  # seconds since 1970 at time 0 of the clock
 

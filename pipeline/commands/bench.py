@@ -9,10 +9,10 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline.prerequisites import require
-from pipeline.segments import Landing, LandingLog, schema
-from pipeline.units import count, octets_text
-from pipeline.writer import SegmentWriter
+from sluice.pipeline.prerequisites import require
+from sluice.pipeline.segments import Landing, LandingLog, schema
+from sluice.pipeline.units import count, octets_text
+from sluice.pipeline.writer import SegmentWriter
 
 HELP = "measure the cost of landing and reading on this machine"
 LOG = LandingLog("bench", "bench")

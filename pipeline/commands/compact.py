@@ -2,13 +2,13 @@
 
 import argparse
 
-from pipeline.compaction import archive, merge_telemetry
-from pipeline.errors import PipelineError
-from pipeline.prerequisites import require
-from pipeline.segments import Landing
-from pipeline.stores import open_store
-from pipeline.units import minutes
-from router.telemetry.schema import VERSION
+from sluice.pipeline.compaction import archive, merge_telemetry
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.prerequisites import require
+from sluice.pipeline.segments import Landing
+from sluice.pipeline.stores import open_store
+from sluice.pipeline.units import minutes
+from sluice.router.telemetry.schema import VERSION
 
 HELP = "move segments that all groups have read to an archive; merge telemetry files of past hours"
 

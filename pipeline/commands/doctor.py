@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from pipeline.errors import LandingError, PipelineError
-from pipeline.prerequisites import EXTRA, JAVA_OLDEST, find_java, java_version, require
-from pipeline.segments import Landing, LandingLog, Listing, consumed_end, now, octets_from
-from pipeline.units import octets_text
-from router.client.errors import ClientError
+from sluice.pipeline.errors import LandingError, PipelineError
+from sluice.pipeline.prerequisites import EXTRA, JAVA_OLDEST, find_java, java_version, require
+from sluice.pipeline.segments import Landing, LandingLog, Listing, consumed_end, now, octets_from
+from sluice.pipeline.units import octets_text
+from sluice.router.client.errors import ClientError
 
 HELP = "check Java, the extra, a landing folder, a router"
 CONNECT_PATIENCE = 10.0  # seconds
@@ -95,7 +95,7 @@ def _hole(listing: Listing, read: int) -> str:
 
 
 def _router(url: str) -> list[str]:
-    from router.client import connect
+    from sluice.router.client import connect
 
     try:
         with connect(url, timeout=CONNECT_PATIENCE) as connection:

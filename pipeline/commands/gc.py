@@ -2,8 +2,8 @@
 
 import argparse
 
-from pipeline.segments import Landing, delete_consumed_segments
-from pipeline.units import minutes, octets_text
+from sluice.pipeline.segments import Landing, delete_consumed_segments
+from sluice.pipeline.units import minutes, octets_text
 
 HELP = "delete segments that all groups of readers have read"
 

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import PipelineError
-from pipeline.prerequisites import require
-from pipeline.units import count, octets_text, size
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.prerequisites import require
+from sluice.pipeline.units import count, octets_text, size
 
 HELP = "write messages of addresses to Parquet segments, then accept them"
 
@@ -66,7 +66,7 @@ def default_id() -> str:
 
 def run(options: argparse.Namespace) -> int:
     require("pyarrow")
-    from pipeline.lander import Lander, LanderOptions
+    from sluice.pipeline.lander import Lander, LanderOptions
 
     if options.land_bytes < 1 or not 1 <= options.max_message <= 1 << 30:
         raise PipelineError("--land-bytes must be 1 or more, --max-message 1 to 1g")
@@ -101,7 +101,7 @@ def client_options(options: argparse.Namespace) -> dict[str, Any]:
     if options.mechanism:
         found["mechanisms"] = tuple(options.mechanism)
     if options.ca_file or options.certificate or options.key:
-        from router.client import Tls
+        from sluice.router.client import Tls
 
         password = first_line(options.key_password_file) if options.key_password_file is not None else None
         found["tls"] = Tls(options.ca_file, options.certificate, options.key, password)
@@ -118,7 +118,7 @@ def first_line(path: Path) -> str:
 
 
 async def _run(lander: Any, options: argparse.Namespace) -> None:
-    from pipeline.metrics import StatusLine, serve
+    from sluice.pipeline.metrics import StatusLine, serve
 
     lander.end_by_signals()
     if options.metrics:

@@ -3,9 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.commands.query import add_spark_arguments, pairs, run_query, set_trigger
-from pipeline.errors import PipelineError
-from pipeline.prerequisites import find_java, require
+from sluice.pipeline.commands.query import add_spark_arguments, pairs, run_query, set_trigger
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.prerequisites import find_java, require
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dead_letter_address:
         sink["deadLetterAddress"] = options.dead_letter_address
     sink |= pairs(options.option, "--option")
-    from pipeline.env import convert_spark_errors, spark_session
+    from sluice.pipeline.env import convert_spark_errors, spark_session
 
     spark = spark_session(
         "sluice pipeline publish", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")

@@ -5,9 +5,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import PipelineError
-from pipeline.prerequisites import find_java, require
-from pipeline.units import count
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.prerequisites import find_java, require
+from sluice.pipeline.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,10 +73,10 @@ def run(options: argparse.Namespace) -> int:
         raise PipelineError("--dedup needs --decode full, because it compares message ids")
     require("pyspark", "pandas", "pyarrow")
     find_java()
-    from pipeline.segments import Landing
+    from sluice.pipeline.segments import Landing
 
     Landing.open(options.path)
-    from pipeline.env import convert_spark_errors, spark_session
+    from sluice.pipeline.env import convert_spark_errors, spark_session
 
     source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
     if options.decode == "full":
@@ -138,7 +138,7 @@ def drop_repetitions(frame: "DataFrame", seconds: int | None) -> "DataFrame":
 
 def run_query(writer: Any, out: str | None) -> int:
     """Start a query and print its progress until it ends. Raises PipelineError if it fails."""
-    from pipeline.env import convert_spark_errors
+    from sluice.pipeline.env import convert_spark_errors
 
     shown = -1
     total = 0

@@ -4,11 +4,11 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-from pipeline import report
-from pipeline.env import convert_spark_errors
-from pipeline.errors import PipelineError
-from pipeline.jobs.period import add_period, open_telemetry
-from pipeline.jobs.rollup import Rollups
+from sluice.pipeline import report
+from sluice.pipeline.env import convert_spark_errors
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.jobs.period import add_period, open_telemetry
+from sluice.pipeline.jobs.rollup import Rollups
 
 HELP = "make a self-contained HTML page about a period, from telemetry"
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 def collect(rollups: Rollups) -> report.Findings:
     """Run all jobs."""
-    from pipeline.jobs import addresses, capacity, links
+    from sluice.pipeline.jobs import addresses, capacity, links
 
     covered: dict[datetime, float] = {}
     for (_, hour), seconds in rollups.covered().items():

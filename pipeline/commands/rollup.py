@@ -3,9 +3,9 @@
 import argparse
 from datetime import timedelta
 
-from pipeline.env import convert_spark_errors
-from pipeline.jobs.period import add_period, open_telemetry
-from pipeline.telemetry.reader import TelemetryTables
+from sluice.pipeline.env import convert_spark_errors
+from sluice.pipeline.jobs.period import add_period, open_telemetry
+from sluice.pipeline.telemetry.reader import TelemetryTables
 
 HELP = "make hourly tables of the telemetry of routers, for whole days"
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.jobs import rollup
+    from sluice.pipeline.jobs import rollup
 
     found = open_telemetry(options, "rollup")
     midnight = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}

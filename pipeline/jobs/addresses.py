@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pipeline.jobs.percentiles import PERCENTS, merge_histograms, percentile, rate_percentile
-from pipeline.jobs.rollup import HOUR, Rollups
-from pipeline.telemetry.names import OUTCOMES
+from sluice.pipeline.jobs.percentiles import PERCENTS, merge_histograms, percentile, rate_percentile
+from sluice.pipeline.jobs.rollup import HOUR, Rollups
+from sluice.pipeline.telemetry.names import OUTCOMES
 
 
 @dataclass(frozen=True)

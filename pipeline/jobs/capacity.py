@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from pipeline.jobs.rollup import Rollups
-from pipeline.telemetry.reader import collected_to_utc
+from sluice.pipeline.jobs.rollup import Rollups
+from sluice.pipeline.telemetry.reader import collected_to_utc
 
 FULL: Final = 0.7  # share of a core; beyond it, latency grows
 LEAST_HOURS: Final = 48  # needed for a forecast

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.jobs.rollup import Rollups
+from sluice.pipeline.jobs.rollup import Rollups
 
 
 @dataclass(frozen=True)

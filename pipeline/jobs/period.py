@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from pipeline.env import MEMORY, spark_session
-from pipeline.errors import PipelineError
-from pipeline.telemetry.reader import TelemetryTables, root_of
-from router.telemetry.schema import VERSION
+from sluice.pipeline.env import MEMORY, spark_session
+from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.telemetry.reader import TelemetryTables, root_of
+from sluice.router.telemetry.schema import VERSION
 
 #: Few rows remain after the first step of each job.
 CONF: Final = {"spark.sql.shuffle.partitions": "4"}

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pipeline.stores import open_store
-from pipeline.telemetry.reader import TelemetryTables, ddl
+from sluice.pipeline.stores import open_store
+from sluice.pipeline.telemetry.reader import TelemetryTables, ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,8 @@ def _by_date(
     """Apply `make` to the name, date and rows of each roll-up, with the roll-ups of a date in one task."""
     import pyarrow as pa
 
-    from pipeline.jobs.sums import TABLES
-    from pipeline.telemetry.hourly import unpacked
+    from sluice.pipeline.jobs.sums import TABLES
+    from sluice.pipeline.telemetry.hourly import unpacked
 
     clients = telemetry.clients
     days = max(1, min(_MOST_TASKS, math.ceil(telemetry.seconds / 86400)))
@@ -50,7 +50,7 @@ def write(telemetry: TelemetryTables, path: str) -> dict[str, int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline.jobs.sums import TABLES
+    from sluice.pipeline.jobs.sums import TABLES
 
     store = open_store(path)
 
@@ -83,8 +83,8 @@ class Rollups(NamedTuple):
     @classmethod
     def of(cls, telemetry: TelemetryTables) -> "Rollups":
         """Return the roll-ups of the telemetry, kept in memory as far as they fit. One partition: rows are few."""
-        from pipeline.jobs.sums import TABLES
-        from pipeline.telemetry.hourly import PACKED
+        from sluice.pipeline.jobs.sums import TABLES
+        from sluice.pipeline.telemetry.hourly import PACKED
 
         names = ("links", "settles", "workers")
         tables = _by_date(telemetry, names, _packed, ddl(PACKED)).persist()
@@ -106,14 +106,14 @@ class Rollups(NamedTuple):
 def _packed(name: str, day: date, rows: "pa.Table") -> "pa.RecordBatch":
     import pyarrow as pa
 
-    from pipeline.telemetry.hourly import PACKED, serialized
+    from sluice.pipeline.telemetry.hourly import PACKED, serialized
 
     octets = pa.array([serialized(rows)], pa.binary())
     return pa.record_batch([pa.array([name]), pa.array([day]), octets], names=list(PACKED))
 
 
 def _rows(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    from pipeline.telemetry.hourly import unpacked
+    from sluice.pipeline.telemetry.hourly import unpacked
 
     for batch in batches:
         for octets in batch.column(0).to_pylist():

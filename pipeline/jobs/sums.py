@@ -7,10 +7,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.telemetry.clients import KNOWN, with_clients
-from pipeline.telemetry.hourly import DOUBLE, HourlySums, explode_map
-from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES, WORKER_COUNTS, WORKER_GAUGES
-from router.telemetry.schema import INT, LONG, TEXT, TIME
+from sluice.pipeline.telemetry.clients import KNOWN, with_clients
+from sluice.pipeline.telemetry.hourly import DOUBLE, HourlySums, explode_map
+from sluice.pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES, WORKER_COUNTS, WORKER_GAUGES
+from sluice.router.telemetry.schema import INT, LONG, TEXT, TIME
 
 
 def _rate(count: pa.ChunkedArray, interval: pa.ChunkedArray) -> pa.ChunkedArray:

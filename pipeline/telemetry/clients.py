@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.telemetry.hourly import schema
-from router.telemetry.schema import LONG, TEXT
+from sluice.pipeline.telemetry.hourly import schema
+from sluice.router.telemetry.schema import LONG, TEXT
 
 TABLE: Final = "dim_connection"
 READS: Final = ("boot_id", "connection_id", "container", "user", "peer", "listener")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.errors import FileError
-from router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TIME, time_column
+from sluice.pipeline.errors import FileError
+from sluice.router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TIME, time_column
 
 ROWS_AT_ONCE: Final = 1 << 18  # rows that are summed at once: some 100 MB of links
 _HOUR: Final = 3_600_000_000  # microseconds

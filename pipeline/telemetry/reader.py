@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from pipeline.errors import PipelineError
-from router.telemetry.schema import HISTOGRAM, TABLES, VERSION, time_column
+from sluice.pipeline.errors import PipelineError
+from sluice.router.telemetry.schema import HISTOGRAM, TABLES, VERSION, time_column
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.telemetry.hourly import HourlySums, MicrosecondPeriod, RouterFiles
+    from sluice.pipeline.telemetry.hourly import HourlySums, MicrosecondPeriod, RouterFiles
 
 # A file's folder is the hour of its first row. A file may have rows that begin up to this much earlier or later.
 _SLACK: Final = timedelta(hours=1)
@@ -99,7 +99,7 @@ class TelemetryTables:
 
         Columns PACKED: name, date of the hours, Arrow table. A key may occur in several of them.
         """
-        from pipeline.telemetry.hourly import PACKED, columns_read, pack_by_date, sums_of_files, sums_of_rows
+        from sluice.pipeline.telemetry.hourly import PACKED, columns_read, pack_by_date, sums_of_files, sums_of_rows
 
         tables: dict[str, dict[str, HourlySums]] = {}
         for name, each in wanted.items():
@@ -130,8 +130,8 @@ class TelemetryTables:
     @cached_property
     def clients(self) -> "Table":
         """Connections that were known before the end of the period, as clients.COLUMNS."""
-        from pipeline.telemetry import clients
-        from pipeline.telemetry.hourly import MicrosecondPeriod, read_files, rows_in_period
+        from sluice.pipeline.telemetry import clients
+        from sluice.pipeline.telemetry.hourly import MicrosecondPeriod, read_files, rows_in_period
 
         period = MicrosecondPeriod(-(1 << 62), self._microseconds().end)
         time = time_column(clients.TABLE)
@@ -151,7 +151,7 @@ class TelemetryTables:
         return clients.one_row_per_connection(frame.toArrow())
 
     def _microseconds(self) -> "MicrosecondPeriod":
-        from pipeline.telemetry.hourly import MicrosecondPeriod
+        from sluice.pipeline.telemetry.hourly import MicrosecondPeriod
 
         return MicrosecondPeriod(*((when - _EPOCH) // timedelta(microseconds=1) for when in (self.start, self.end)))
 
@@ -176,7 +176,7 @@ class TelemetryTables:
 
     def _files(self, table: str, first: datetime | None, last: datetime) -> "list[HourFiles]":
         """Return the Parquet files from one hour to another, by hour. first: None for the earliest that exists."""
-        from pipeline.telemetry.hourly import RouterFiles
+        from sluice.pipeline.telemetry.hourly import RouterFiles
 
         found = []
         for path in sorted((self._root / table).glob("router=*/date=*/hour=*")):

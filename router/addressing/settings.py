@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from router.addressing.pattern import PatternTree
+from sluice.router.addressing.pattern import PatternTree
 
 MULTICAST: Final = "multicast"
 CLOSEST: Final = "closest"

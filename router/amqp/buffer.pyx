@@ -2,7 +2,7 @@
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
-from router.amqp.block cimport BLOCK_LEAST, block_give, block_take, blocks_drop
+from sluice.router.amqp.block cimport BLOCK_LEAST, block_give, block_take, blocks_drop
 
 # Header of a pooled buffer.
 cdef struct SpareBuffer:

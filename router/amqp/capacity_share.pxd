@@ -1,7 +1,7 @@
 """Share of the deliveries in flight that the links of one event loop may have, see docs/internals/credit.md."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.clock cimport Clock
+from sluice.router.amqp.clock cimport Clock
 
 cdef enum:
     LARGEST_CAPACITY = 4000    # deliveries in flight on one link whose capacity adapts

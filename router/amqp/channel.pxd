@@ -1,8 +1,8 @@
 """Session as its connection knows it."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.node_list cimport NodeList
-from router.amqp.survey cimport Survey
+from sluice.router.amqp.node_list cimport NodeList
+from sluice.router.amqp.survey cimport Survey
 
 cdef enum:
     FRAME_TAKEN = 0

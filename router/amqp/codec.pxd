@@ -1,8 +1,8 @@
 """AMQP types (part 1): walking encoded values in place, and Python values for the cold path."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.buffer cimport read32, read64
-from router.amqp.spec cimport (
+from sluice.router.amqp.buffer cimport read32, read64
+from sluice.router.amqp.spec cimport (
     T_BIN8, T_BIN32, T_BOOLEAN, T_FALSE, T_LIST0, T_LIST8, T_LIST32, T_MAP8, T_MAP32, T_SMALLUINT, T_SMALLULONG, T_STR8,
     T_STR32, T_SYM8, T_SYM32, T_TRUE, T_UBYTE, T_UINT, T_UINT0, T_ULONG, T_ULONG0, T_USHORT,
 )

@@ -9,15 +9,15 @@ import uuid
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport SIZE_MAX
 
-from router.amqp.buffer cimport read32, read64
-from router.amqp.spec cimport (
+from sluice.router.amqp.buffer cimport read32, read64
+from sluice.router.amqp.spec cimport (
     T_ARRAY32, T_BOOLEAN, T_CHAR, T_DESCRIBED, T_DOUBLE, T_FALSE, T_FLOAT, T_LIST0, T_LIST8, T_LIST32, T_MAP8, T_MAP32,
     T_NULL, T_STR8, T_STR32, T_SYM8, T_SYM32, T_BIN8, T_BIN32, T_TIMESTAMP, T_TRUE, T_UBYTE, T_UINT, T_UINT0,
     T_ULONG, T_ULONG0, T_USHORT, T_SMALLUINT, T_SMALLULONG, T_UUID, T_BYTE, T_SHORT, T_INT, T_SMALLINT, T_LONG,
     T_SMALLLONG, T_ARRAY8,
 )
 
-from router.amqp.errors import malformed
+from sluice.router.amqp.errors import malformed
 
 cdef enum:
     MAX_EMPTY_ITEMS = 256           # most items of an array whose items have no octets

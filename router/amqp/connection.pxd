@@ -1,8 +1,8 @@
 """AMQP connection (AMQP 1.0 part 2, 2.4): headers, open and close, channels, idle time-out, output."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.connection_channels cimport ConnectionChannels
-from router.amqp.scheduler cimport Scheduler
+from sluice.router.amqp.connection_channels cimport ConnectionChannels
+from sluice.router.amqp.scheduler cimport Scheduler
 
 cpdef enum Pause:
     PAUSE_ATTACH = 1           # a frame for a link whose attach is being decided

@@ -2,11 +2,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, TypedDict
 
-from router.amqp.codec import AmqpValue
-from router.amqp.connection_channels import ConnectionChannels
-from router.amqp.errors import AmqpError
-from router.amqp.quota import Quota
-from router.amqp.scheduler import Scheduler
+from sluice.router.amqp.codec import AmqpValue
+from sluice.router.amqp.connection_channels import ConnectionChannels
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.amqp.quota import Quota
+from sluice.router.amqp.scheduler import Scheduler
 
 STATES: Final[tuple[str, ...]]
 IDLE: Final[tuple[str, str]]

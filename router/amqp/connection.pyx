@@ -29,28 +29,28 @@ The initiator takes the same path after `start`, with SASL. Its AMQP header and 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from router.amqp.buffer cimport buffer_used, read16, read32
-from router.amqp.channel cimport FRAME_WAITS, Channel
-from router.amqp.codec cimport open_described, split_fields
-from router.amqp.connection_channels cimport CHANNEL_MAX_LIMIT, above_channel_max
-from router.amqp.memory cimport CONNECTION_CONTENT
-from router.amqp.object_table cimport ObjectTable, number_at
-from router.amqp.performatives cimport open_body, open_fields, open_values
-from router.amqp.quota cimport Quota
-from router.amqp.scheduler cimport FRAMES_PER_TURN, slice_used
-from router.amqp.spec cimport (
+from sluice.router.amqp.buffer cimport buffer_used, read16, read32
+from sluice.router.amqp.channel cimport FRAME_WAITS, Channel
+from sluice.router.amqp.codec cimport open_described, split_fields
+from sluice.router.amqp.connection_channels cimport CHANNEL_MAX_LIMIT, above_channel_max
+from sluice.router.amqp.memory cimport CONNECTION_CONTENT
+from sluice.router.amqp.object_table cimport ObjectTable, number_at
+from sluice.router.amqp.performatives cimport open_body, open_fields, open_values
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.amqp.scheduler cimport FRAMES_PER_TURN, slice_used
+from sluice.router.amqp.spec cimport (
     FRAME_AMQP, FRAME_HEADER, FRAME_SASL, MIN_MAX_FRAME_SIZE, P_ATTACH, P_BEGIN, P_CLOSE, P_DETACH, P_END, P_OPEN,
     T_SMALLULONG,
 )
 
 from collections import deque
 
-from router.amqp import codec
-from router.amqp.errors import (
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import (
     FRAMING_ERROR, INTERNAL_ERROR, NOT_ALLOWED, NOT_IMPLEMENTED, RESOURCE_LIMIT, AmqpError, LocalError, RemoteError,
 )
-from router.amqp.headers import AMQP_HEADER, SASL_HEADER, TLS_HEADER, bad_header, not_expected
-from router.amqp.performatives import read_error
+from sluice.router.amqp.headers import AMQP_HEADER, SASL_HEADER, TLS_HEADER, bad_header, not_expected
+from sluice.router.amqp.performatives import read_error
 
 cdef enum:
     HEADER = 0

@@ -1,9 +1,9 @@
 """Channels of a connection: its sessions by the channel numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
 from libc.stdint cimport uint16_t, uint32_t
 
-from router.amqp.channel cimport Channel
-from router.amqp.object_table cimport ObjectTable
-from router.amqp.output cimport ConnectionOutput
+from sluice.router.amqp.channel cimport Channel
+from sluice.router.amqp.object_table cimport ObjectTable
+from sluice.router.amqp.output cimport ConnectionOutput
 
 cdef enum:
     CHANNEL_MAX_LIMIT = 32767  # limit of Dispatch: maxSessions is at most 32768

@@ -1,5 +1,5 @@
-from router.amqp.channel import Channel
-from router.amqp.output import ConnectionOutput
+from sluice.router.amqp.channel import Channel
+from sluice.router.amqp.output import ConnectionOutput
 
 class ConnectionChannels(ConnectionOutput):
     @property

@@ -1,8 +1,8 @@
 """Channels of a connection: its sessions by the channel numbers of both sides (AMQP 1.0 part 2, 2.5.1)."""
-from router.amqp.object_table cimport number_get
+from sluice.router.amqp.object_table cimport number_get
 
-from router.amqp import codec
-from router.amqp.errors import FRAMING_ERROR, RESOURCE_LIMIT, RemoteError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import FRAMING_ERROR, RESOURCE_LIMIT, RemoteError
 
 
 cdef class ConnectionChannels(ConnectionOutput):

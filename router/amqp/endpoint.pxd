@@ -1,14 +1,14 @@
 """Link as its session and its connection know it, and the order in which links get turns to write."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.frames cimport Flow, Transfer
-from router.amqp.link_life cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.amqp.link_life cimport (
     LIFE_ANSWERING, LIFE_PENDING, LIFE_ROUTE_HALF,
 )
-from router.amqp.meter cimport Meter
-from router.amqp.node_list cimport ListNode, NodeList
-from router.amqp.survey cimport Survey
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.amqp.node_list cimport ListNode, NodeList
+from sluice.router.amqp.survey cimport Survey
 
 cdef enum:
     # Octets in a connection's write buffer above which links wait in their queues. Dispatch's Q3 is 512 KiB for each

@@ -1,8 +1,8 @@
 """Link as its session and its connection know it, and the order in which links get turns to write."""
-from router.amqp.link_life cimport (
+from sluice.router.amqp.link_life cimport (
     LIFE_PENDING, ON_DECIDED, ON_OUR_ATTACH, ON_PEER_ATTACH, life_after,
 )
-from router.amqp.node_list cimport list_remove, node_dealloc
+from sluice.router.amqp.node_list cimport list_remove, node_dealloc
 
 
 cdef class Endpoint:

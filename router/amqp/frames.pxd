@@ -3,12 +3,12 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport WriteBuffer, read32, write16, write32
-from router.amqp.codec cimport Slice
-from router.amqp.spec cimport (
+from sluice.router.amqp.buffer cimport WriteBuffer, read32, write16, write32
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.spec cimport (
     P_TRANSFER, T_BIN8, T_FALSE, T_LIST8, T_SMALLUINT, T_SMALLULONG, T_TRUE, T_UINT, T_UINT0,
 )
-from router.amqp.zero cimport zero
+from sluice.router.amqp.zero cimport zero
 
 cdef enum:
     # Transfer.options

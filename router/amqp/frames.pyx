@@ -1,12 +1,12 @@
 """Frames (AMQP 1.0 part 2, 2.3), and performatives of the hot path as C structs."""
 from libc.string cimport memset
 
-from router.amqp.buffer cimport buffer_room
-from router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
-from router.amqp.spec cimport FRAME_HEADER, P_DISPOSITION, P_FLOW, T_LIST32, T_NULL, T_UBYTE
-from router.amqp.zero cimport zero
+from sluice.router.amqp.buffer cimport buffer_room
+from sluice.router.amqp.codec cimport open_list, open_variable, read_unsigned, skip_value
+from sluice.router.amqp.spec cimport FRAME_HEADER, P_DISPOSITION, P_FLOW, T_LIST32, T_NULL, T_UBYTE
+from sluice.router.amqp.zero cimport zero
 
-from router.amqp.errors import malformed
+from sluice.router.amqp.errors import malformed
 
 cdef list TRANSFER_FIELDS = ["handle", "delivery-id", "delivery-tag", "message-format", "settled", "more",
                              "rcv-settle-mode", "state", "resume", "aborted", "batchable"]

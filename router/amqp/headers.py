@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.amqp.errors import FRAMING_ERROR, RemoteError
+from sluice.router.amqp.errors import FRAMING_ERROR, RemoteError
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"

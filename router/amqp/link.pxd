@@ -1,10 +1,10 @@
 """AMQP link (AMQP 1.0 part 2, 2.6): base class for links with any kind of deliveries."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.endpoint cimport Endpoint
-from router.amqp.frames cimport Transfer
-from router.amqp.meter cimport Meter
-from router.amqp.session cimport Session
+from sluice.router.amqp.endpoint cimport Endpoint
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.amqp.session cimport Session
 
 cdef enum:
     # Octets of streams of one link above which it gets no more credit.

@@ -1,7 +1,7 @@
 from typing import Any, Final
 
-from router.amqp.endpoint import Endpoint
-from router.amqp.session import Session
+from sluice.router.amqp.endpoint import Endpoint
+from sluice.router.amqp.session import Session
 
 SIZE_EXCEEDED: Final[str]
 

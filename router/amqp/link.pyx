@@ -5,19 +5,19 @@ link.
 """
 from libc.stdint cimport UINT64_MAX, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.connection cimport PAUSE_ATTACH
-from router.amqp.endpoint cimport is_detached, is_open, is_pending
-from router.amqp.link_life cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.connection cimport PAUSE_ATTACH
+from sluice.router.amqp.endpoint cimport is_detached, is_open, is_pending
+from sluice.router.amqp.link_life cimport (
     LIFE_ANSWERING, LIFE_DETACHING, LIFE_OWED, ON_CONFIRMED, ON_DETACH, ON_PEER_DETACH, ON_SESSION_LOST,
 )
-from router.amqp.meter cimport meter_new, meter_release
-from router.amqp.node_list cimport list_append, list_prepend
-from router.amqp.quota cimport Quota
-from router.amqp.spec cimport D_REJECTED
+from sluice.router.amqp.meter cimport meter_new, meter_release
+from sluice.router.amqp.node_list cimport list_append, list_prepend
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.amqp.spec cimport D_REJECTED
 
-from router.amqp import codec
-from router.amqp.errors import CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED
 
 SIZE_EXCEEDED = "Message size exceeded"
 

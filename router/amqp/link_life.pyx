@@ -1,5 +1,5 @@
 """State machine of a link's life as one table (AMQP 1.0 part 2, 2.6; docs/internals/links.md)."""
-from router.amqp.errors import INTERNAL_ERROR, NOT_ALLOWED, LocalError, RemoteError
+from sluice.router.amqp.errors import INTERNAL_ERROR, NOT_ALLOWED, LocalError, RemoteError
 
 cdef extern from *:
     """

@@ -1,13 +1,13 @@
 """Bounds of memory: octets of messages and deliveries that a connection, and the process, may hold."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.channel cimport Channel
-from router.amqp.clock cimport Clock
-from router.amqp.endpoint cimport Endpoint
-from router.amqp.meter cimport Meter
-from router.amqp.object_table cimport ObjectTable
-from router.amqp.quota cimport Quota
-from router.amqp.survey cimport Survey
+from sluice.router.amqp.channel cimport Channel
+from sluice.router.amqp.clock cimport Clock
+from sluice.router.amqp.endpoint cimport Endpoint
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.amqp.object_table cimport ObjectTable
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.amqp.survey cimport Survey
 
 cdef enum:
     # Default bounds in octets of a connection and of the process.

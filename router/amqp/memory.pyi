@@ -1,5 +1,5 @@
-from router.amqp.clock import Clock
-from router.amqp.connection import Connection
+from sluice.router.amqp.clock import Clock
+from sluice.router.amqp.connection import Connection
 
 class ProcessMemory:
     content_limit: int

@@ -6,8 +6,8 @@ waits for room, the link that holds most octets that nobody takes is evicted.
 """
 from libc.string cimport memset
 
-from router.amqp.meter cimport meter_new, meter_release
-from router.amqp.survey cimport STANDSTILL_MS
+from sluice.router.amqp.meter cimport meter_new, meter_release
+from sluice.router.amqp.survey cimport STANDSTILL_MS
 
 cdef enum:
     WALK_MS = 100              # time between surveys of all links of the process on behalf of one connection

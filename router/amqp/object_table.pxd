@@ -2,7 +2,7 @@
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport uint32_t
 
-from router.amqp.items cimport item_at, items_in
+from sluice.router.amqp.items cimport item_at, items_in
 
 cdef enum:
     # The list holds numbers up to this many above those in use. That is sufficient for every ordinary peer.

@@ -1,9 +1,9 @@
 """Output of a connection: its write buffer, the turns of its sessions to write, traces of frames."""
 from libc.stdint cimport uint8_t, uint16_t
 
-from router.amqp.buffer cimport WriteBuffer
-from router.amqp.channel cimport Channel
-from router.amqp.scheduler cimport ScheduledConnection
+from sluice.router.amqp.buffer cimport WriteBuffer
+from sluice.router.amqp.channel cimport Channel
+from sluice.router.amqp.scheduler cimport ScheduledConnection
 
 # Base class of a connection: its output. Owner: the transport.
 cdef class ConnectionOutput(ScheduledConnection):

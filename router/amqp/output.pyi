@@ -1,4 +1,4 @@
-from router.amqp.scheduler import ScheduledConnection
+from sluice.router.amqp.scheduler import ScheduledConnection
 
 class ConnectionOutput(ScheduledConnection):
     @property

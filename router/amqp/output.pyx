@@ -5,11 +5,11 @@ docs/internals/life-of-a-message.md, "The turn to write".
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read32
-from router.amqp.endpoint cimport Endpoint, output_bound
-from router.amqp.frames cimport write_frame
-from router.amqp.node_list cimport ListNode
-from router.amqp.spec cimport FRAME_AMQP, FRAME_HEADER
+from sluice.router.amqp.buffer cimport buffer_release, buffer_room, buffer_used, read32
+from sluice.router.amqp.endpoint cimport Endpoint, output_bound
+from sluice.router.amqp.frames cimport write_frame
+from sluice.router.amqp.node_list cimport ListNode
+from sluice.router.amqp.spec cimport FRAME_AMQP, FRAME_HEADER
 
 cdef enum:
     TRACE_OCTETS = 4096        # octets of a frame that are traced; more than a log line holds

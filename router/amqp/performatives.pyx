@@ -2,10 +2,10 @@
 
 Input is a list of encoded fields (codec.split_fields), output is an encoded body.
 """
-from router.amqp.spec cimport P_BEGIN, P_OPEN
+from sluice.router.amqp.spec cimport P_BEGIN, P_OPEN
 
-from router.amqp import codec
-from router.amqp.errors import INTERNAL_ERROR, INVALID_FIELD, AmqpError, RemoteError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import INTERNAL_ERROR, INVALID_FIELD, AmqpError, RemoteError
 
 cdef enum:
     ERROR = 0x1D               # descriptor of an error

@@ -1,7 +1,7 @@
 """Limits that several connections share, checked before credit or a window is granted."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.meter cimport Meter
+from sluice.router.amqp.meter cimport Meter
 
 # Interface of a shared limit; this base class limits nothing. Owner: the worker; connections hold references.
 cdef class Quota:

@@ -1,7 +1,7 @@
 """Limits that several connections share: the base class, which limits nothing."""
 from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
-from router.amqp.meter cimport meter_new, meter_release
+from sluice.router.amqp.meter cimport meter_new, meter_release
 
 
 cdef class Quota:

@@ -5,8 +5,8 @@ from enum import Enum
 from functools import partial
 from typing import Final, Literal, Protocol
 
-from router.amqp import codec
-from router.amqp.errors import RemoteError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import RemoteError
 
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = range(0x40, 0x45)
 UNAUTHORIZED = "amqp:unauthorized-access"

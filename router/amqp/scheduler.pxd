@@ -1,10 +1,10 @@
 """Turns of the connections of one event loop."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.capacity_share cimport CapacityShare
-from router.amqp.channel cimport Channel
-from router.amqp.clock cimport Clock
-from router.amqp.memory cimport ConnectionMemory, ProcessMemory
+from sluice.router.amqp.capacity_share cimport CapacityShare
+from sluice.router.amqp.channel cimport Channel
+from sluice.router.amqp.clock cimport Clock
+from sluice.router.amqp.memory cimport ConnectionMemory, ProcessMemory
 
 # Interpreter work is done in turns: frames other than transfers, flows and dispositions, and the end of links that are
 # lost with their session. The number of both is bounded for each turn of a connection and for each wake. Frames that

@@ -1,7 +1,7 @@
 from enum import IntEnum
 
-from router.amqp.clock import Clock
-from router.amqp.memory import ConnectionMemory, ProcessMemory
+from sluice.router.amqp.clock import Clock
+from sluice.router.amqp.memory import ConnectionMemory, ProcessMemory
 
 class Work(IntEnum):
     UNITS_PER_SLICE = 8192

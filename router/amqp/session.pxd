@@ -1,13 +1,13 @@
 """AMQP session (AMQP 1.0 part 2, 2.5): windows, delivery ids, dispositions over ranges."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport Endpoint
-from router.amqp.frames cimport Disposition, Flow, Transfer
-from router.amqp.id_map cimport IdMap
-from router.amqp.meter cimport Meter
-from router.amqp.node_list cimport NodeList
-from router.amqp.session_reports cimport SessionReports
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.endpoint cimport Endpoint
+from sluice.router.amqp.frames cimport Disposition, Flow, Transfer
+from sluice.router.amqp.id_map cimport IdMap
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.amqp.node_list cimport NodeList
+from sluice.router.amqp.session_reports cimport SessionReports
 
 cdef enum:
     # Octets of streams above which a link counts as held up; a session whose links are all held up is so, too.

@@ -1,5 +1,5 @@
-from router.amqp.connection import Connection
-from router.amqp.session_links import SessionLinks
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.session_links import SessionLinks
 
 class Session(SessionLinks):
     def __init__(

@@ -23,33 +23,33 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free
 
-from router.amqp.buffer cimport buffer_room, buffer_used
-from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
-from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
-from router.amqp.endpoint cimport (
+from sluice.router.amqp.buffer cimport buffer_room, buffer_used
+from sluice.router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
+from sluice.router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
+from sluice.router.amqp.endpoint cimport (
     LINK_QUANTUM, OUTPUT_HIGH, TURN_MORE, TURN_WINDOW, DeliveryEntry, is_detached, is_pending, output_bound,
 )
-from router.amqp.frames cimport (
+from sluice.router.amqp.frames cimport (
     FLOW_ROOM, parse_disposition, parse_flow, parse_transfer, usual_transfer, write_flow,
 )
-from router.amqp.id_map cimport IdMap, map_free, map_get, map_keys_within
-from router.amqp.meter cimport DELIVERY_OCTETS, meter_new, meter_release
-from router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
-from router.amqp.object_table cimport number_at
-from router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
-from router.amqp.quota cimport Quota
-from router.amqp.runs cimport runs_release
-from router.amqp.scheduler cimport Scheduler, charge, slice_left
-from router.amqp.session_links cimport HANDLE_MAX
-from router.amqp.session_reports cimport SessionReports
-from router.amqp.spec cimport (
+from sluice.router.amqp.id_map cimport IdMap, map_free, map_get, map_keys_within
+from sluice.router.amqp.meter cimport DELIVERY_OCTETS, meter_new, meter_release
+from sluice.router.amqp.node_list cimport ListNode, list_append, list_clear, list_prepend, list_remove
+from sluice.router.amqp.object_table cimport number_at
+from sluice.router.amqp.performatives cimport WINDOW_OPEN, begin_body, begin_values
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.amqp.runs cimport runs_release
+from sluice.router.amqp.scheduler cimport Scheduler, charge, slice_left
+from sluice.router.amqp.session_links cimport HANDLE_MAX
+from sluice.router.amqp.session_reports cimport SessionReports
+from sluice.router.amqp.spec cimport (
     P_ATTACH, P_DETACH, P_DISPOSITION, P_FLOW, P_TRANSFER,
 )
-from router.amqp.states cimport state_kind
-from router.amqp.survey cimport STANDSTILL_MS
+from sluice.router.amqp.states cimport state_kind
+from sluice.router.amqp.survey cimport STANDSTILL_MS
 
-from router.amqp import codec
-from router.amqp.errors import (
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import (
     INVALID_FIELD, NOT_ALLOWED, SESSION_INVALID_FIELD, SESSION_WINDOW_VIOLATION, RemoteError, delivery_id_in_use,
 )
 

@@ -1,10 +1,10 @@
 """Links of a session: handles and names, attach and detach, and their end with the session."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.channel cimport Channel
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport Endpoint
-from router.amqp.object_table cimport ObjectTable
+from sluice.router.amqp.channel cimport Channel
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport Endpoint
+from sluice.router.amqp.object_table cimport ObjectTable
 
 cdef enum:
     # Highest handle that a peer may use, announced in this side's begin. Between routers it is not announced, because

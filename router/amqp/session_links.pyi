@@ -1,6 +1,6 @@
-from router.amqp.channel import Channel
-from router.amqp.connection import Connection
-from router.amqp.endpoint import Endpoint
+from sluice.router.amqp.channel import Channel
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.endpoint import Endpoint
 
 class SessionLinks(Channel):
     @property

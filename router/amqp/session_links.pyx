@@ -1,19 +1,19 @@
 """Links of a session: handles and names, attach and detach, and their end with the session (AMQP 1.0 part 2, 2.6)."""
-from router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
-from router.amqp.codec cimport split_fields
-from router.amqp.connection cimport PAUSE_ATTACH
-from router.amqp.endpoint cimport is_detached, is_over, is_pending
-from router.amqp.link_life cimport LIFE_OWED, ON_NOTIFIED, ON_REPLACED, ON_ROUTE_ASKED, ON_SESSION_LOST
-from router.amqp.object_table cimport number_get
-from router.amqp.performatives cimport attach_values, detach_values
-from router.amqp.spec cimport P_ATTACH, P_DETACH, P_END
-from router.amqp.survey cimport STANDSTILL_MS, Survey
+from sluice.router.amqp.channel cimport FRAME_TAKEN, FRAME_WAITS
+from sluice.router.amqp.codec cimport split_fields
+from sluice.router.amqp.connection cimport PAUSE_ATTACH
+from sluice.router.amqp.endpoint cimport is_detached, is_over, is_pending
+from sluice.router.amqp.link_life cimport LIFE_OWED, ON_NOTIFIED, ON_REPLACED, ON_ROUTE_ASKED, ON_SESSION_LOST
+from sluice.router.amqp.object_table cimport number_get
+from sluice.router.amqp.performatives cimport attach_values, detach_values
+from sluice.router.amqp.spec cimport P_ATTACH, P_DETACH, P_END
+from sluice.router.amqp.survey cimport STANDSTILL_MS, Survey
 
-from router.amqp import codec
-from router.amqp.errors import (
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import (
     FRAMING_ERROR, INVALID_FIELD, RESOURCE_LIMIT, SESSION_HANDLE_IN_USE, FatalFault, RemoteError,
 )
-from router.amqp.performatives import short_error
+from sluice.router.amqp.performatives import short_error
 
 cdef enum:
     DETACH_ROOM = 32           # octets of a detach without its error

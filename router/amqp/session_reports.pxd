@@ -1,11 +1,11 @@
 """Reports of a session to its peer about deliveries: unsettled states, and outcomes (AMQP 1.0 part 2, 2.7.6)."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.runs cimport SettlementRuns, runs_add
-from router.amqp.session_links cimport SessionLinks
-from router.amqp.state_reports cimport StateReports, reports_forget
-from router.amqp.states cimport is_plain_outcome
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.runs cimport SettlementRuns, runs_add
+from sluice.router.amqp.session_links cimport SessionLinks
+from sluice.router.amqp.state_reports cimport StateReports, reports_forget
+from sluice.router.amqp.states cimport is_plain_outcome
 
 # Base class of a session: its reports. Owner: its connection.
 cdef class SessionReports(SessionLinks):

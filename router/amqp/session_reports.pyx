@@ -8,14 +8,14 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport free
 from libc.string cimport memcmp
 
-from router.amqp.buffer cimport buffer_room, buffer_used
-from router.amqp.endpoint cimport OUTPUT_HIGH
-from router.amqp.frames cimport DISPOSITION_ROOM, write_disposition
-from router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
-from router.amqp.state_reports cimport (
+from sluice.router.amqp.buffer cimport buffer_room, buffer_used
+from sluice.router.amqp.endpoint cimport OUTPUT_HIGH
+from sluice.router.amqp.frames cimport DISPOSITION_ROOM, write_disposition
+from sluice.router.amqp.runs cimport runs_add, runs_begin, runs_release, runs_take
+from sluice.router.amqp.state_reports cimport (
     StateReport, reports_clear, reports_forget, reports_put, reports_put_outcome, reports_take,
 )
-from router.amqp.states cimport is_plain_outcome, plain_state, state_kind
+from sluice.router.amqp.states cimport is_plain_outcome, plain_state, state_kind
 
 cdef enum:
     LONG_STATE_MOST = 16384    # octets of a state that may wait for equal ones

@@ -1,8 +1,8 @@
 """States and outcomes of deliveries that wait for room in the write buffer."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport IdMap
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.id_map cimport IdMap
 
 cdef enum:
     # Octets of waiting states. Above this, a state longer than REPORT_SHORT is reported by its kind alone: one

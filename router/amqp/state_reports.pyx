@@ -8,8 +8,8 @@ share a frame.
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
-from router.amqp.states cimport plain_state, state_kind
+from sluice.router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
+from sluice.router.amqp.states cimport plain_state, state_kind
 
 
 cdef inline void unlink_report(StateReports* r, StateReport* report) noexcept nogil:

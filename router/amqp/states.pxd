@@ -1,8 +1,8 @@
 """Encoded delivery states (part 3, 3.4)."""
 from libc.stdint cimport uint8_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RECEIVED, D_RELEASED
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RECEIVED, D_RELEASED
 
 # Return the descriptor of an encoded state: 0 for none, OTHER_STATE for one that is only relayed.
 cdef uint8_t state_kind(const Slice* state) noexcept nogil

@@ -1,8 +1,8 @@
 """Encoded delivery states (part 3, 3.4): their kinds, and the encodings of those without fields."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice, open_described, open_list
-from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED, T_NULL
+from sluice.router.amqp.codec cimport Slice, open_described, open_list
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED, T_NULL
 
 cdef enum:
     OTHER_STATE = 0xFF         # kind of a state whose descriptor is not of part 3

@@ -1,7 +1,7 @@
 """Memory survey: the search for the links and connections that hold most at a bound of memory."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.meter cimport Meter
+from sluice.router.amqp.meter cimport Meter
 
 cdef enum:
     # Time at a bound of memory without progress, while others wait, after which a link or connection is evicted.

@@ -1,5 +1,5 @@
 """Commands: `sluice`, and `qdrouterd` with the name and the options of Dispatch."""
 
-from router.cli.streams import open_missing
+from sluice.router.cli.streams import open_missing
 
 open_missing()  # before any module opens a descriptor

@@ -4,11 +4,11 @@ import sys
 import time
 from collections.abc import Iterable
 
-from router.config.dangers import Danger, dangers
-from router.config.entities import AuthServiceConfig, Configuration, ConnectorConfig, ListenerConfig
-from router.config.errors import ConfigError
-from router.config.load import load
-from router.tls.profile import credential_uses_of, read_profile
+from sluice.router.config.dangers import Danger, dangers
+from sluice.router.config.entities import AuthServiceConfig, Configuration, ConnectorConfig, ListenerConfig
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load
+from sluice.router.tls.profile import credential_uses_of, read_profile
 
 DAY = 86400  # seconds
 WARN_DAYS = 30  # remaining validity of certificates from which on a warning is printed

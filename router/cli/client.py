@@ -18,9 +18,9 @@ from proton import Endpoint, Message, ProtonException, SSLDomain, SSLException
 from proton.handlers import IncomingMessageHandler
 from proton.utils import BlockingConnection, SendException
 
-from router.cli.options import MANAGEMENT, QueryTarget, address, router_of
-from router.cli.output import escape_output, one_line
-from router.cli.streams import run_command
+from sluice.router.cli.options import MANAGEMENT, QueryTarget, address, router_of
+from sluice.router.cli.output import escape_output, one_line
+from sluice.router.cli.streams import run_command
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # prefix of long type names
 NODE: Final = {"type": "org.amqp.management", "name": "self"}  # properties that select the management node itself

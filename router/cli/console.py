@@ -6,10 +6,10 @@ import webbrowser
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from router.cli.client import ManagementClient, Row, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, target
-from router.cli.output import one_line
-from router.config.entities import console_url
+from sluice.router.cli.client import ManagementClient, Row, run_tool
+from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.output import one_line
+from sluice.router.config.entities import console_url
 
 DESCRIPTION = (
     "Open the web console of a router in a browser. If no browser can be opened, print the URL of the console. "

@@ -3,8 +3,8 @@
 import os
 import pwd
 
-from router.files import open_trusted
-from router.user_check import find_obstacle
+from sluice.router.files import open_trusted
+from sluice.router.user_check import find_obstacle
 
 _STARTED = b"\0"  # report of a daemon that has started; any other report is an error text
 _ENDED_SILENTLY = "the detached router ended before it had started"

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from router.cli.client import (
+from sluice.router.cli.client import (
     ManagementClient,
     NotFoundStatus,
     NotImplementedStatus,
@@ -13,9 +13,9 @@ from router.cli.client import (
     UnknownRouter,
     run_tool,
 )
-from router.cli.options import MANAGEMENT, Parser, add_connection_options, add_target_options, router_of, target
-from router.cli.output import to_json
-from router.cli.table import Display
+from sluice.router.cli.options import MANAGEMENT, Parser, add_connection_options, add_target_options, router_of, target
+from sluice.router.cli.output import to_json
+from sluice.router.cli.table import Display
 
 DESCRIPTION: Final = (
     "Explain what happens to messages to an address. The exit code is 0 if a message sent now would be accepted, "

@@ -6,25 +6,25 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from router.cli.check import check
-from router.cli.output import escape_output
-from router.cli.start import StartOptions, default_config, start
-from router.cli.streams import run_command
-from router.version import VERSION
+from sluice.router.cli.check import check
+from sluice.router.cli.output import escape_output
+from sluice.router.cli.start import StartOptions, default_config, start
+from sluice.router.cli.streams import run_command
+from sluice.router.version import VERSION
 
 # Commands with their own parser: module with `main(words, program)`, and help text. A module is imported when its
 # command is called, because other commands do not need its imports.
 TOOLS: Final = {
-    "stat": ("router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
-    "manage": ("router.cli.manage", "any management operation; the same as qdmanage"),
-    "top": ("router.cli.top", "a live view of a router"),
-    "console": ("router.cli.console", "open the web console of a router, or print its URL"),
-    "explain": ("router.cli.explain", "what happens to messages to an address, and why"),
-    "trace": ("router.cli.trace", "the frames of a connection, live"),
-    "policy": ("router.cli.policy", "what the policy in a configuration file allows, and why"),
-    "reload": ("router.cli.reload", "read the configuration file again"),
-    "pipeline": ("pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
-    "passwd": ("router.cli.passwd", "passwords of users in a saslUsers file"),
+    "stat": ("sluice.router.cli.stat.main", "statistics and state of a router; the same as qdstat"),
+    "manage": ("sluice.router.cli.manage", "any management operation; the same as qdmanage"),
+    "top": ("sluice.router.cli.top", "a live view of a router"),
+    "console": ("sluice.router.cli.console", "open the web console of a router, or print its URL"),
+    "explain": ("sluice.router.cli.explain", "what happens to messages to an address, and why"),
+    "trace": ("sluice.router.cli.trace", "the frames of a connection, live"),
+    "policy": ("sluice.router.cli.policy", "what the policy in a configuration file allows, and why"),
+    "reload": ("sluice.router.cli.reload", "read the configuration file again"),
+    "pipeline": ("sluice.pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
+    "passwd": ("sluice.router.cli.passwd", "passwords of users in a saslUsers file"),
 }
 
 

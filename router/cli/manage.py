@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from router.cli.client import PREFIX, ManagementClient, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, target
-from router.cli.output import to_json
-from router.cli.streams import run_command
-from router.config.schema import SCHEMA
+from sluice.router.cli.client import PREFIX, ManagementClient, run_tool
+from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.output import to_json
+from sluice.router.cli.streams import run_command
+from sluice.router.config.schema import SCHEMA
 
 STANDARD: Final = (
     "QUERY", "CREATE", "READ", "UPDATE", "DELETE", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS",

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.version import VERSION
+from sluice.router.version import VERSION
 
 DEFAULT_URL = "0.0.0.0"
 DEFAULT_TIMEOUT = 5.0  # seconds

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from router.sasl import users
-from router.sasl.mechanism import MAX_PASSWORD
-from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.users import Users, UsersError
-from router.sasl.verifiers import DEFAULT_ITERATIONS, HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, make
+from sluice.router.sasl import users
+from sluice.router.sasl.mechanism import MAX_PASSWORD
+from sluice.router.sasl.saslprep import PrepareError, prepare
+from sluice.router.sasl.users import Users, UsersError
+from sluice.router.sasl.verifiers import DEFAULT_ITERATIONS, HASHES, LEAST_ITERATIONS, MOST_ITERATIONS, make
 
 DESCRIPTION = (
     "Set the password of a user in a saslUsers file, or delete the user. The password is read from the terminal, or is "

@@ -5,13 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from router.cli.client import NODE, ManagementClient, run_tool
-from router.cli.options import add_connection_options, add_target_options, target
-from router.cli.output import one_line, to_json
-from router.cli.start import default_config
-from router.config.errors import ConfigError
-from router.config.load import load
-from router.policy.question import PolicyQuestion, QuestionError
+from sluice.router.cli.client import NODE, ManagementClient, run_tool
+from sluice.router.cli.options import add_connection_options, add_target_options, target
+from sluice.router.cli.output import one_line, to_json
+from sluice.router.cli.start import default_config
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load
+from sluice.router.policy.question import PolicyQuestion, QuestionError
 
 DESCRIPTION: Final = (
     "Explain whether the policy allows a connection and its links. The policy is that of a configuration file and its "

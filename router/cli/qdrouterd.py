@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from router.cli.getopt_long import Option, OptionError, parse
-from router.cli.start import StartOptions, default_config, start
-from router.cli.streams import run_command
-from router.version import VERSION
+from sluice.router.cli.getopt_long import Option, OptionError, parse
+from sluice.router.cli.start import StartOptions, default_config, start
+from sluice.router.cli.streams import run_command
+from sluice.router.version import VERSION
 
 DEFAULT_LIBRARY = "/usr/lib/qpid-dispatch/python"  # shown in the usage only; the router needs no library directory
 

@@ -4,8 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from router.cli.client import ManagementClient, ManagementError, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.client import ManagementClient, ManagementError, run_tool
+from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 
 DESCRIPTION = (
     "Make the router read its configuration file again and apply all changes, or none if one is refused. "

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from router.cli.daemon import Daemon, DaemonError
-from router.cli.streams import discard_missing
-from router.config.entities import Configuration
-from router.config.errors import ConfigError, ConfigFileError
-from router.config.inherited import INHERITED
-from router.config.load import load
-from router.log import LogError, ProcessLog
+from sluice.router.cli.daemon import Daemon, DaemonError
+from sluice.router.cli.streams import discard_missing
+from sluice.router.config.entities import Configuration
+from sluice.router.config.errors import ConfigError, ConfigFileError
+from sluice.router.config.inherited import INHERITED
+from sluice.router.config.load import load
+from sluice.router.log import LogError, ProcessLog
 
 # Default configuration files in order of preference; the second one is that of Dispatch.
 DEFAULT_CONFIGS = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
@@ -100,7 +100,7 @@ def _detached(daemon: Daemon, options: StartOptions, config: str, include: str |
 def _run(configuration: Configuration, log: ProcessLog, options: StartOptions) -> int:
     user = options.become_user, options.become_group
     try:
-        from supervisor.main import run  # not needed by other commands
+        from sluice.supervisor.main import run  # not needed by other commands
 
         code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks, become=user)
     except Exception as error:  # noqa: BLE001 - logged with its traceback

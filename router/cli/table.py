@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
 
-from router.cli.output import one_line
+from sluice.router.cli.output import one_line
 
 _INDENT: Final = "  "
 _GAP: Final = "  "

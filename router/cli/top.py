@@ -14,10 +14,10 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 
-from router.cli.client import ManagementClient, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, target
-from router.cli.output import printable, raw_output
-from router.cli.top_view import RouterSample, render_frame, take_sample
+from sluice.router.cli.client import ManagementClient, run_tool
+from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.output import printable, raw_output
+from sluice.router.cli.top_view import RouterSample, render_frame, take_sample
 
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
 DEFAULT_ROWS: Final = 10  # addresses and links shown

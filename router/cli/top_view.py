@@ -9,11 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from router.cli.client import ManagementClient, Row
-from router.cli.output import one_line
-from router.cli.stat.addresses import class_of, phase_of, text_of
-from router.cli.table import long_time, memory, short_time
-from router.stats.latency import quantile
+from sluice.router.cli.client import ManagementClient, Row
+from sluice.router.cli.output import one_line
+from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
+from sluice.router.cli.table import long_time, memory, short_time
+from sluice.router.stats.latency import quantile
 
 # Addresses and links read for each frame; if there are more, the view says so.
 MAX_ROWS: Final = 2000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from router.cli.client import ManagementClient, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, target
-from router.cli.output import one_line
+from sluice.router.cli.client import ManagementClient, run_tool
+from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.output import one_line
 
 _CREDIT = 100  # messages with frames in flight
 

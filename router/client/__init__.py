@@ -1,20 +1,20 @@
 """AMQP 1.0 client on the router's engine: blocking (`connect`) and for asyncio (`aconnect`)."""
 
-from router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect
-from router.client.attach import Terminus
-from router.client.backoff import Backoff
-from router.client.blocking import SyncConnection, SyncReceiver, SyncSender, connect
-from router.client.errors import (
+from sluice.router.client.aio import AsyncConnection, AsyncReceiver, AsyncSender, aconnect
+from sluice.router.client.attach import Terminus
+from sluice.router.client.backoff import Backoff
+from sluice.router.client.blocking import SyncConnection, SyncReceiver, SyncSender, connect
+from sluice.router.client.errors import (
     ClientError,
     ConnectionFailedError,
     LinkDetachedError,
     StaleDeliveryError,
     UnsettledError,
 )
-from router.client.links import Delivery
-from router.client.message import DataSections, Message, Sequences
-from router.client.outcome import Accepted, Modified, OtherState, Outcome, Rejected, Released
-from router.client.tls import Tls
+from sluice.router.client.links import Delivery
+from sluice.router.client.message import DataSections, Message, Sequences
+from sluice.router.client.outcome import Accepted, Modified, OtherState, Outcome, Rejected, Released
+from sluice.router.client.tls import Tls
 
 __all__ = [
     "Accepted",

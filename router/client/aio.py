@@ -19,15 +19,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from router.client.attach import Terminus
-from router.client.backoff import Backoff
-from router.client.core import ClientCore, ConnectionStage, Options, target
-from router.client.links import Delivery, LinkState, ReceiverState, SenderState
-from router.client.message import Message
-from router.client.outcome import Outcome
-from router.client.session import SessionState
-from router.client.tls import failure
-from router.client.url import Url
+from sluice.router.client.attach import Terminus
+from sluice.router.client.backoff import Backoff
+from sluice.router.client.core import ClientCore, ConnectionStage, Options, target
+from sluice.router.client.links import Delivery, LinkState, ReceiverState, SenderState
+from sluice.router.client.message import Message
+from sluice.router.client.outcome import Outcome
+from sluice.router.client.session import SessionState
+from sluice.router.client.tls import failure
+from sluice.router.client.url import Url
 
 CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
 CONNECT_PATIENCE = 10.0  # seconds for one attempt to connect

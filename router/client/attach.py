@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from router.amqp import codec
-from router.amqp.errors import INVALID_FIELD, RemoteError
-from router.amqp.performatives import symbols
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
+from sluice.router.amqp.performatives import symbols
 
 NULL = b"\x40"
 SOURCE, TARGET = 0x28, 0x29

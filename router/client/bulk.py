@@ -15,13 +15,13 @@ A bulk receiver is the only receiver of its session, because outcomes are report
 
 from typing import TYPE_CHECKING, Any, Final
 
-from router.client import attach, outcome
-from router.client.bulk_receiver import Batch, BulkReceiver
-from router.client.bulk_sender import BulkSender, MessageBatch
-from router.client.links import LinkState
+from sluice.router.client import attach, outcome
+from sluice.router.client.bulk_receiver import Batch, BulkReceiver
+from sluice.router.client.bulk_sender import BulkSender, MessageBatch
+from sluice.router.client.links import LinkState
 
 if TYPE_CHECKING:
-    from router.client.session import SessionState
+    from sluice.router.client.session import SessionState
 
 #: Window in frames of a session with a bulk receiver: unbounded. Credit bounds what the receiver holds, and the socket
 #: what is in transit. With a window of a few thousand frames the peer would wait for this process each time.

@@ -1,8 +1,8 @@
 """Receiving link for many deliveries without a Python object for each."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from router.amqp.frames cimport Transfer
-from router.client.receiver cimport Receiver
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.client.receiver cimport Receiver
 
 # Memory that Python code reads through the buffer protocol. Owner: the code that has the object.
 cdef class OctetBuffer:

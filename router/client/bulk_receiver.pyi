@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from router.client.receiver import Receiver
+from sluice.router.client.receiver import Receiver
 
 class OctetBuffer(Buffer):
     @property

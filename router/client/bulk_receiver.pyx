@@ -15,13 +15,13 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport is_detached
-from router.amqp.session cimport Session
-from router.amqp.spec cimport D_REJECTED
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.amqp.session cimport Session
+from sluice.router.amqp.spec cimport D_REJECTED
 
-from router.amqp import codec
-from router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIELD, RemoteError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIELD, RemoteError
 
 cdef enum:
     FIRST_OCTETS = 65536

@@ -1,8 +1,8 @@
 """Sending link for many messages without a Python object for each."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.endpoint cimport DeliveryEntryOwner
-from router.client.sender cimport Sender
+from sluice.router.amqp.endpoint cimport DeliveryEntryOwner
+from sluice.router.client.sender cimport Sender
 
 # Message that was given to a link. Begins like the entries in the maps of a session.
 cdef struct MessageRow:

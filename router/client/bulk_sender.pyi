@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from typing import Self
 
-from router.client.sender import Sender
+from sluice.router.client.sender import Sender
 
 class MessageBatch:
     @property

@@ -12,17 +12,17 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_room, buffer_used, write32
-from router.amqp.codec cimport Slice
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached
-from router.amqp.frames cimport TRANSFER_ROOM, write_transfer
-from router.amqp.id_map cimport map_put, map_take
-from router.amqp.session cimport Session
-from router.amqp.spec cimport D_ACCEPTED
-from router.amqp.states cimport plain_state, terminal
+from sluice.router.amqp.buffer cimport buffer_room, buffer_used, write32
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached
+from sluice.router.amqp.frames cimport TRANSFER_ROOM, write_transfer
+from sluice.router.amqp.id_map cimport map_put, map_take
+from sluice.router.amqp.session cimport Session
+from sluice.router.amqp.spec cimport D_ACCEPTED
+from sluice.router.amqp.states cimport plain_state, terminal
 
-from router.amqp.errors import LocalError, delivery_id_in_use
+from sluice.router.amqp.errors import LocalError, delivery_id_in_use
 
 cdef enum:
     FIRST_OCTETS = 65536

@@ -23,17 +23,17 @@ from typing import Any, ClassVar
 
 from msgspec import field
 
-from router.amqp import codec
-from router.amqp.connection import Connection
-from router.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, RemoteError
-from router.amqp.sasl import ClientExchange, SaslClient
-from router.amqp.scheduler import Scheduler
-from router.client.errors import ClientError, ConnectionFailedError
-from router.client.session import SessionState
-from router.client.tls import Tls, failure
-from router.client.url import Url, parse
-from router.record import Record
-from router.sasl.client import usable_exchanges
+from sluice.router.amqp import codec
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, RemoteError
+from sluice.router.amqp.sasl import ClientExchange, SaslClient
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.client.errors import ClientError, ConnectionFailedError
+from sluice.router.client.session import SessionState
+from sluice.router.client.tls import Tls, failure
+from sluice.router.client.url import Url, parse
+from sluice.router.record import Record
+from sluice.router.sasl.client import usable_exchanges
 
 NANOSECONDS = 1_000_000_000
 MS = 1000

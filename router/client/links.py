@@ -4,15 +4,15 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from router.amqp.performatives import read_error
-from router.amqp.session import Session
-from router.client import attach, message, outcome
-from router.client.errors import ClientError, LinkDetachedError, StaleDeliveryError, UnsettledError
-from router.client.receiver import ReceivedDelivery, Receiver
-from router.client.sender import Sender, SentDelivery
+from sluice.router.amqp.performatives import read_error
+from sluice.router.amqp.session import Session
+from sluice.router.client import attach, message, outcome
+from sluice.router.client.errors import ClientError, LinkDetachedError, StaleDeliveryError, UnsettledError
+from sluice.router.client.receiver import ReceivedDelivery, Receiver
+from sluice.router.client.sender import Sender, SentDelivery
 
 if TYPE_CHECKING:
-    from router.client.session import SessionState
+    from sluice.router.client.session import SessionState
 
 _numbers = itertools.count(1)
 

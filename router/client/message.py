@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from router.amqp import codec
-from router.amqp.errors import malformed
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import malformed
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
 APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78

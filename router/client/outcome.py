@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from router.amqp import codec
-from router.amqp.performatives import read_error
+from sluice.router.amqp import codec
+from sluice.router.amqp.performatives import read_error
 
 NULL = b"\x40"
 RECEIVED = 0x23

@@ -1,9 +1,9 @@
 """Links whose deliveries are Python objects: base class of Sender and Receiver."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.id_map cimport IdMap
-from router.amqp.endpoint cimport DeliveryEntryOwner
-from router.amqp.link cimport Link
+from sluice.router.amqp.id_map cimport IdMap
+from sluice.router.amqp.endpoint cimport DeliveryEntryOwner
+from sluice.router.amqp.link cimport Link
 
 # Unsettled delivery in the map of its session. Owner: its link.
 cdef struct UnsettledEntry:

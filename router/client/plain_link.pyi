@@ -1,6 +1,6 @@
 from typing import Any
 
-from router.amqp.link import Link
+from sluice.router.amqp.link import Link
 
 class PlainLink(Link):
     handler: Any  # see sender.pyx and receiver.pyx

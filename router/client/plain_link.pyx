@@ -1,10 +1,10 @@
 """Links whose deliveries are Python objects, for clients and for servers that are not routers."""
 from libc.stdlib cimport free, malloc
 
-from router.amqp.endpoint cimport is_detached
-from router.amqp.id_map cimport map_put, map_take
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.amqp.id_map cimport map_put, map_take
 
-from router.amqp.errors import delivery_id_in_use
+from sluice.router.amqp.errors import delivery_id_in_use
 
 
 cdef class PlainLink(Link):

@@ -1,8 +1,8 @@
 """Receiving link (part 2, 2.6)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.frames cimport Transfer
-from router.client.plain_link cimport PlainLink, UnsettledEntry
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.client.plain_link cimport PlainLink, UnsettledEntry
 
 # Received delivery. Owner: the code that took it.
 cdef class ReceivedDelivery:

@@ -1,6 +1,6 @@
 from typing import Final
 
-from router.client.plain_link import PlainLink
+from sluice.router.client.plain_link import PlainLink
 
 LIMIT_EXCEEDED: Final[str]
 

@@ -8,13 +8,13 @@ Its handler is a Python object with
 
 Its memory is bounded by credit and `max_message_size`. Attach and detach go to the session's handler.
 """
-from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport is_detached
-from router.amqp.frames cimport Flow, Transfer
-from router.amqp.session cimport Session
-from router.amqp.states cimport state_kind
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.amqp.session cimport Session
+from sluice.router.amqp.states cimport state_kind
 
-from router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIELD, RemoteError
+from sluice.router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIELD, RemoteError
 
 LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 

@@ -1,7 +1,7 @@
 """Sending link (part 2, 2.6)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.client.plain_link cimport PlainLink, UnsettledEntry
+from sluice.router.client.plain_link cimport PlainLink, UnsettledEntry
 
 # Outgoing delivery. Owner: its sender, until it is settled.
 cdef class SentDelivery:

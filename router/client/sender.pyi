@@ -1,6 +1,6 @@
 from typing import Any
 
-from router.client.plain_link import PlainLink
+from sluice.router.client.plain_link import PlainLink
 
 class SentDelivery:
     context: Any  # object of the sending code

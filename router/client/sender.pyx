@@ -9,18 +9,18 @@ A drain is answered when nothing is queued. Attach and detach go to the session'
 """
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_room, buffer_used
-from router.amqp.codec cimport Slice
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached
-from router.amqp.credit cimport credit_left
-from router.amqp.frames cimport TRANSFER_ROOM, Flow, Transfer, write_transfer
-from router.amqp.session cimport Session
-from router.amqp.states cimport plain_state
+from sluice.router.amqp.buffer cimport buffer_room, buffer_used
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached
+from sluice.router.amqp.credit cimport credit_left
+from sluice.router.amqp.frames cimport TRANSFER_ROOM, Flow, Transfer, write_transfer
+from sluice.router.amqp.session cimport Session
+from sluice.router.amqp.states cimport plain_state
 
 from collections import deque
 
-from router.amqp.errors import LocalError
+from sluice.router.amqp.errors import LocalError
 
 cdef enum:
     TAG_MOST = 32              # most octets of a delivery-tag (part 2, 2.8.7)

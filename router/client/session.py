@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from router.amqp.connection import Connection
-from router.amqp.errors import NOT_ALLOWED, RemoteError
-from router.amqp.link import Link
-from router.amqp.session import Session
-from router.client.bulk import BulkState
-from router.client.links import LinkState, ReceiverState, SenderState
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.errors import NOT_ALLOWED, RemoteError
+from sluice.router.amqp.link import Link
+from sluice.router.amqp.session import Session
+from sluice.router.client.bulk import BulkState
+from sluice.router.client.links import LinkState, ReceiverState, SenderState
 
 if TYPE_CHECKING:
-    from router.client.core import ClientCore
+    from sluice.router.client.core import ClientCore
 
 
 class SessionState:

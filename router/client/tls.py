@@ -4,7 +4,7 @@ import os
 import ssl
 from typing import ClassVar, Final
 
-from router.record import Record
+from sluice.router.record import Record
 
 NO_TLS: Final = "WRONG_VERSION_NUMBER"  # OpenSSL's reason for octets that are not a TLS record
 

@@ -12,10 +12,10 @@ import unicodedata
 from typing import Any
 from urllib.parse import urlsplit
 
-from router.config import allowed_routers
-from router.config.allowed_routers import AllowedRouter
-from router.config.build_auth import split_words
-from router.config.entities import (
+from sluice.router.config import allowed_routers
+from sluice.router.config.allowed_routers import AllowedRouter
+from sluice.router.config.build_auth import split_words
+from sluice.router.config.entities import (
     DEFAULT_LINK_CAPACITY,
     MAX_SESSIONS,
     MIN_FRAME_SIZE,
@@ -29,16 +29,16 @@ from router.config.entities import (
     RouterConfig,
     SslProfileConfig,
 )
-from router.config.errors import Problems
-from router.config.jsontext import JsonValue
-from router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
-from router.config.policy_entities import PolicyConfig
-from router.config.ports import PORTS, port_number
-from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
-from router.config.validate import Entity
-from router.log import DEFAULT, ModuleSettings, TimestampFormatter, parse_enable
-from router.tls.versions import missing_between
-from router.websocket.origins import origin_fault
+from sluice.router.config.errors import Problems
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.password import NOT_IN_ENVIRONMENT, fault, is_missing
+from sluice.router.config.policy_entities import PolicyConfig
+from sluice.router.config.ports import PORTS, port_number
+from sluice.router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
+from sluice.router.config.validate import Entity
+from sluice.router.log import DEFAULT, ModuleSettings, TimestampFormatter, parse_enable
+from sluice.router.tls.versions import missing_between
+from sluice.router.websocket.origins import origin_fault
 
 MAX_ROUTER_ID = 127  # characters; limit of Dispatch, on which other routers rely
 GENERATED_ID = 15  # random characters of a generated router id

@@ -1,8 +1,8 @@
 """Conversion of validated `audit` entities to typed objects."""
 
-from router.config.entities import AuditConfig
-from router.config.errors import Problems
-from router.config.validate import Entity
+from sluice.router.config.entities import AuditConfig
+from sluice.router.config.errors import Problems
+from sluice.router.config.validate import Entity
 
 FILE = "file"
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from router.config.entities import AuthServiceConfig, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
-from router.config.entity import EntityConfig
-from router.config.errors import Problems
-from router.config.ports import port_number
-from router.config.validate import Entity
-from router.sasl import users
+from sluice.router.config.entities import AuthServiceConfig, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.errors import Problems
+from sluice.router.config.ports import port_number
+from sluice.router.config.validate import Entity
+from sluice.router.sasl import users
 
 # Algorithms of signatures with public keys (RFC 7518, RFC 8037). HMACs are excluded, since their key also signs.
 TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

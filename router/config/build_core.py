@@ -6,11 +6,11 @@ the same reason (management.md 2.6 and 5.8).
 
 from collections.abc import Collection, Iterable
 
-from router.addressing.binding_keys import INVALID_KEY, SYNTAX
-from router.addressing.pattern import MAX_TOKENS, address_tokens
-from router.addressing.settings import PRIORITIES
-from router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig, LinkRouteConfig
-from router.config.validate import Entity
+from sluice.router.addressing.binding_keys import INVALID_KEY, SYNTAX
+from sluice.router.addressing.pattern import MAX_TOKENS, address_tokens
+from sluice.router.addressing.settings import PRIORITIES
+from sluice.router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig, LinkRouteConfig
+from sluice.router.config.validate import Entity
 
 PHASES = range(10)
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from ipaddress import ip_network
 
-from router.config.entities import ListenerConfig, PlacementConfig, TelemetryConfig
-from router.config.entity import EntityConfig
-from router.config.errors import Problems
-from router.config.validate import Entity
+from sluice.router.config.entities import ListenerConfig, PlacementConfig, TelemetryConfig
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.errors import Problems
+from sluice.router.config.validate import Entity
 
 
 def build_telemetry(entity: Entity, problems: Problems) -> TelemetryConfig:

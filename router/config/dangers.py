@@ -5,18 +5,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from router.config.entities import (
+from sluice.router.config.entities import (
     Configuration,
     ConnectorConfig,
     ListenerConfig,
     SaslUsersConfig,
     SslProfileConfig,
 )
-from router.config.entity import EntityConfig
-from router.config.password import file_of
-from router.config.policy_entities import VhostConfig
-from router.config.roles import BETWEEN_ROUTERS
-from router.websocket.origins import EVERY_ORIGIN, is_local
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.password import file_of
+from sluice.router.config.policy_entities import VhostConfig
+from sluice.router.config.roles import BETWEEN_ROUTERS
+from sluice.router.websocket.origins import EVERY_ORIGIN, is_local
 
 OLD_PROTOCOLS: Final = ("TLSv1", "TLSv1.0", "TLSv1.1")
 OTHERS_WRITE, OTHERS_READ = 0o022, 0o044

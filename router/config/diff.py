@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.config.build import build_router
-from router.config.entities import (
+from sluice.router.config.build import build_router
+from sluice.router.config.entities import (
     AddressConfig,
     AutoLinkConfig,
     BindingConfig,
@@ -25,14 +25,14 @@ from router.config.entities import (
     LogConfig,
     RouterConfig,
 )
-from router.config.entity import EntityConfig
-from router.config.errors import Problems
-from router.config.jsontext import JsonValue
-from router.config.policy_entities import VhostConfig
-from router.config.schema import ChangeClass
-from router.config.validate import Entity
-from router.config.values import written
-from router.record import Record
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.errors import Problems
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.policy_entities import VhostConfig
+from sluice.router.config.schema import ChangeClass
+from sluice.router.config.validate import Entity
+from sluice.router.config.values import written
+from sluice.router.record import Record
 
 Kind = Literal["create", "update", "delete"]
 

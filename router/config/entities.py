@@ -8,13 +8,13 @@ from typing import ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from router.addressing.pattern import canonical, from_prefix
-from router.config.allowed_routers import AllowedRouter
-from router.config.entity import EntityConfig
-from router.config.jsontext import JsonValue
-from router.config.policy_entities import PolicyConfig, VhostConfig
-from router.log import LogSettings, ModuleSettings
-from router.record import Record
+from sluice.router.addressing.pattern import canonical, from_prefix
+from sluice.router.config.allowed_routers import AllowedRouter
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.policy_entities import PolicyConfig, VhostConfig
+from sluice.router.log import LogSettings, ModuleSettings
+from sluice.router.record import Record
 
 DEFAULT_LINK_CAPACITY = 250  # deliveries; credit granted by a listener without linkCapacity
 MIN_FRAME_SIZE = 512  # octets; every peer must accept frames of this size (AMQP 1.0 section 2.4.1)

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from msgspec import field
 
-from router.config.jsontext import JsonValue
-from router.config.schema import SCHEMA, EntityType
-from router.record import Record
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.schema import SCHEMA, EntityType
+from sluice.router.record import Record
 
 
 class EntityConfig(Record, frozen=True, kw_only=True):

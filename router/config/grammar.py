@@ -21,8 +21,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from router.config.errors import Problems
-from router.config.jsontext import NO_KEY, JsonNode, JsonReader, JsonSyntaxError, JsonValue
+from sluice.router.config.errors import Problems
+from sluice.router.config.jsontext import NO_KEY, JsonNode, JsonReader, JsonSyntaxError, JsonValue
 
 # Attributes whose values may contain '#' as wildcard. Their values end at the first blank.
 HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname"})

@@ -10,7 +10,7 @@ import select
 import time
 from typing import Final
 
-from router.environment import EnvironmentMemory, find_environment_memory, is_needed
+from sluice.router.environment import EnvironmentMemory, find_environment_memory, is_needed
 
 FIRST: Final = 3  # lowest descriptor number after the standard streams
 MOST_OCTETS: Final = 4096  # octets of a secret

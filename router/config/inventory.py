@@ -6,8 +6,8 @@ The cost of a change depends on the change alone, except that references to othe
 import heapq
 from collections.abc import Sequence
 
-from router.config.entities import AddressConfig, Configuration
-from router.config.entity import EntityConfig
+from sluice.router.config.entities import AddressConfig, Configuration
+from sluice.router.config.entity import EntityConfig
 
 
 class Inventory:

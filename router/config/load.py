@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from router.config.build import (
+from sluice.router.config.build import (
     INVALID,
     build_connector,
     build_console,
@@ -19,15 +19,15 @@ from router.config.build import (
     build_ssl_profile,
     check_role,
 )
-from router.config.build_audit import build_audit, check_audit
-from router.config.build_auth import (
+from sluice.router.config.build_audit import build_audit, check_audit
+from sluice.router.config.build_auth import (
     build_auth_service,
     build_sasl_users,
     build_token_issuer,
     check_providers,
     check_users_file,
 )
-from router.config.build_core import (
+from sluice.router.config.build_core import (
     EntityRefused,
     build_address,
     build_auto_link,
@@ -35,8 +35,8 @@ from router.config.build_core import (
     build_exchange,
     build_link_route,
 )
-from router.config.build_telemetry import build_placement, build_telemetry, check_placement
-from router.config.entities import (
+from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
+from sluice.router.config.entities import (
     MANAGEMENT,
     SELF,
     AuditConfig,
@@ -45,14 +45,14 @@ from router.config.entities import (
     ExchangeConfig,
     LogConfig,
 )
-from router.config.entity import EntityConfig
-from router.config.errors import ConfigError, ConfigFileError, Problems
-from router.config.grammar import Section, parse
-from router.config.policy_entities import PolicyConfig, VhostConfig
-from router.config.schema import SCHEMA
-from router.config.validate import Entity, validate
-from router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
-from router.policy.hosts import Resolve, resolve_host
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.errors import ConfigError, ConfigFileError, Problems
+from sluice.router.config.grammar import Section, parse
+from sluice.router.config.policy_entities import PolicyConfig, VhostConfig
+from sluice.router.config.schema import SCHEMA
+from sluice.router.config.validate import Entity, validate
+from sluice.router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
+from sluice.router.policy.hosts import Resolve, resolve_host
 
 VHOST = VhostConfig.type
 

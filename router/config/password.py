@@ -10,7 +10,7 @@ import stat
 from collections.abc import Container
 from typing import Final, NamedTuple
 
-from router.config.inherited import INHERITED, MOST_OCTETS, SecretError, first_line
+from sluice.router.config.inherited import INHERITED, MOST_OCTETS, SecretError, first_line
 
 MOST_OF_LINE: Final = 199  # octets read of the first line of a password file, as in Dispatch
 CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # variable set by systemd (systemd.exec(5))

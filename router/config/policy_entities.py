@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from msgspec import field
 
-from router.config.entity import EntityConfig
-from router.record import Record
+from sluice.router.config.entity import EntityConfig
+from sluice.router.record import Record
 
 
 class PolicyConfig(EntityConfig, frozen=True, kw_only=True):

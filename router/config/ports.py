@@ -2,8 +2,8 @@
 
 import socket
 
-from router.config.errors import Problems
-from router.config.validate import Entity
+from sluice.router.config.errors import Problems
+from sluice.router.config.validate import Entity
 
 PORTS = {"amqp": 5672, "amqps": 5671}  # IANA ports; available even without /etc/services
 MAX_PORT = 65535

@@ -8,8 +8,8 @@ here do not change the router.
 import uuid
 from collections.abc import Collection, Mapping
 
-from router.amqp.codec import Char, Described, Timestamp
-from router.config.build import (
+from sluice.router.amqp.codec import Char, Described, Timestamp
+from sluice.router.config.build import (
     build_connector,
     build_dummy,
     build_listener,
@@ -17,8 +17,8 @@ from router.config.build import (
     build_ssl_profile,
     check_role,
 )
-from router.config.build_auth import build_auth_service, build_sasl_users, build_token_issuer, check_providers
-from router.config.build_core import (
+from sluice.router.config.build_auth import build_auth_service, build_sasl_users, build_token_issuer, check_providers
+from sluice.router.config.build_core import (
     EntityRefused,
     build_address,
     build_auto_link,
@@ -26,8 +26,8 @@ from router.config.build_core import (
     build_exchange,
     build_link_route,
 )
-from router.config.build_telemetry import build_placement, build_telemetry, check_placement
-from router.config.entities import (
+from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
+from sluice.router.config.entities import (
     MANAGEMENT,
     SELF,
     AddressConfig,
@@ -45,16 +45,16 @@ from router.config.entities import (
     TelemetryConfig,
     TokenIssuerConfig,
 )
-from router.config.entity import EntityConfig
-from router.config.errors import Problems, RequestError
-from router.config.inventory import Inventory
-from router.config.jsontext import JsonValue
-from router.config.password import NOT_IN_ENVIRONMENT
-from router.config.policy_entities import VhostConfig
-from router.config.schema import SCHEMA, Attribute, EntityType
-from router.config.validate import Entity, fill
-from router.config.values import InvalidValue
-from router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.errors import Problems, RequestError
+from sluice.router.config.inventory import Inventory
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.password import NOT_IN_ENVIRONMENT
+from sluice.router.config.policy_entities import VhostConfig
+from sluice.router.config.schema import SCHEMA, Attribute, EntityType
+from sluice.router.config.validate import Entity, fill
+from sluice.router.config.values import InvalidValue
+from sluice.router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
 
 CORE = frozenset(
     {AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type}

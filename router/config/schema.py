@@ -30,8 +30,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from router.config.jsontext import JsonValue
-from router.config.values import CONVERSIONS, to_enum, to_integer, written
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.values import CONVERSIONS, to_enum, to_integer, written
 
 ChangeClass = Literal["live", "reconnect", "restart"]
 

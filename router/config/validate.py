@@ -8,11 +8,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from router.config.errors import Problems
-from router.config.grammar import Item, Section
-from router.config.jsontext import JsonValue
-from router.config.schema import SCHEMA, Attribute, EntityType
-from router.config.values import InvalidValue, written
+from sluice.router.config.errors import Problems
+from sluice.router.config.grammar import Item, Section
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.schema import SCHEMA, Attribute, EntityType
+from sluice.router.config.values import InvalidValue, written
 
 _MAX_GUESSED = 40  # greatest length of a name for which similar known names are searched
 MADE_BY_ROUTER = frozenset({"identity", "type"})  # attributes of every entity that files must not set

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from router.config.jsontext import JsonValue
+from sluice.router.config.jsontext import JsonValue
 
 _TRUE = frozenset({"yes", "true", "on"})
 _FALSE = frozenset({"no", "false", "off"})

@@ -6,15 +6,15 @@ its attribute.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from router.addressing.pattern import SEPARATORS, canonical
-from router.config.errors import Problems
-from router.config.jsontext import JsonValue
-from router.config.policy_entities import GroupConfig, SharedLimits, VhostConfig
-from router.config.schema import SCHEMA
-from router.config.validate import Entity
-from router.config.values import InvalidValue, to_integer
-from router.policy.hosts import ANY, HostError, Resolve, address_range
-from router.policy.names import item_fault
+from sluice.router.addressing.pattern import SEPARATORS, canonical
+from sluice.router.config.errors import Problems
+from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.policy_entities import GroupConfig, SharedLimits, VhostConfig
+from sluice.router.config.schema import SCHEMA
+from sluice.router.config.validate import Entity
+from sluice.router.config.values import InvalidValue, to_integer
+from sluice.router.policy.hosts import ANY, HostError, Resolve, address_range
+from sluice.router.policy.names import item_fault
 
 POLICY_ERROR = "PolicyError"  # kind of errors
 DEFAULT_GROUP = "$default"

@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.json import Decoder, Encoder
 
-from router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
-from router.control.message import ControlMessage
-from router.control.messages import Control, Delta, Event, Local, Order, Send
-from router.control.names import DELTA_TOPIC
-from router.control.ops import Op
+from sluice.router.control.handover import MOST_READ_BEFORE, ForkAnswer, ForkRequest, Handover, PageRequest
+from sluice.router.control.message import ControlMessage
+from sluice.router.control.messages import Control, Delta, Event, Local, Order, Send
+from sluice.router.control.names import DELTA_TOPIC
+from sluice.router.control.ops import Op
 
 T = TypeVar("T")
 M = TypeVar("M", bound=ControlMessage)

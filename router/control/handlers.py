@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, get_args
 
-from router.control.message import ControlMessage
+from sluice.router.control.message import ControlMessage
 
 M = TypeVar("M", bound=ControlMessage)
 S = TypeVar("S")

@@ -1,6 +1,6 @@
 """Control messages about SASL exchanges with clients (AMQP 1.0 part 5, 5.3)."""
 
-from router.control.message import ControlMessage
+from sluice.router.control.message import ControlMessage
 
 # -- worker to supervisor -----------------------------------------------------------------------------------------
 

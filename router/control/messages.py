@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from router.control.login_messages import (
+from sluice.router.control.login_messages import (
     LoginFailed,
     SaslBegin,
     SaslChallenge,
@@ -21,10 +21,10 @@ from router.control.login_messages import (
     SaslOutcome,
     SaslResponse,
 )
-from router.control.message import ControlMessage
-from router.control.ops import Op
-from router.control.pair_messages import Pair, Pairable, Paired, RoutedUp, Unpair, Unpairable, Unpaired
-from router.log import LogEntry
+from sluice.router.control.message import ControlMessage
+from sluice.router.control.ops import Op
+from sluice.router.control.pair_messages import Pair, Pairable, Paired, RoutedUp, Unpair, Unpairable, Unpaired
+from sluice.router.log import LogEntry
 
 MESSAGES_A_PART: Final = 64  # messages in one part; a reader processes a part as a whole
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from router.addressing.settings import DEFAULT_OVERFLOW, AddressSetting
+from sluice.router.addressing.settings import DEFAULT_OVERFLOW, AddressSetting
 
 Slot = tuple[int, int]  # slot of a link, and the slot's generation
 

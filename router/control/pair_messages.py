@@ -1,6 +1,6 @@
 """Control messages about routed links: pairs of a client's link and a container's link, on two workers or on one."""
 
-from router.control.message import ControlMessage
+from sluice.router.control.message import ControlMessage
 
 # -- worker to supervisor -----------------------------------------------------------------------------------------
 

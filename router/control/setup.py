@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from router.record import Record
+from sluice.router.record import Record
 
 
 class RouterFacts(Struct, frozen=True):

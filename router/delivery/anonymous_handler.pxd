@@ -4,12 +4,12 @@ routing-semantics.md 7.
 """
 from libc.stdint cimport uint32_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport InDelivery
-from router.links.producer_link cimport ProducerLink
-from router.message.content cimport Content
-from router.table.table cimport ForwardingAddress, NotFoundReason
-from router.delivery.producer_handler cimport ProducerHandler
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.links.producer_link cimport ProducerLink
+from sluice.router.message.content cimport Content
+from sluice.router.table.table cimport ForwardingAddress, NotFoundReason
+from sluice.router.delivery.producer_handler cimport ProducerHandler
 
 # Handler of a link without a target: each message names its address.
 cdef class AnonymousHandler(ProducerHandler):

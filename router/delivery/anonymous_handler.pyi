@@ -1,6 +1,6 @@
-from router.delivery.producer_handler import ProducerHandler
-from router.delivery.producer_origin import ProducerOrigin
-from router.table.table import Table
+from sluice.router.delivery.producer_handler import ProducerHandler
+from sluice.router.delivery.producer_origin import ProducerOrigin
+from sluice.router.table.table import Table
 
 class AnonymousHandler(ProducerHandler):
     def __init__(self, table: Table, origin: ProducerOrigin) -> None: ...

@@ -6,23 +6,23 @@ from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_READ_CHAR
 from libc.stdint cimport uint8_t
 
-from router.amqp.codec cimport Slice, open_variable
-from router.amqp.frames cimport Transfer
-from router.delivery.delivery cimport IN_DISCARD
-from router.links.producer_link cimport ROUTED, WANTS_MORE
-from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_to
-from router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
-from router.message.annotations cimport composed_drop
-from router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, has_no_annotations
-from router.delivery.planner cimport is_ready
-from router.delivery.remembered_address cimport (
+from sluice.router.amqp.codec cimport Slice, open_variable
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.delivery.delivery cimport IN_DISCARD
+from sluice.router.links.producer_link cimport ROUTED, WANTS_MORE
+from sluice.router.message.sections cimport SCAN_OK, ScanResult, scan, scan_to
+from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
+from sluice.router.message.annotations cimport composed_drop
+from sluice.router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, has_no_annotations
+from sluice.router.delivery.planner cimport is_ready
+from sluice.router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
 )
-from router.table.address_cache cimport RECENT_TEXT
-from router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN, Table
+from sluice.router.table.address_cache cimport RECENT_TEXT
+from sluice.router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN, Table
 
-from router.delivery.producer_origin cimport ProducerOrigin
-from router.delivery.producer_handler cimport (
+from sluice.router.delivery.producer_origin cimport ProducerOrigin
+from sluice.router.delivery.producer_handler cimport (
     MOST_TO, ProducerHandler, check_sections, plan_for, rejection,
 )
 

@@ -5,11 +5,11 @@ A prefix is the message up to and including its message-annotations. Equal prefi
 """
 from libc.stdint cimport uint8_t, uint64_t
 
-from router.amqp.items cimport item_at
-from router.delivery.plan cimport Plan
-from router.table.table cimport ForwardingAddress
-from router.message.scanned_prefix cimport ScannedPrefix, has_prefix
-from router.message.sections cimport Sections
+from sluice.router.amqp.items cimport item_at
+from sluice.router.delivery.plan cimport Plan
+from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.message.scanned_prefix cimport ScannedPrefix, has_prefix
+from sluice.router.message.sections cimport Sections
 
 cdef enum:
     # Most prefixes cached for one link. On a link between routers, the interleaved messages of each producer need one.

@@ -1,9 +1,9 @@
 """Cached prefixes: the leading sections of a link's recent messages with annotations, each with the plan
 for it.
 """
-from router.amqp.items cimport items_in, put_first
-from router.message.annotations cimport composed_drop
-from router.message.scanned_prefix cimport prefix_keep
+from sluice.router.amqp.items cimport items_in, put_first
+from sluice.router.message.annotations cimport composed_drop
+from sluice.router.message.scanned_prefix cimport prefix_keep
 
 
 cdef class CachedPrefix:

@@ -7,16 +7,16 @@ counter. A change of one path needs the same change of the other. Random convers
 """
 from libc.stdint cimport uint64_t
 
-from router.amqp.frames cimport Transfer
-from router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery
-from router.delivery.entry cimport count_entry
-from router.delivery.plan cimport Leg, Plan
-from router.links.consumer_link cimport AnnotationsEdit, ConsumerLink, can_send_now, send_whole
-from router.links.delivery_link cimport delivery_begins
-from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, request_flow, spend_credit
-from router.message.content cimport STREAM_AT
-from router.stats.counters cimport Tally
-from router.table.chooser cimport choice_used, count_choice
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.delivery.delivery cimport IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery
+from sluice.router.delivery.entry cimport count_entry
+from sluice.router.delivery.plan cimport Leg, Plan
+from sluice.router.links.consumer_link cimport AnnotationsEdit, ConsumerLink, can_send_now, send_whole
+from sluice.router.links.delivery_link cimport delivery_begins
+from sluice.router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, request_flow, spend_credit
+from sluice.router.message.content cimport STREAM_AT
+from sluice.router.stats.counters cimport Tally
+from sluice.router.table.chooser cimport choice_used, count_choice
 
 
 cdef inline bint is_plain_arrival(GrantingLink link, const Transfer* t) noexcept:

@@ -1,21 +1,21 @@
 """Ends of a copy that are not inline: the ring to another worker, and the queue of a consumer (carry.pxd)."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.frames cimport Transfer
-from router.amqp.id_map cimport map_reserve
-from router.amqp.meter cimport Meter
-from router.delivery.delivery cimport (
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.amqp.id_map cimport map_reserve
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_ROUTED, InDelivery, OutDelivery, deliveries_reserve, out_charge, out_count,
     out_make,
 )
-from router.delivery.plan cimport Plan
-from router.ring.port_out cimport PortOut, room_for_whole, write_whole
-from router.ring.records cimport F_HONOUR, F_PRESETTLED, K_CHARGED, K_CHECKPOINT
-from router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_replaced
-from router.links.delivery_link cimport delivery_begins
-from router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit
-from router.message.content cimport STREAM_AT, Cursor, Message, message_whole
-from router.table.consumer cimport Consumer
+from sluice.router.delivery.plan cimport Plan
+from sluice.router.ring.port_out cimport PortOut, room_for_whole, write_whole
+from sluice.router.ring.records cimport F_HONOUR, F_PRESETTLED, K_CHARGED, K_CHECKPOINT
+from sluice.router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_replaced
+from sluice.router.links.delivery_link cimport delivery_begins
+from sluice.router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit
+from sluice.router.message.content cimport STREAM_AT, Cursor, Message, message_whole
+from sluice.router.table.consumer cimport Consumer
 
 
 cdef inline InDelivery* begin_delivery(GrantingLink link, const Transfer* t) except NULL:

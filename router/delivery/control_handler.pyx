@@ -1,14 +1,14 @@
 """Routing of messages on a control link: each goes, whole, to the supervisor (inter-router.md 11.2)."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from router.links.control_link cimport CONTROL_MOST
-from router.delivery.delivery cimport IN_ACCEPT, InDelivery
-from router.links.producer_link cimport ROUTED, WANTS_MORE, DeliveryHandler, ProducerLink
-from router.message.content cimport Content
-from router.amqp.spec cimport D_REJECTED, D_RELEASED
-from router.table.table cimport Table
+from sluice.router.links.control_link cimport CONTROL_MOST
+from sluice.router.delivery.delivery cimport IN_ACCEPT, InDelivery
+from sluice.router.links.producer_link cimport ROUTED, WANTS_MORE, DeliveryHandler, ProducerLink
+from sluice.router.message.content cimport Content
+from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED
+from sluice.router.table.table cimport Table
 
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
     "amqp:link:message-size-exceeded", f"the control message has more than {CONTROL_MOST} octets")])

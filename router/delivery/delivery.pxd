@@ -2,14 +2,14 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
-from router.amqp.codec cimport Slice
-from router.amqp.meter cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.meter cimport (
     DELIVERY_OCTETS, Meter, meter_add, meter_drop, meter_give_back, meter_subtract_quietly,
 )
-from router.amqp.prefetch cimport prefetch
-from router.amqp.zero cimport zero
-from router.message.content cimport Content, Cursor, Message, cursor_close, message_release
-from router.stats.counters cimport Tally, tally_release
+from sluice.router.amqp.prefetch cimport prefetch
+from sluice.router.amqp.zero cimport zero
+from sluice.router.message.content cimport Content, Cursor, Message, cursor_close, message_release
+from sluice.router.stats.counters cimport Tally, tally_release
 
 cdef enum:
     # InDelivery.flags

@@ -8,8 +8,8 @@ link.
 """
 from libc.stdlib cimport free, malloc
 
-from router.amqp.meter cimport IN_OCTETS, OUT_OCTETS, meter_add, meter_drop, meter_subtract_quietly
-from router.message.content cimport COPY_OCTETS, counts_copies, uncharged
+from sluice.router.amqp.meter cimport IN_OCTETS, OUT_OCTETS, meter_add, meter_drop, meter_subtract_quietly
+from sluice.router.message.content cimport COPY_OCTETS, counts_copies, uncharged
 
 
 cdef uint64_t live_in() noexcept:

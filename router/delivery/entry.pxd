@@ -1,8 +1,8 @@
 """Count of messages that enter the network at this router (management.md 7.1)."""
 from libc.stdint cimport uint8_t
 
-from router.ring.layout cimport AddressSlot
-from router.stats.counters cimport totals
+from sluice.router.ring.layout cimport AddressSlot
+from sluice.router.stats.counters cimport totals
 
 cdef enum:
     # Kind of a producer's messages, as flags. 0: the router where they entered the network has counted them.

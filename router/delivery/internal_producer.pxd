@@ -1,8 +1,8 @@
 """The router as producer of its own messages."""
-from router.amqp.scheduler cimport Scheduler
-from router.delivery.delivery cimport NodeOwner
-from router.amqp.meter cimport Meter
-from router.table.table cimport ForwardingAddress
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.delivery.delivery cimport NodeOwner
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.table.table cimport ForwardingAddress
 
 # Producer of the router's own messages in this process. Owner: the worker.
 cdef class InternalProducer(NodeOwner):

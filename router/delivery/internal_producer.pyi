@@ -1,6 +1,6 @@
-from router.amqp.scheduler import Scheduler
-from router.links.consumer_link import ConsumerLink
-from router.table.table import ForwardingAddress
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.table.table import ForwardingAddress
 
 class InternalProducer:
     def __init__(self, scheduler: Scheduler) -> None: ...

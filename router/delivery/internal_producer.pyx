@@ -6,16 +6,18 @@ deliveries.
 """
 from libc.string cimport memset
 
-from router.amqp.endpoint cimport is_over
-from router.amqp.scheduler cimport Scheduler
-from router.stats.counters cimport totals
-from router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, IN_ROUTED, InDelivery, in_free, in_new
-from router.amqp.meter cimport meter_new, meter_release
-from router.message.content cimport Content, message_append, message_meter, message_new, message_release, message_routed
-from router.message.sections cimport SCAN_MORE, scan
-from router.links.consumer_link cimport OVERFLOW_BLOCK, OVERFLOW_DROP_OLDEST, ConsumerLink
-from router.ring.layout cimport DROP_OVERFLOW
-from router.table.forward cimport forward, forward_exchange, forward_fallback
+from sluice.router.amqp.endpoint cimport is_over
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.stats.counters cimport totals
+from sluice.router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, IN_ROUTED, InDelivery, in_free, in_new
+from sluice.router.amqp.meter cimport meter_new, meter_release
+from sluice.router.message.content cimport (
+    Content, message_append, message_meter, message_new, message_release, message_routed,
+)
+from sluice.router.message.sections cimport SCAN_MORE, scan
+from sluice.router.links.consumer_link cimport OVERFLOW_BLOCK, OVERFLOW_DROP_OLDEST, ConsumerLink
+from sluice.router.ring.layout cimport DROP_OVERFLOW
+from sluice.router.table.forward cimport forward, forward_exchange, forward_fallback
 
 cdef enum:
     # Octets of the router's own messages that this process may hold, including those that wait for other workers.

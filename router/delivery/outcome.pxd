@@ -1,9 +1,9 @@
 """Outcomes of deliveries: from the copies back to the producer, and from the producer to the copies."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.spec cimport D_REJECTED
-from router.delivery.delivery cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.spec cimport D_REJECTED
+from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, InDelivery, OutDelivery, out_detach,
 )
 

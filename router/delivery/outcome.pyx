@@ -6,13 +6,13 @@ routing-semantics.md 9.1, 9.2, 9.6; multicast outcomes: routing-semantics.md 9.4
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
-from router.amqp.states cimport has_field, is_outcome, plain_state, terminal
-from router.delivery.delivery cimport (
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_DECLARED, D_MODIFIED, D_REJECTED, D_RELEASED
+from sluice.router.amqp.states cimport has_field, is_outcome, plain_state, terminal
+from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_COMPLETE, IN_FINAL, IN_MULTI, IN_PRESETTLED, IN_ROUTED, IN_REPORTED, OUT_CHECK, in_free,
     in_more, out_detach,
 )
-from router.delivery.settled_state cimport settled_state
+from sluice.router.delivery.settled_state cimport settled_state
 
 
 cdef inline int rank(uint8_t kind) noexcept nogil:

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from router.links.producer_link import DeliveryHandler
+from sluice.router.links.producer_link import DeliveryHandler
 
 class PeerMessageHandler(DeliveryHandler):
     def __init__(self, take: Callable[[bytes], bool]) -> None: ...

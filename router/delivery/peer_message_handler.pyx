@@ -2,12 +2,12 @@
 (inter-router.md 14)."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from router.delivery.delivery cimport IN_ACCEPT, InDelivery
-from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE, DeliveryHandler, ProducerLink
-from router.message.content cimport Content
-from router.amqp.spec cimport D_REJECTED, D_RELEASED
+from sluice.router.delivery.delivery cimport IN_ACCEPT, InDelivery
+from sluice.router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE, DeliveryHandler, ProducerLink
+from sluice.router.message.content cimport Content
+from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED
 
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 cdef bytes TOO_LONG = codec.encode_described(D_REJECTED, [codec.encode_error(
     "amqp:link:message-size-exceeded", f"the message for the router itself has more than {COLLECT_MOST} octets")])

@@ -7,16 +7,16 @@ So the borrowed pointers of a plan are valid as long as the plan holds.
 """
 from libc.stdint cimport uint8_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.spec cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.spec cimport (
     S_HEADER, S_PROPERTIES, T_FALSE, T_LIST0, T_LIST8, T_NULL, T_SMALLULONG, T_TRUE, T_UBYTE,
 )
-from router.links.consumer_link cimport AnnotationsEdit
-from router.ring.layout cimport AddressSlot
-from router.message.annotations cimport ComposedAnnotations
-from router.message.scanned_prefix cimport ScannedPrefix
-from router.message.sections cimport NO_PRIORITY, Sections
-from router.table.choice cimport Choice
+from sluice.router.links.consumer_link cimport AnnotationsEdit
+from sluice.router.ring.layout cimport AddressSlot
+from sluice.router.message.annotations cimport ComposedAnnotations
+from sluice.router.message.scanned_prefix cimport ScannedPrefix
+from sluice.router.message.sections cimport NO_PRIORITY, Sections
+from sluice.router.table.choice cimport Choice
 
 cdef enum:
     HIGHEST_PRIORITY = 9

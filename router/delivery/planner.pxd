@@ -1,13 +1,13 @@
 """Planning of a delivery (plan.pxd)."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.items cimport items_in
-from router.delivery.plan cimport LeadingSections, Plan, plan_holds
-from router.links.consumer_link cimport ConsumerLink
-from router.table.consumer cimport Consumer
-from router.table.chooser cimport FEW_CONSUMERS, choose_least_loaded
-from router.table.table cimport BALANCED, ForwardingAddress
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.items cimport items_in
+from sluice.router.delivery.plan cimport LeadingSections, Plan, plan_holds
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.chooser cimport FEW_CONSUMERS, choose_least_loaded
+from sluice.router.table.table cimport BALANCED, ForwardingAddress
 
 # Plan a producer's next delivery to this address. False: it has no plan.
 # came_by: number of the inter-router or edge connection that the message arrived by; 0: another kind of connection.

@@ -2,16 +2,16 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice
-from router.amqp.items cimport items_in
-from router.delivery.plan cimport EACH_CONSUMER, NO_PLAN, ONE_LEG, LeadingSections, Leg, Plan
-from router.table.consumer cimport Consumer
-from router.table.chooser cimport choose
-from router.table.table cimport MULTICAST, ForwardingAddress
-from router.ring.records cimport K_AS_IS
-from router.links.consumer_link cimport ConsumerLink
-from router.message.annotations cimport ComposedAnnotations, composed_keep
-from router.message.content cimport Content
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.items cimport items_in
+from sluice.router.delivery.plan cimport EACH_CONSUMER, NO_PLAN, ONE_LEG, LeadingSections, Leg, Plan
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.chooser cimport choose
+from sluice.router.table.table cimport MULTICAST, ForwardingAddress
+from sluice.router.ring.records cimport K_AS_IS
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.message.annotations cimport ComposedAnnotations, composed_keep
+from sluice.router.message.content cimport Content
 
 
 cdef inline bint never_carried(ForwardingAddress address) noexcept:

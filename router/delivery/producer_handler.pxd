@@ -1,18 +1,18 @@
 """Routing of the deliveries of an incoming link, by its target or by the address in each message."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport InDelivery
-from router.links.producer_link cimport DeliveryHandler, ProducerLink
-from router.message.content cimport Content
-from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
-from router.delivery.plan cimport LeadingSections, Plan
-from router.delivery.planner cimport make_plan
-from router.delivery.producer_origin cimport ProducerOrigin
-from router.message.sections cimport ScanResult
-from router.table.table cimport ForwardingAddress, NotFoundReason, Table
-from router.policy.messages cimport MessageRules
-from router.policy.names cimport NameRules
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.links.producer_link cimport DeliveryHandler, ProducerLink
+from sluice.router.message.content cimport Content
+from sluice.router.delivery.cached_prefix cimport CachedPrefix, find_prefix
+from sluice.router.delivery.plan cimport LeadingSections, Plan
+from sluice.router.delivery.planner cimport make_plan
+from sluice.router.delivery.producer_origin cimport ProducerOrigin
+from sluice.router.message.sections cimport ScanResult
+from sluice.router.table.table cimport ForwardingAddress, NotFoundReason, Table
+from sluice.router.policy.messages cimport MessageRules
+from sluice.router.policy.names cimport NameRules
 
 cdef enum:
     # Octets of the sections up to the message-annotations, and of the address in these. With all targets they must fit

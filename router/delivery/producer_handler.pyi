@@ -1,5 +1,5 @@
-from router.links.producer_link import DeliveryHandler
-from router.table.table import Table
+from sluice.router.links.producer_link import DeliveryHandler
+from sluice.router.table.table import Table
 
 class ProducerHandler(DeliveryHandler):
     @property

@@ -7,23 +7,25 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memset
 
-from router.amqp.codec cimport Slice, open_list, open_variable, skip_value
-from router.stats.counters cimport totals
-from router.delivery.delivery cimport IN_ACCEPT, IN_TRACKED
-from router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
-from router.message.sections cimport (
+from sluice.router.amqp.codec cimport Slice, open_list, open_variable, skip_value
+from sluice.router.stats.counters cimport totals
+from sluice.router.delivery.delivery cimport IN_ACCEPT, IN_TRACKED
+from sluice.router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
+from sluice.router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
 )
-from router.amqp.spec cimport D_REJECTED, D_RELEASED
-from router.table.forward cimport forward, forward_exchange, forward_fallback
-from router.message.annotations cimport composed_drop
-from router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
-from router.delivery.entry cimport ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback
-from router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
+from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED
+from sluice.router.table.forward cimport forward, forward_exchange, forward_fallback
+from sluice.router.message.annotations cimport composed_drop
+from sluice.router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
+from sluice.router.delivery.entry cimport (
+    ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback,
+)
+from sluice.router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
-from router.addressing import address as addresses
-from router.amqp import codec
-from router.amqp.errors import DECODE_ERROR, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED
+from sluice.router.addressing import address as addresses
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import DECODE_ERROR, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED
 
 
 cdef bytes rejection(condition, description):

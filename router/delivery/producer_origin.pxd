@@ -1,7 +1,7 @@
 """Origin of a producer's messages: facts about its connection that hold for each of them."""
 from libc.stdint cimport uint32_t
 
-from router.policy.messages cimport MessageRules
+from sluice.router.policy.messages cimport MessageRules
 
 # Origin of messages. Owner: the handler of a link.
 cdef class ProducerOrigin:

@@ -1,4 +1,4 @@
-from router.policy.messages import MessageRules
+from sluice.router.policy.messages import MessageRules
 
 class ProducerOrigin:
     def __init__(

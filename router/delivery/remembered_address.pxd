@@ -1,10 +1,10 @@
 """Remembered addresses: the addresses of an anonymous link's recent messages, each with the plan for its messages."""
 from libc.stdint cimport uint32_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.plan cimport Plan
-from router.table.table cimport ForwardingAddress
-from router.policy.names cimport NameRules
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.plan cimport Plan
+from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.policy.names cimport NameRules
 
 cdef enum:
     REMEMBERED_ADDRESSES = 4   # most addresses remembered for one link

@@ -2,8 +2,8 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
 
-from router.amqp.items cimport item_at, items_in, put_first
-from router.message.annotations cimport composed_drop
+from sluice.router.amqp.items cimport item_at, items_in, put_first
+from sluice.router.message.annotations cimport composed_drop
 
 
 cdef class RememberedAddress:

@@ -6,19 +6,21 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice, open_variable
-from router.amqp.frames cimport Transfer
-from router.delivery.delivery cimport IN_DISCARD, IN_TRACKED
-from router.links.producer_link cimport ROUTED, WANTS_MORE
-from router.message.sections cimport SCAN_MORE, SCAN_OK, ScanResult, Sections, scan
-from router.amqp.spec cimport D_RELEASED
-from router.table.network cimport Network
-from router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, use_scanned_prefix
-from router.delivery.planner cimport is_ready
-from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
-from router.table.address_cache cimport RECENT_TEXT, AddressCache
-from router.table.table cimport NOWHERE_UNKNOWN, NotFoundReason, Table
-from router.delivery.producer_handler cimport MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix
+from sluice.router.amqp.codec cimport Slice, open_variable
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.delivery.delivery cimport IN_DISCARD, IN_TRACKED
+from sluice.router.links.producer_link cimport ROUTED, WANTS_MORE
+from sluice.router.message.sections cimport SCAN_MORE, SCAN_OK, ScanResult, Sections, scan
+from sluice.router.amqp.spec cimport D_RELEASED
+from sluice.router.table.network cimport Network
+from sluice.router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, use_scanned_prefix
+from sluice.router.delivery.planner cimport is_ready
+from sluice.router.delivery.cached_prefix cimport CachedPrefix, find_prefix
+from sluice.router.table.address_cache cimport RECENT_TEXT, AddressCache
+from sluice.router.table.table cimport NOWHERE_UNKNOWN, NotFoundReason, Table
+from sluice.router.delivery.producer_handler cimport (
+    MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix,
+)
 
 
 cdef class RouterHandler(ProducerHandler):

@@ -1,8 +1,8 @@
 """Delivery state with which the router settles a consumer's outcome (AMQP 1.0 part 2, 2.7.6)."""
 from libc.stdint cimport uint8_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.states cimport is_plain_outcome, plain_state
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.states cimport is_plain_outcome, plain_state
 
 
 cdef inline Slice settled_state(uint8_t kind, const Slice* state) noexcept nogil:

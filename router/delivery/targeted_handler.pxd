@@ -1,7 +1,7 @@
 """Routing of the deliveries of a link with a target, to the address that was bound at attach."""
-from router.amqp.codec cimport Slice
-from router.table.table cimport ForwardingAddress
-from router.delivery.producer_handler cimport ProducerHandler
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.delivery.producer_handler cimport ProducerHandler
 
 # Handler of a link with a target: deliveries go to the address that was bound at attach.
 cdef class TargetedHandler(ProducerHandler):

@@ -1,7 +1,7 @@
-from router.delivery.producer_handler import ProducerHandler
-from router.delivery.producer_origin import ProducerOrigin
-from router.links.producer_link import ProducerLink
-from router.table.table import ForwardingAddress, Table
+from sluice.router.delivery.producer_handler import ProducerHandler
+from sluice.router.delivery.producer_origin import ProducerOrigin
+from sluice.router.links.producer_link import ProducerLink
+from sluice.router.table.table import ForwardingAddress, Table
 
 class TargetedHandler(ProducerHandler):
     def __init__(

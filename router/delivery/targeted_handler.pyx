@@ -1,26 +1,26 @@
 """Routing of the deliveries of a link with a target, to the address that was bound at attach."""
 from libc.stdint cimport uint8_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.frames cimport Transfer
-from router.delivery.delivery cimport IN_DISCARD
-from router.links.producer_link cimport ROUTED, WANTS_MORE
-from router.message.sections cimport SCAN_OK, ScanResult, scan, scan_user
-from router.amqp.spec cimport S_PROPERTIES
-from router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, has_no_annotations, use_scanned_prefix
-from router.delivery.planner cimport is_ready
-from router.delivery.cached_prefix cimport CachedPrefix, find_prefix
-from router.policy.messages cimport MessageRules
-from router.links.producer_link cimport ProducerLink
-from router.delivery.delivery cimport InDelivery
-from router.message.content cimport Content
-from router.table.table cimport Table
-from router.delivery.producer_origin cimport ProducerOrigin
-from router.delivery.producer_handler cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.delivery.delivery cimport IN_DISCARD
+from sluice.router.links.producer_link cimport ROUTED, WANTS_MORE
+from sluice.router.message.sections cimport SCAN_OK, ScanResult, scan, scan_user
+from sluice.router.amqp.spec cimport S_PROPERTIES
+from sluice.router.delivery.plan cimport NO_PLAN, LeadingSections, Plan, has_no_annotations, use_scanned_prefix
+from sluice.router.delivery.planner cimport is_ready
+from sluice.router.delivery.cached_prefix cimport CachedPrefix, find_prefix
+from sluice.router.policy.messages cimport MessageRules
+from sluice.router.links.producer_link cimport ProducerLink
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.message.content cimport Content
+from sluice.router.table.table cimport Table
+from sluice.router.delivery.producer_origin cimport ProducerOrigin
+from sluice.router.delivery.producer_handler cimport (
     MOST_TO, ProducerHandler, check_sections, plan_for, use_cached_prefix,
 )
 
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 
 cdef bint names_allowed_user(MessageRules rules, const Slice* payload, size_t at) noexcept:

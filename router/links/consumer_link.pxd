@@ -2,20 +2,20 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_room
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport is_pending
-from router.amqp.codec cimport Slice
-from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, write_short_transfer, write_transfer
-from router.amqp.link_life cimport LIFE_ATTACHED
-from router.amqp.id_map cimport map_put_reserved, map_reserve
-from router.amqp.session cimport Session
-from router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
-from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport DeliveryLink, can_write_now
-from router.message.content cimport Content, Cursor, Message
-from router.stats.counters cimport Tally, count_presettled_delivery
-from router.stats.samples cimport is_sample, mark_sample_sent, write_settled_sample
+from sluice.router.amqp.buffer cimport buffer_room
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport is_pending
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, write_short_transfer, write_transfer
+from sluice.router.amqp.link_life cimport LIFE_ATTACHED
+from sluice.router.amqp.id_map cimport map_put_reserved, map_reserve
+from sluice.router.amqp.session cimport Session
+from sluice.router.delivery.delivery cimport OUT_STARTED, InDelivery, OutDelivery, out_count, out_make, sent_append
+from sluice.router.links.credit cimport shown_credit
+from sluice.router.links.delivery_link cimport DeliveryLink, can_write_now
+from sluice.router.message.content cimport Content, Cursor, Message
+from sluice.router.stats.counters cimport Tally, count_presettled_delivery
+from sluice.router.stats.samples cimport is_sample, mark_sample_sent, write_settled_sample
 
 # Overflow policy: treatment of presettled deliveries for a queue that is full.
 cpdef enum Overflow:

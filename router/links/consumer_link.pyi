@@ -1,6 +1,6 @@
 from enum import IntEnum
 
-from router.links.delivery_link import DeliveryLink
+from sluice.router.links.delivery_link import DeliveryLink
 
 class Overflow(IntEnum):
     OVERFLOW_THROTTLE = 0

@@ -10,40 +10,42 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from router.amqp.codec cimport Slice
-from router.amqp.connection cimport Connection
-from router.amqp.survey cimport Survey
-from router.amqp.endpoint cimport LINK_QUANTUM, is_detached, is_pending
-from router.amqp.memory cimport ProcessMemory, is_exceeded
-from router.amqp.scheduler cimport Scheduler, charge
-from router.stats.counters cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.survey cimport Survey
+from sluice.router.amqp.endpoint cimport LINK_QUANTUM, is_detached, is_pending
+from sluice.router.amqp.memory cimport ProcessMemory, is_exceeded
+from sluice.router.amqp.scheduler cimport Scheduler, charge
+from sluice.router.stats.counters cimport (
     count_drop, count_finished, count_outcome, count_presettled_delivery, totals, unblock,
 )
-from router.stats.samples cimport write_outcome_sample
-from router.amqp.credit cimport credit_left
-from router.links.credit cimport shown_credit
-from router.links.delivery_link cimport copy_octets, can_write_now, leave_queue, note_settled, settle_sent, start_copy
-from router.links.settlement cimport settle_copies
-from router.amqp.id_map cimport map_take
-from router.amqp.states cimport is_outcome, plain_state
-from router.delivery.delivery cimport (
+from sluice.router.stats.samples cimport write_outcome_sample
+from sluice.router.amqp.credit cimport credit_left
+from sluice.router.links.credit cimport shown_credit
+from sluice.router.links.delivery_link cimport (
+    copy_octets, can_write_now, leave_queue, note_settled, settle_sent, start_copy,
+)
+from sluice.router.links.settlement cimport settle_copies
+from sluice.router.amqp.id_map cimport map_take
+from sluice.router.amqp.states cimport is_outcome, plain_state
+from sluice.router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
     OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new,
     own_message_charge,
     queue_append,
 )
-from router.delivery.outcome cimport out_left, out_update
-from router.delivery.settled_state cimport settled_state
-from router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_transfer
-from router.amqp.link_life cimport ON_DECIDED
-from router.message.content cimport (
+from sluice.router.delivery.outcome cimport out_left, out_update
+from sluice.router.delivery.settled_state cimport settled_state
+from sluice.router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_transfer
+from sluice.router.amqp.link_life cimport ON_DECIDED
+from sluice.router.message.content cimport (
     Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state, uncharged,
 )
-from router.message.annotations cimport compose, compose_room
-from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
-from router.ring.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
+from sluice.router.message.annotations cimport compose, compose_room
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
+from sluice.router.ring.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
 
-from router.amqp.errors import RESOURCE_LIMIT
+from sluice.router.amqp.errors import RESOURCE_LIMIT
 
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, as in Dispatch

@@ -1,7 +1,7 @@
 """Links between two routers for control messages."""
-from router.links.producer_link cimport ProducerLink
-from router.amqp.meter cimport Meter
-from router.links.consumer_link cimport ConsumerLink
+from sluice.router.links.producer_link cimport ProducerLink
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.links.consumer_link cimport ConsumerLink
 
 cdef enum:
     # Octets of the longest control message (Limits.message_octets of the supervisor). A router of 1.19 sends all its

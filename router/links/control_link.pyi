@@ -1,5 +1,5 @@
-from router.links.consumer_link import ConsumerLink
-from router.links.producer_link import ProducerLink
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.producer_link import ProducerLink
 
 class ControlOut(ConsumerLink): ...
 class ControlIn(ProducerLink): ...

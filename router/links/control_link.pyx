@@ -1,11 +1,11 @@
 """Links between two routers for control messages of the inter-router protocol (inter-router.md 2.6, 2.7, 11.2)."""
 
-from router.amqp.endpoint cimport OUTPUT_HIGH
-from router.delivery.delivery cimport IN_COLLECT, InDelivery
-from router.amqp.frames cimport Transfer
-from router.links.producer_link cimport stored_content
-from router.amqp.meter cimport meter_new
-from router.message.content cimport Content, message_append, message_meter
+from sluice.router.amqp.endpoint cimport OUTPUT_HIGH
+from sluice.router.delivery.delivery cimport IN_COLLECT, InDelivery
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.links.producer_link cimport stored_content
+from sluice.router.amqp.meter cimport meter_new
+from sluice.router.message.content cimport Content, message_append, message_meter
 
 # Octets of incomplete control messages in this process.
 cdef Meter* collecting = meter_new(NULL, NULL)

@@ -1,10 +1,10 @@
 """Links between routers (inter-router.md 2.6 to 2.9): data links by priority, and streaming links."""
 from libc.stdint cimport uint32_t
 
-from router.delivery.delivery cimport InDelivery
-from router.links.producer_link cimport ProducerLink
-from router.message.content cimport Content
-from router.links.consumer_link cimport ConsumerLink
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.links.producer_link cimport ProducerLink
+from sluice.router.message.content cimport Content
+from sluice.router.links.consumer_link cimport ConsumerLink
 
 cdef enum:
     POOL_STEP = 10             # idle streaming links that one `trim` closes, at most

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
-from router.links.consumer_link import ConsumerLink
-from router.links.producer_link import ProducerLink
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.producer_link import ProducerLink
 
 class RouterIn(ProducerLink): ...
 

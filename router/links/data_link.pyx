@@ -25,9 +25,9 @@ Use by workers/:
 """
 from libc.stdint cimport uint32_t
 
-from router.amqp.endpoint cimport is_detached
-from router.delivery.delivery cimport OutDelivery
-from router.message.content cimport STREAM_AT, Content
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.delivery.delivery cimport OutDelivery
+from sluice.router.message.content cimport STREAM_AT, Content
 
 
 cdef class RouterIn(ProducerLink):

@@ -1,20 +1,20 @@
 """Base of the router's links: the queue of copies and its frames, and settlement of sent copies."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from router.amqp.buffer cimport buffer_used
-from router.amqp.codec cimport Slice
-from router.amqp.frames cimport Transfer
-from router.amqp.id_map cimport map_put, map_take
-from router.amqp.link cimport Link
-from router.amqp.session cimport Session
-from router.delivery.delivery cimport (
+from sluice.router.amqp.buffer cimport buffer_used
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.amqp.id_map cimport map_put, map_take
+from sluice.router.amqp.link cimport Link
+from sluice.router.amqp.session cimport Session
+from sluice.router.delivery.delivery cimport (
     IN_PRESETTLED, OUT_CHECK, OUT_COUNTED, OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, in_charge,
     in_new, out_free, queue_remove, sent_append, sent_remove,
 )
-from router.ring.layout cimport LinkSlot
-from router.message.content cimport COPY_OCTETS, copy_left
-from router.stats.counters cimport count_age, count_finished, count_outcome, count_presettled_delivery
-from router.stats.samples cimport (
+from sluice.router.ring.layout cimport LinkSlot
+from sluice.router.message.content cimport COPY_OCTETS, copy_left
+from sluice.router.stats.counters cimport count_age, count_finished, count_outcome, count_presettled_delivery
+from sluice.router.stats.samples cimport (
     is_sample, is_settled_sample, mark_sample_sent, write_outcome_sample, write_settled_sample,
 )
 

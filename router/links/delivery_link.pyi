@@ -1,4 +1,4 @@
-from router.amqp.link import Link
+from sluice.router.amqp.link import Link
 
 class DeliveryLink(Link):
     @property

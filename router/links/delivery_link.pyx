@@ -6,23 +6,23 @@ Links differ in when a delivery may start, in the head of its transfers, and in 
 """
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_room, buffer_used
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached, is_open
-from router.amqp.frames cimport TRANSFER_ROOM, Flow
-from router.amqp.id_map cimport map_take
-from router.amqp.meter cimport DELIVERY_OCTETS, meter_release
-from router.amqp.session cimport Session
-from router.amqp.spec cimport D_MODIFIED
-from router.amqp.state_reports cimport reports_forget
-from router.amqp.states cimport plain_state, state_kind
-from router.delivery.delivery cimport (
+from sluice.router.amqp.buffer cimport buffer_room, buffer_used
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport LINK_QUANTUM, TURN_DONE, TURN_MORE, TURN_WINDOW, is_detached, is_open
+from sluice.router.amqp.frames cimport TRANSFER_ROOM, Flow
+from sluice.router.amqp.id_map cimport map_take
+from sluice.router.amqp.meter cimport DELIVERY_OCTETS, meter_release
+from sluice.router.amqp.session cimport Session
+from sluice.router.amqp.spec cimport D_MODIFIED
+from sluice.router.amqp.state_reports cimport reports_forget
+from sluice.router.amqp.states cimport plain_state, state_kind
+from sluice.router.delivery.delivery cimport (
     OUT_ABORT, OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, NodeCalls, out_free,
 )
-from router.message.content cimport cursor_close, cursor_read, message_release
-from router.stats.counters cimport PrivateSlot, count_finished, count_outcome, totals
+from sluice.router.message.content cimport cursor_close, cursor_read, message_release
+from sluice.router.stats.counters cimport PrivateSlot, count_finished, count_outcome, totals
 
-from router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
+from sluice.router.amqp.errors import SESSION_INVALID_FIELD, RemoteError
 
 
 cdef int wrong_delivery(const InDelivery* d, const Transfer* t) except -1:

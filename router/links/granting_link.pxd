@@ -1,10 +1,10 @@
 """Links on which the peer sends, and the credit granted to it (AMQP 1.0 part 2, 2.6.7)."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.frames cimport Flow
-from router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT, InDelivery
-from router.links.delivery_link cimport DeliveryLink
-from router.stats.counters cimport count_presettled_delivery, totals
+from sluice.router.amqp.frames cimport Flow
+from sluice.router.delivery.delivery cimport IN_CREDITED, IN_KEEP_CREDIT, InDelivery
+from sluice.router.links.delivery_link cimport DeliveryLink
+from sluice.router.stats.counters cimport count_presettled_delivery, totals
 
 cdef enum:
     # Of a producer's settled deliveries, one in CHECKPOINT_EVERY is tracked over other routers (Content.checkpoint),

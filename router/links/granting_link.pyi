@@ -1,4 +1,4 @@
-from router.links.delivery_link import DeliveryLink
+from sluice.router.links.delivery_link import DeliveryLink
 
 class GrantingLink(DeliveryLink):
     @property

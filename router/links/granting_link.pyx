@@ -6,11 +6,11 @@ it has left an overfull queue, and a withheld one until its address is reachable
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.connection cimport Connection
-from router.amqp.quota cimport Quota
-from router.amqp.session cimport HOLD_OCTETS
-from router.delivery.delivery cimport IN_CREDITED, OUT_QUEUED, InDelivery
-from router.stats.counters cimport unblock
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.amqp.session cimport HOLD_OCTETS
+from sluice.router.delivery.delivery cimport IN_CREDITED, OUT_QUEUED, InDelivery
+from sluice.router.stats.counters cimport unblock
 
 
 cdef uint64_t made = 0         # incoming links made so far

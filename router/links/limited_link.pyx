@@ -6,20 +6,20 @@ is too long.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport map_take
-from router.amqp.spec cimport D_REJECTED
-from router.delivery.delivery cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.id_map cimport map_take
+from sluice.router.amqp.spec cimport D_REJECTED
+from sluice.router.delivery.delivery cimport (
     OUT_ABORT, OUT_CHECK, OUT_REPORT, OUT_SETTLED, OUT_STARTED, OutDelivery, out_free,
 )
-from router.delivery.outcome cimport out_left, out_update
-from router.ring.layout cimport DROP_REJECTED
-from router.links.consumer_link cimport ConsumerLink
-from router.message.content cimport cursor_close
-from router.stats.counters cimport count_drop, count_presettled_delivery
+from sluice.router.delivery.outcome cimport out_left, out_update
+from sluice.router.ring.layout cimport DROP_REJECTED
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.message.content cimport cursor_close
+from sluice.router.stats.counters cimport count_drop, count_presettled_delivery
 
-from router.amqp import codec
-from router.amqp.errors import MESSAGE_SIZE_EXCEEDED
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import MESSAGE_SIZE_EXCEEDED
 
 cdef bytes SIZE_EXCEEDED = codec.encode_described(
     D_REJECTED, [codec.encode_error(MESSAGE_SIZE_EXCEEDED, "The message is longer than its receiver accepts")])

@@ -1,12 +1,12 @@
 """Links on which a client sends (AMQP 1.0 part 2, 2.6): deliveries are collected and handed to forwarders."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport InDelivery
-from router.delivery.plan cimport Plan
-from router.amqp.frames cimport Transfer
-from router.message.content cimport Content, Message
-from router.links.granting_link cimport GrantingLink
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.delivery.plan cimport Plan
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.message.content cimport Content, Message
+from sluice.router.links.granting_link cimport GrantingLink
 
 # Handler that routes an incoming link's deliveries. One object for each link. Owner: the worker.
 cdef class DeliveryHandler:

@@ -1,6 +1,6 @@
 from typing import Final
 
-from router.links.granting_link import GrantingLink
+from sluice.router.links.granting_link import GrantingLink
 
 SECTIONS_TOO_LARGE: Final[bytes]
 

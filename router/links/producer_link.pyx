@@ -5,44 +5,44 @@ routing-semantics.md 5, 11.6, 11.7. For the credit of the link see granting_link
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport is_detached, is_open
-from router.amqp.link_life cimport ON_DECIDED
-from router.amqp.zero cimport zero
-from router.links.granting_link cimport count_presettled, free_credit, is_checkpoint, request_flow, spend_credit
-from router.stats.counters cimport (
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport is_detached, is_open
+from sluice.router.amqp.link_life cimport ON_DECIDED
+from sluice.router.amqp.zero cimport zero
+from sluice.router.links.granting_link cimport count_presettled, free_credit, is_checkpoint, request_flow, spend_credit
+from sluice.router.stats.counters cimport (
     count_age, count_drop, count_finished, count_outcome, count_total, totals,
 )
-from router.amqp.id_map cimport map_take
-from router.amqp.states cimport is_outcome, plain_state, state_kind
-from router.delivery.carry cimport carry_whole, is_plain_arrival
-from router.delivery.delivery cimport (
+from sluice.router.amqp.id_map cimport map_take
+from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
+from sluice.router.delivery.carry cimport carry_whole, is_plain_arrival
+from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
     IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
     in_has_unwritten,
 )
-from router.delivery.entry cimport count_entry
-from router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
-from router.delivery.settled_state cimport settled_state
-from router.amqp.meter cimport Meter, meter_new
-from router.message.content cimport (
+from sluice.router.delivery.entry cimport count_entry
+from sluice.router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
+from sluice.router.delivery.settled_state cimport settled_state
+from sluice.router.amqp.meter cimport Meter, meter_new
+from sluice.router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
     message_new, message_release, message_routed, message_state,
 )
-from router.delivery.plan cimport ONE_LEG
-from router.message.sections cimport Sections, scan_needs
-from router.links.settlement cimport settle_sources
-from router.table.forward cimport forward_all
-from router.table.table cimport ForwardingAddress
-from router.links.delivery_link cimport check_continues, delivery_begins
-from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
-from router.amqp.session_reports cimport report_settled
-from router.amqp.link cimport CREDIT_OCTETS
-from router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
-from router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
+from sluice.router.delivery.plan cimport ONE_LEG
+from sluice.router.message.sections cimport Sections, scan_needs
+from sluice.router.links.settlement cimport settle_sources
+from sluice.router.table.forward cimport forward_all
+from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.links.delivery_link cimport check_continues, delivery_begins
+from sluice.router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
+from sluice.router.amqp.session_reports cimport report_settled
+from sluice.router.amqp.link cimport CREDIT_OCTETS
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+from sluice.router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
-from router.amqp import codec
-from router.amqp.errors import RESOURCE_LIMIT, LocalError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import RESOURCE_LIMIT, LocalError
 
 cdef enum:
     DEFAULT_CAPACITY = 250     # deliveries, as in Dispatch

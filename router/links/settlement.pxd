@@ -6,12 +6,12 @@ from lists and reported once.
 """
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport IdMap
-from router.delivery.delivery cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.id_map cimport IdMap
+from sluice.router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_ROUTED, OUT_STARTED, InDelivery, OutDelivery,
 )
-from router.links.delivery_link cimport DeliveryLink
+from sluice.router.links.delivery_link cimport DeliveryLink
 
 cdef enum:
     RUN_MOST = 64              # copies in a run; longer ones are split

@@ -10,19 +10,19 @@ the consumer's connection, which settles the copies as lost.
 """
 from libc.stdint cimport uint64_t
 
-from router.amqp.id_map cimport home_of, map_get, map_take, map_take_known
-from router.amqp.meter cimport DELIVERY_OCTETS, Meter, meter_give_back
-from router.amqp.prefetch cimport prefetch
-from router.amqp.runs cimport runs_add
-from router.amqp.session cimport Session
-from router.amqp.spec cimport D_ACCEPTED
-from router.amqp.states cimport is_plain_outcome
-from router.delivery.delivery cimport (
+from sluice.router.amqp.id_map cimport home_of, map_get, map_take, map_take_known
+from sluice.router.amqp.meter cimport DELIVERY_OCTETS, Meter, meter_give_back
+from sluice.router.amqp.prefetch cimport prefetch
+from sluice.router.amqp.runs cimport runs_add
+from sluice.router.amqp.session cimport Session
+from sluice.router.amqp.spec cimport D_ACCEPTED
+from sluice.router.amqp.states cimport is_plain_outcome
+from sluice.router.delivery.delivery cimport (
     IN_CREDITED, OUT_STARTED, DeliveryNode, InDelivery, ins_recycle, out_free, outs_recycle, sent_remove,
 )
-from router.delivery.outcome cimport out_update
-from router.stats.counters cimport count_age, count_finished, count_outcome, count_total
-from router.stats.samples cimport SLOW_NS, write_outcome_sample
+from sluice.router.delivery.outcome cimport out_update
+from sluice.router.stats.counters cimport count_age, count_finished, count_outcome, count_total
+from sluice.router.stats.samples cimport SLOW_NS, write_outcome_sample
 
 cdef enum:
     AHEAD = 8                  # copies between the current one and the one that is prefetched

@@ -1,4 +1,4 @@
-from router.links.consumer_link import ConsumerLink
+from sluice.router.links.consumer_link import ConsumerLink
 
 class SourceLink(ConsumerLink):
     def produce(self, settled: bool) -> None: ...

@@ -7,16 +7,16 @@ management.md 3.2.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport TURN_MORE, is_detached, is_open
-from router.stats.counters cimport totals
-from router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, InDelivery, in_free, in_new
-from router.delivery.outcome cimport in_routed
-from router.amqp.frames cimport Flow
-from router.message.content cimport Content, message_release, message_routed
-from router.links.consumer_link cimport OVERFLOW_BLOCK, ConsumerLink
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.endpoint cimport TURN_MORE, is_detached, is_open
+from sluice.router.stats.counters cimport totals
+from sluice.router.delivery.delivery cimport IN_COMPLETE, IN_OWN, IN_PRESETTLED, InDelivery, in_free, in_new
+from sluice.router.delivery.outcome cimport in_routed
+from sluice.router.amqp.frames cimport Flow
+from sluice.router.message.content cimport Content, message_release, message_routed
+from sluice.router.links.consumer_link cimport OVERFLOW_BLOCK, ConsumerLink
 
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 cdef enum:
     MADE_A_TURN = 64           # messages made in a turn of the link

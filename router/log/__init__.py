@@ -1,7 +1,7 @@
 """Log of the router, as in Dispatch 1.19 (management.md 4): levels, modules, settings, sinks, `ProcessLog`."""
 
-from router.log.clock import TimestampFormatter
-from router.log.levels import (
+from sluice.router.log.clock import TimestampFormatter
+from sluice.router.log.levels import (
     ALL_LEVELS,
     CRITICAL,
     DEBUG,
@@ -15,10 +15,10 @@ from router.log.levels import (
     TRACE,
     WARNING,
 )
-from router.log.log import KEPT_LINES, REPEAT_AFTER, LogChange, LogEntry, ProcessLog
-from router.log.settings import LogError, LogSettings, ModuleSettings, parse_enable
-from router.log.sinks import Sink, close_outputs, open_outputs
-from router.log.text import MAX_TEXT, place
+from sluice.router.log.log import KEPT_LINES, REPEAT_AFTER, LogChange, LogEntry, ProcessLog
+from sluice.router.log.settings import LogError, LogSettings, ModuleSettings, parse_enable
+from sluice.router.log.sinks import Sink, close_outputs, open_outputs
+from sluice.router.log.text import MAX_TEXT, place
 
 __all__ = [
     "ALL_LEVELS",

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from router.log.clock import TimestampFormatter
-from router.log.levels import (
+from sluice.router.log.clock import TimestampFormatter
+from sluice.router.log.levels import (
     CRITICAL,
     DEBUG,
     DEFAULT,
@@ -33,9 +33,9 @@ from router.log.levels import (
     TRACE,
     WARNING,
 )
-from router.log.settings import LogError, LogSettings, ModuleSettings, merged
-from router.log.sinks import Sink, close_outputs, open_outputs
-from router.log.text import MAX_TEXT, escape_unprintable, truncate_text
+from sluice.router.log.settings import LogError, LogSettings, ModuleSettings, merged
+from sluice.router.log.sinks import Sink, close_outputs, open_outputs
+from sluice.router.log.text import MAX_TEXT, escape_unprintable, truncate_text
 
 KEPT_LINES: Final = 1000  # lines kept for the management operation GET-LOG
 REPEAT_AFTER: Final = 10.0  # seconds between two lines about failures of one kind

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from router.log.levels import ALL_LEVELS, DEFAULT_MASK, LEVEL_NAMES, LEVELS
+from sluice.router.log.levels import ALL_LEVELS, DEFAULT_MASK, LEVEL_NAMES, LEVELS
 
 
 class LogError(Exception):

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from router.files import open_trusted
-from router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
-from router.log.settings import LogError
+from sluice.router.files import open_trusted
+from sluice.router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
+from sluice.router.log.settings import LogError
 
 FILE_MODE: Final = 0o666  # mode of a new log file, before the umask
 MOST_HELD: Final = 4096  # octets of one write; up to this size, writes to a pipe with several writers are atomic

@@ -1,7 +1,7 @@
 """Composition of outgoing message-annotations: users' annotations are kept, router annotations are written anew."""
 from libc.stdint cimport uint8_t
 
-from router.message.content cimport Content
+from sluice.router.message.content cimport Content
 
 # Return the most octets that `compose` may write for this content.
 cdef size_t compose_room(const Content* c) noexcept nogil

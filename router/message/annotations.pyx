@@ -6,14 +6,14 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
-from router.amqp.buffer cimport write32
-from router.amqp.codec cimport Slice, open_list, skip_value
-from router.amqp.spec cimport (
+from sluice.router.amqp.buffer cimport write32
+from sluice.router.amqp.codec cimport Slice, open_list, skip_value
+from sluice.router.amqp.spec cimport (
     S_MESSAGE_ANNOTATIONS, T_LIST8, T_LIST32, T_MAP8, T_MAP32, T_SMALLINT, T_SMALLULONG, T_SYM8,
 )
-from router.message.sections cimport SERVED_SIZE, Sections, is_router_key
+from sluice.router.message.sections cimport SERVED_SIZE, Sections, is_router_key
 
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 cdef bytes node_holder = b"\xa1\x030/?"
 cdef const uint8_t* node = node_holder

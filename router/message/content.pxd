@@ -1,10 +1,10 @@
 """Content of messages: octets in chunks that the copies of a message share, and cursors of their readers."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.meter cimport Meter, meter_add, meter_subtract
-from router.message.sections cimport Sections
-from router.stats.counters cimport Tally
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.meter cimport Meter, meter_add, meter_subtract
+from sluice.router.message.sections cimport Sections
+from sluice.router.stats.counters cimport Tally
 
 cdef enum:
     # A message that is incomplete when this many octets have arrived is streamed; a smaller one is forwarded whole

@@ -2,8 +2,8 @@
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from router.amqp.zero cimport zero
-from router.amqp.meter cimport Meter, meter_add, meter_changed, meter_release, meter_subtract
+from sluice.router.amqp.zero cimport zero
+from sluice.router.amqp.meter cimport Meter, meter_add, meter_changed, meter_release, meter_subtract
 
 cdef enum:
     CHUNKS_KEPT = 64           # unused chunks of CHUNK_OCTETS kept for further messages: 4 MiB

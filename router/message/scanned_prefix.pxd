@@ -6,9 +6,9 @@ the same in each message.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-from router.amqp.codec cimport Slice
-from router.amqp.spec cimport S_PROPERTIES, T_SMALLULONG
-from router.message.sections cimport Sections
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.spec cimport S_PROPERTIES, T_SMALLULONG
+from sluice.router.message.sections cimport Sections
 
 cdef enum:
     PREFIX_OCTETS = 256          # octets of the longest prefix that is kept; longer ones are scanned each time

@@ -2,8 +2,8 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from router.amqp.codec cimport Slice, open_variable
-from router.amqp.spec cimport (
+from sluice.router.amqp.codec cimport Slice, open_variable
+from sluice.router.amqp.spec cimport (
     S_PROPERTIES, T_BIN8, T_LIST8, T_NULL, T_SMALLULONG, T_STR8, T_SYM32, T_SYM8, T_ULONG, T_ULONG0, T_UUID,
 )
 

@@ -5,8 +5,8 @@ routing-semantics.md 11.3; inter-router.md 10.
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
-from router.amqp.codec cimport octets_missing, open_described, open_list, open_map, read_unsigned, skip_value
-from router.amqp.spec cimport (
+from sluice.router.amqp.codec cimport octets_missing, open_described, open_list, open_map, read_unsigned, skip_value
+from sluice.router.amqp.spec cimport (
     S_DELIVERY_ANNOTATIONS, S_HEADER, S_MESSAGE_ANNOTATIONS, T_INT, T_MAP8, T_MAP32, T_NULL, T_SMALLINT, T_SMALLULONG,
     T_STR8, T_STR32,
 )

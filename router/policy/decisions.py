@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from router.policy.management import ManagementRights, forbids_management
-from router.policy.rules import CONNECTOR, GroupRules, LinkRules, VhostRules
+from sluice.router.policy.management import ManagementRights, forbids_management
+from sluice.router.policy.rules import CONNECTOR, GroupRules, LinkRules, VhostRules
 
 RESOURCE_LIMIT: Final = "amqp:resource-limit-exceeded"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"

@@ -8,11 +8,19 @@ from typing import Final
 
 from msgspec import Struct
 
-from router.config.entities import Configuration
-from router.config.policy_entities import VhostConfig
-from router.policy.decisions import LinkDenied, LinkFacts, LinkOwner, OpenAllowed, OpenDenied, decide_group, decide_link
-from router.policy.hosts import HostError, HostRules, known
-from router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhosts
+from sluice.router.config.entities import Configuration
+from sluice.router.config.policy_entities import VhostConfig
+from sluice.router.policy.decisions import (
+    LinkDenied,
+    LinkFacts,
+    LinkOwner,
+    OpenAllowed,
+    OpenDenied,
+    decide_group,
+    decide_link,
+)
+from sluice.router.policy.hosts import HostError, HostRules, known
+from sluice.router.policy.rules import DEFAULT, EVERYBODY, GroupRules, VhostRules, Vhosts
 
 
 class Finding(Struct, frozen=True):

@@ -7,7 +7,7 @@ does not know such addresses (Dispatch) has no consumer for them.
 
 from typing import Final, NamedTuple
 
-from router.addressing.address import EVERY, LOCAL, OWN_AREA, key, normalise
+from sluice.router.addressing.address import EVERY, LOCAL, OWN_AREA, key, normalise
 
 MANAGEMENT: Final = "$management"
 #: Address of Dispatch's agent for the types outside its core. Sluice has no such agent.

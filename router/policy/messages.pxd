@@ -1,8 +1,8 @@
 """Policy for the messages of one connection. It is checked for each message, without the interpreter."""
 from libc.stdint cimport uint64_t
 
-from router.amqp.codec cimport Slice
-from router.policy.names cimport NameRules
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.policy.names cimport NameRules
 
 # Owner: the connection; its links borrow it.
 cdef class MessageRules:

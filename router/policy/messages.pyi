@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from router.policy.names import NameRules
+from sluice.router.policy.names import NameRules
 
 class MessageRules:
     def __init__(

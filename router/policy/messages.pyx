@@ -7,8 +7,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr, memcmp
 
-from router.amqp.codec cimport Slice
-from router.policy.names cimport NameRules
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.policy.names cimport NameRules
 
 cdef enum:
     SHOWN = 200  # octets of a refused address in a report

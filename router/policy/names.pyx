@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memset
 
-from router.addressing.pattern import SEPARATORS, canonical
+from sluice.router.addressing.pattern import SEPARATORS, canonical
 
 USER = "${user}"
 

@@ -7,10 +7,10 @@ from typing import Any, Final, Self
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from router.config.entities import Configuration
-from router.policy.decisions import LinkFacts
-from router.policy.explain import ANONYMOUS, DYNAMIC, Finding, PolicyClient, explain
-from router.policy.rules import Vhosts
+from sluice.router.config.entities import Configuration
+from sluice.router.policy.decisions import LinkFacts
+from sluice.router.policy.explain import ANONYMOUS, DYNAMIC, Finding, PolicyClient, explain
+from sluice.router.policy.rules import Vhosts
 
 MOST_NAMES: Final = 100  # addresses in one direction, or groups, of one question
 _LISTS: Final = ("groups", "send", "receive")

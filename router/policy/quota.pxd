@@ -1,10 +1,10 @@
 """Quotas of a vhost and of one of its groups, shared by their connections on all workers."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.clock cimport Clock
-from router.amqp.quota cimport Quota
-from router.ring.layout cimport QuotaSlot
-from router.ring.region cimport Region
+from sluice.router.amqp.clock cimport Clock
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.ring.layout cimport QuotaSlot
+from sluice.router.ring.region cimport Region
 
 cdef enum:
     SCOPES_MOST = 2            # vhost and group

@@ -1,9 +1,9 @@
 from collections.abc import Callable, Iterable
 
-from router.amqp.clock import Clock
-from router.amqp.connection import Connection
-from router.amqp.quota import Quota
-from router.ring.region import Region
+from sluice.router.amqp.clock import Clock
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.quota import Quota
+from sluice.router.ring.region import Region
 
 class TenantQuota(Quota):
     def __init__(

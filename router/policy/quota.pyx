@@ -10,11 +10,11 @@ Octets held are summed over all workers when a worker reads them, at most once e
 """
 from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 
-from router.amqp.connection cimport Connection
-from router.amqp.meter cimport Meter
-from router.amqp.link cimport Link
-from router.amqp.session cimport Session
-from router.ring.atomics cimport RELAXED, compare_exchange64, fetch_add64, load64
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.amqp.link cimport Link
+from sluice.router.amqp.session cimport Session
+from sluice.router.ring.atomics cimport RELAXED, compare_exchange64, fetch_add64, load64
 
 cdef enum:
     SECOND = 1000000000        # ns

@@ -12,11 +12,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.addressing.pattern import SEPARATORS, PatternTree
-from router.config.policy_entities import GroupConfig, PolicyConfig, VhostConfig
-from router.policy.hosts import HostError, HostRules, known, names
-from router.policy.management import UNLIMITED, ManagementRights
-from router.policy.names import NameRules, compile_names
+from sluice.router.addressing.pattern import SEPARATORS, PatternTree
+from sluice.router.config.policy_entities import GroupConfig, PolicyConfig, VhostConfig
+from sluice.router.policy.hosts import HostError, HostRules, known, names
+from sluice.router.policy.management import UNLIMITED, ManagementRights
+from sluice.router.policy.names import NameRules, compile_names
 
 DEFAULT: Final = "$default"  # group of users that no other group names
 CONNECTOR: Final = "$connector"  # group of connections opened by the router

@@ -1,8 +1,8 @@
 """Numbers of a link that are computed from several counters of its slot."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.ring.atomics cimport RELAXED, load32, load64
-from router.ring.layout cimport LinkSlot
+from sluice.router.ring.atomics cimport RELAXED, load32, load64
+from sluice.router.ring.layout cimport LinkSlot
 
 
 cdef inline uint32_t link_unsettled(LinkSlot* slot) noexcept nogil:

@@ -1,4 +1,4 @@
-from router.links.consumer_link import ConsumerLink
+from sluice.router.links.consumer_link import ConsumerLink
 
 class LinkTable:
     def __init__(self, size: int) -> None: ...

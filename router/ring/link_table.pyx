@@ -1,7 +1,7 @@
 """Consumer links of this worker by slot, for records of other workers."""
 from libc.stdlib cimport calloc, free
 
-from router.links.consumer_link cimport ConsumerLink
+from sluice.router.links.consumer_link cimport ConsumerLink
 
 
 cdef class LinkTable:

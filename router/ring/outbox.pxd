@@ -1,12 +1,12 @@
 """Outbox of a port: the ring to another worker, and a backlog of records that found no room."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.buffer cimport WriteBuffer
-from router.amqp.codec cimport Slice
-from router.ring.layout cimport RingHeader, WorkerSlot
-from router.ring.port_work cimport PortWork
-from router.ring.region cimport Region
-from router.ring.ring cimport Ring, ring_commit, ring_unpublished
+from sluice.router.amqp.buffer cimport WriteBuffer
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.ring.layout cimport RingHeader, WorkerSlot
+from sluice.router.ring.port_work cimport PortWork
+from sluice.router.ring.region cimport Region
+from sluice.router.ring.ring cimport Ring, ring_commit, ring_unpublished
 
 cdef enum:
     # Octets of records after which they are published at once, also within a wake, so that the peer can start.

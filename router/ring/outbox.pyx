@@ -5,17 +5,17 @@ queue of their own (port_out.pyx), which is written only while the backlog is em
 """
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_release, buffer_room, buffer_used
-from router.amqp.states cimport plain_state
-from router.ring.port_work cimport PortWork, bit_of
-from router.ring.records cimport DeliveryHead
-from router.ring.region cimport Region
-from router.ring.ring cimport ring_longest, ring_open, ring_publish, ring_reserve
-from router.ring.wakeup cimport (
+from sluice.router.amqp.buffer cimport buffer_release, buffer_room, buffer_used
+from sluice.router.amqp.states cimport plain_state
+from sluice.router.ring.port_work cimport PortWork, bit_of
+from sluice.router.ring.records cimport DeliveryHead
+from sluice.router.ring.region cimport Region
+from sluice.router.ring.ring cimport ring_longest, ring_open, ring_publish, ring_reserve
+from sluice.router.ring.wakeup cimport (
     doorbell_is_set, clear_producer_waits, set_doorbell, set_producer_waits, wake, worker_sleeps
 )
 
-from router.amqp.errors import RESOURCE_LIMIT, LocalError
+from sluice.router.amqp.errors import RESOURCE_LIMIT, LocalError
 
 
 cdef class Outbox:

@@ -1,14 +1,14 @@
 """Ports: the pair of rings between two workers, or from this worker to itself, and the records in them."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.scheduler cimport Scheduler
-from router.ring.region cimport Region
-from router.ring.outbox cimport Outbox
-from router.ring.port_in cimport PortIn
-from router.ring.port_out cimport PortOut
-from router.ring.port_work cimport PortWork
-from router.ring.ring cimport Ring
-from router.routed.routed_link cimport OtherEnd
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.ring.region cimport Region
+from sluice.router.ring.outbox cimport Outbox
+from sluice.router.ring.port_in cimport PortIn
+from sluice.router.ring.port_out cimport PortOut
+from sluice.router.ring.port_work cimport PortWork
+from sluice.router.ring.ring cimport Ring
+from sluice.router.routed.routed_link cimport OtherEnd
 
 cdef enum:
     # Most records taken from one ring before the loop looks at sockets again. A multicast record counts as one more

@@ -1,13 +1,13 @@
 from collections.abc import Callable
 
-from router.amqp.connection import Connection
-from router.amqp.scheduler import Scheduler
-from router.ring.link_table import LinkTable
-from router.ring.outbox import Outbox
-from router.ring.port_out import PortOut
-from router.ring.port_work import PortWork
-from router.ring.region import Region
-from router.routed.routed_link import RoutedLink
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.ring.link_table import LinkTable
+from sluice.router.ring.outbox import Outbox
+from sluice.router.ring.port_out import PortOut
+from sluice.router.ring.port_work import PortWork
+from sluice.router.ring.region import Region
+from sluice.router.routed.routed_link import RoutedLink
 
 class WorkerPort:
     on_closed: Callable[[WorkerPort, Exception], object] | None

@@ -5,26 +5,26 @@ is the downstream of copies for the peer's consumers, `incoming` the upstream of
 record that finds no room waits in the outbox, a delivery in a queue. While either holds something, the connections
 that feed the port are paused. So both are bounded by what one read of each connection brings.
 """
-from router.amqp.connection cimport Connection
-from router.ring.link_table cimport LinkTable
-from router.ring.outbox cimport Outbox, mark_port_dirty
-from router.ring.port_work cimport PortWork, bit_of
-from router.ring.records cimport (
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.ring.link_table cimport LinkTable
+from sluice.router.ring.outbox cimport Outbox, mark_port_dirty
+from sluice.router.ring.port_work cimport PortWork, bit_of
+from sluice.router.ring.records cimport (
     DeliveryHead, R_CONTINUE, R_LINK, R_LINK_EVENT, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, DeliveryRecord,
     LinkHead,
     LinkRecord, decode_delivery, decode_link,
 )
-from router.ring.ring cimport (
+from sluice.router.ring.ring cimport (
     octets_to_wrap, record_octets, ring_empty, ring_give_back, ring_open, ring_peek, ring_release, ring_release_octets,
     ring_unpublished,
 )
-from router.ring.wakeup cimport producer_is_waiting
-from router.routed.link_records cimport record_begin
-from router.routed.routed_link cimport EVENT_ATTACH, EVENT_LOST, RoutedLink
-from router.links.pause cimport PAUSE_RING
+from sluice.router.ring.wakeup cimport producer_is_waiting
+from sluice.router.routed.link_records cimport record_begin
+from sluice.router.routed.routed_link cimport EVENT_ATTACH, EVENT_LOST, RoutedLink
+from sluice.router.links.pause cimport PAUSE_RING
 
-from router.amqp.errors import FatalFault
-from router.ring.errors import MalformedRecordError
+from sluice.router.amqp.errors import FatalFault
+from sluice.router.ring.errors import MalformedRecordError
 
 
 cdef class WorkerPort:

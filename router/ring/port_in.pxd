@@ -1,15 +1,15 @@
 """Deliveries from another worker: a port is their upstream."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.scheduler cimport Scheduler
-from router.amqp.meter cimport Meter
-from router.delivery.delivery cimport DeliveryNode, InDelivery
-from router.ring.link_table cimport LinkPlaces, LinkTable
-from router.ring.outbox cimport Outbox
-from router.ring.records cimport DeliveryRecord, DeliveryHead, RecordTarget, TransferRecord
-from router.ring.reports cimport ReportingNode
-from router.links.consumer_link cimport ConsumerLink
-from router.message.content cimport Content
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.delivery.delivery cimport DeliveryNode, InDelivery
+from sluice.router.ring.link_table cimport LinkPlaces, LinkTable
+from sluice.router.ring.outbox cimport Outbox
+from sluice.router.ring.records cimport DeliveryRecord, DeliveryHead, RecordTarget, TransferRecord
+from sluice.router.ring.reports cimport ReportingNode
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.message.content cimport Content
 
 # Inflow: a stream being received from the peer. Octets that have left this worker are reported, to open its window.
 # Owner: the port.

@@ -6,37 +6,39 @@ ranges of keys at the end of a wake. Octets of streams that have left are report
 cimport cython
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice
-from router.amqp.endpoint cimport is_detached
-from router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
-from router.amqp.meter cimport MeterHold, meter_new, meter_release
-from router.amqp.quota cimport Quota
-from router.amqp.link cimport Link
-from router.amqp.spec cimport D_MODIFIED, D_RELEASED
-from router.amqp.states cimport plain_state
-from router.amqp.zero cimport zero
-from router.delivery.delivery cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
+from sluice.router.amqp.meter cimport MeterHold, meter_new, meter_release
+from sluice.router.amqp.quota cimport Quota
+from sluice.router.amqp.link cimport Link
+from sluice.router.amqp.spec cimport D_MODIFIED, D_RELEASED
+from sluice.router.amqp.states cimport plain_state
+from sluice.router.amqp.zero cimport zero
+from sluice.router.delivery.delivery cimport (
     IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_charge_sent, in_free, in_more, in_new,
     out_free, out_make,
 )
-from router.delivery.outcome cimport in_lost, in_lost_multicast, in_routed, in_settled_late, in_update, out_update
-from router.ring.layout cimport DROP_CONSUMER_LOST, LinkSlot
-from router.ring.link_table cimport LinkTable, link_at
-from router.ring.outbox cimport mark_port_dirty
-from router.ring.records cimport (
+from sluice.router.delivery.outcome cimport (
+    in_lost, in_lost_multicast, in_routed, in_settled_late, in_update, out_update,
+)
+from sluice.router.ring.layout cimport DROP_CONSUMER_LOST, LinkSlot
+from sluice.router.ring.link_table cimport LinkTable, link_at
+from sluice.router.ring.outbox cimport mark_port_dirty
+from sluice.router.ring.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS,
     K_CHARGED, K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, DeliveryHead, decode_transfer,
     delivery_record, window_record,
 )
-from router.ring.reports cimport continues
-from router.links.consumer_link cimport send_whole, can_send_unchanged
-from router.message.content cimport (
+from sluice.router.ring.reports cimport continues
+from sluice.router.links.consumer_link cimport send_whole, can_send_unchanged
+from sluice.router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
-from router.message.sections cimport scan
-from router.stats.counters cimport totals
+from sluice.router.message.sections cimport scan
+from sluice.router.stats.counters cimport totals
 
-from router.ring.errors import MalformedRecordError
+from sluice.router.ring.errors import MalformedRecordError
 
 cdef inline uint32_t* taken_counters(LinkSlot* slot) noexcept:
     """Return the counters of deliveries that a link has taken from the ring of each worker, see LinkSlot."""

@@ -2,17 +2,17 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport IdMap, map_put
-from router.amqp.meter cimport Meter
-from router.delivery.delivery cimport OUT_STARTED, DeliveryNode, InDelivery, NodeOwner, OutDelivery
-from router.ring.outbox cimport Outbox, commit
-from router.ring.records cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.id_map cimport IdMap, map_put
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.delivery.delivery cimport OUT_STARTED, DeliveryNode, InDelivery, NodeOwner, OutDelivery
+from sluice.router.ring.outbox cimport Outbox, commit
+from sluice.router.ring.records cimport (
     F_AT_HAND, R_TRANSFER, RECORD_OCTETS, DeliveryRecord, DeliveryHead, RecordTarget, TransferRecord, encode_transfer,
     transfer_octets,
 )
-from router.ring.ring cimport ring_longest, ring_reserve
-from router.message.content cimport Content, Message
+from sluice.router.ring.ring cimport ring_longest, ring_reserve
+from sluice.router.message.content cimport Content, Message
 
 cdef enum:
     # Octets of one streamed delivery that may be with the other worker before it reports that some have left.

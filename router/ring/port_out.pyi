@@ -1,4 +1,4 @@
-from router.ring.outbox import Outbox
+from sluice.router.ring.outbox import Outbox
 
 class PortOut:
     def __init__(self, outbox: Outbox) -> None: ...

@@ -6,34 +6,34 @@ A delivery of several parts takes turns with others, and has at most STREAM_WIND
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from router.amqp.buffer cimport buffer_used
-from router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take, map_take_known
-from router.amqp.link cimport Link
-from router.amqp.meter cimport Meter, meter_drop, meter_hold, meter_subtract_quietly
-from router.amqp.spec cimport D_MODIFIED
-from router.amqp.states cimport is_outcome, plain_state, state_kind
-from router.delivery.delivery cimport (
+from sluice.router.amqp.buffer cimport buffer_used
+from sluice.router.amqp.id_map cimport map_free, map_get, map_put, map_reserve, map_take, map_take_known
+from sluice.router.amqp.link cimport Link
+from sluice.router.amqp.meter cimport Meter, meter_drop, meter_hold, meter_subtract_quietly
+from sluice.router.amqp.spec cimport D_MODIFIED
+from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
+from sluice.router.delivery.delivery cimport (
     IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTING, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_charge, out_free, out_new,
     out_uncharge, outs_free, own_message_charge, queue_append, queue_remove,
 )
-from router.delivery.outcome cimport out_left, out_update
-from router.delivery.settled_state cimport settled_state
-from router.ring.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
-from router.ring.outbox cimport commit, mark_port_dirty
-from router.ring.records cimport (
+from sluice.router.delivery.outcome cimport out_left, out_update
+from sluice.router.delivery.settled_state cimport settled_state
+from sluice.router.ring.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
+from sluice.router.ring.outbox cimport commit, mark_port_dirty
+from sluice.router.ring.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHARGED,
     K_CHECKPOINT,
     R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, DeliveryHead, RecordTarget, decode_transfer,
     delivery_record,
 )
-from router.ring.ring cimport ring_longest
-from router.links.settlement cimport RUN_MOST, runs_used, can_join_run
-from router.message.content cimport (
+from sluice.router.ring.ring cimport ring_longest
+from sluice.router.links.settlement cimport RUN_MOST, runs_used, can_join_run
+from sluice.router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, content_store, cursor_close, cursor_open, cursor_read, message_new, message_release,
 )
-from router.stats.counters cimport totals
+from sluice.router.stats.counters cimport totals
 
-from router.ring.errors import MalformedRecordError
+from sluice.router.ring.errors import MalformedRecordError
 
 
 cdef class PortOut(NodeOwner):

@@ -21,7 +21,7 @@ beyond the record.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from router.amqp.codec cimport Slice
+from sluice.router.amqp.codec cimport Slice
 
 cdef enum:
     R_TRANSFER = 1

@@ -1,7 +1,7 @@
 """Mapped shared memory region: the place of each struct of layout.pxd."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.ring.layout cimport (
+from sluice.router.ring.layout cimport (
     AddressSlot, LinkSlot, QuotaSlot, RemoteSlot, RingHeader, SampleRing, WorkerSlot,
 )
 

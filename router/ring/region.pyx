@@ -15,14 +15,14 @@ from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.unistd cimport close as close_descriptor
 
-from router.ring.atomics cimport ACQUIRE, RELAXED, RELEASE, load32, load64, store32, store64
-from router.ring.link_counts cimport link_unsettled
-from router.ring.layout cimport (
+from sluice.router.ring.atomics cimport ACQUIRE, RELAXED, RELEASE, load32, load64, store32, store64
+from sluice.router.ring.link_counts cimport link_unsettled
+from sluice.router.ring.layout cimport (
     DROP_PRODUCER_LOST, DROP_UNFINISHED, MAX_WORKERS, QUOTAS, RATE_SECONDS, REGION_VERSION, AddressSlot, LinkSlot,
     QuotaSlot, RegionHeader, RemoteSlot, RingHeader, SampleRing, WorkerSlot,
 )
 
-from router.ring.layout import WorkerState
+from sluice.router.ring.layout import WorkerState
 
 MEMFD_NAME = "sluice"             # shown in /proc/<pid>/maps
 MAX_LINKS_PER_WORKER = 1 << 20    # the low 20 bits of a link slot's generation count its uses

@@ -1,9 +1,9 @@
 """Reports of outcomes to another worker: equal outcomes of consecutive deliveries become one record."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport IdMap
-from router.delivery.delivery cimport NodeOwner, OutDelivery
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.id_map cimport IdMap
+from sluice.router.delivery.delivery cimport NodeOwner, OutDelivery
 
 # Upstream of another worker's deliveries: its port, or its end of a routed link.
 cdef class ReportingNode(NodeOwner):

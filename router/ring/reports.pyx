@@ -1,8 +1,8 @@
 """Reports of outcomes to another worker: equal outcomes of consecutive deliveries become one record."""
-from router.amqp.id_map cimport map_free
-from router.amqp.states cimport plain_state
-from router.delivery.delivery cimport InDelivery
-from router.links.settlement cimport RUN_MOST, cut_sources, free_sources
+from sluice.router.amqp.id_map cimport map_free
+from sluice.router.amqp.states cimport plain_state
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.links.settlement cimport RUN_MOST, cut_sources, free_sources
 
 
 cdef class ReportingNode(NodeOwner):

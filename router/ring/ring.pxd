@@ -1,8 +1,8 @@
 """Single-producer single-consumer ring of variable records in shared memory."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.ring.atomics cimport ACQUIRE, RELEASE, load64, store64
-from router.ring.layout cimport RingHeader
+from sluice.router.ring.atomics cimport ACQUIRE, RELEASE, load64, store64
+from sluice.router.ring.layout cimport RingHeader
 
 # End of a ring. Plain struct: embedded by value in its user.
 cdef struct Ring:

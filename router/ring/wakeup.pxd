@@ -36,10 +36,10 @@ room.
 """
 from libc.stdint cimport uint64_t
 
-from router.ring.atomics cimport (
+from sluice.router.ring.atomics cimport (
     ACQUIRE, RELAXED, SEQUENTIAL, exchange64, fence, fetch_or64, load32, load64, store32
 )
-from router.ring.layout cimport RingHeader, WorkerSlot
+from sluice.router.ring.layout cimport RingHeader, WorkerSlot
 
 
 cdef inline void set_sleeping(WorkerSlot* own) noexcept nogil:

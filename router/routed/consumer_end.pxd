@@ -1,11 +1,11 @@
 """Routed links on which the peer receives."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport InDelivery, OutDelivery
-from router.amqp.frames cimport Flow, Transfer
-from router.amqp.meter cimport Meter
-from router.routed.routed_link cimport RoutedLink
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.delivery cimport InDelivery, OutDelivery
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.routed.routed_link cimport RoutedLink
 
 # Routed link on which the peer receives. Owner: its session.
 cdef class ConsumerEnd(RoutedLink):

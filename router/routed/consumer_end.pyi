@@ -1,3 +1,3 @@
-from router.routed.routed_link import RoutedLink
+from sluice.router.routed.routed_link import RoutedLink
 
 class ConsumerEnd(RoutedLink): ...

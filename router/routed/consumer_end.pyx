@@ -1,24 +1,24 @@
 """Routed links on which the peer receives: frames of the other end are written as they arrive, or queued."""
 from libc.string cimport memcpy
 
-from router.amqp.buffer cimport buffer_room
-from router.amqp.connection cimport Connection
-from router.stats.counters cimport count_presettled_delivery, totals
-from router.amqp.credit cimport credit_left
-from router.amqp.id_map cimport map_take
-from router.delivery.delivery cimport (
+from sluice.router.amqp.buffer cimport buffer_room
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.stats.counters cimport count_presettled_delivery, totals
+from sluice.router.amqp.credit cimport credit_left
+from sluice.router.amqp.id_map cimport map_take
+from sluice.router.delivery.delivery cimport (
     OUT_LATE_SETTLED, OUT_PARTIAL, OUT_QUEUED, OUT_SETTLED, OUT_STARTED, out_free, out_routed, queue_append,
     queue_remove, sent_remove,
 )
-from router.delivery.outcome cimport out_left
-from router.amqp.endpoint cimport is_detached
-from router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
-from router.links.delivery_link cimport (
+from sluice.router.delivery.outcome cimport out_left
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.amqp.frames cimport TRANSFER_ROOM, write_routed_transfer
+from sluice.router.links.delivery_link cimport (
     copy_written, frame_written, can_write_now, note_settled, settle_sent, start_copy,
 )
-from router.links.settlement cimport settle_copies
-from router.routed.routed_link cimport is_answered, routed_head, store_frame, update_queued
-from router.amqp.session cimport Session
+from sluice.router.links.settlement cimport settle_copies
+from sluice.router.routed.routed_link cimport is_answered, routed_head, store_frame, update_queued
+from sluice.router.amqp.session cimport Session
 
 
 cdef inline void set_partial(ConsumerEnd link, OutDelivery* o) noexcept:

@@ -2,8 +2,8 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from router.amqp.frames cimport Flow, Transfer
-from router.ring.records cimport R_LINK_TRANSFER, LinkHead, LinkRecord
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.ring.records cimport R_LINK_TRANSFER, LinkHead, LinkRecord
 
 cdef enum:
     # Flags of LinkHead for transfers, updates and outcomes.

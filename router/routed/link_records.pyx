@@ -1,5 +1,5 @@
 """Records of routed links in the rings between two workers (remote_end.pyx)."""
-from router.ring.records cimport R_LINK_FLOW
+from sluice.router.ring.records cimport R_LINK_FLOW
 
 cdef enum:
     # Flags of LinkHead for flows.

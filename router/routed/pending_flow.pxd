@@ -1,7 +1,7 @@
 """Pending flow of a routed link: flows of the other end, merged into the latest state until they can be written."""
 from libc.stdint cimport uint8_t
 
-from router.amqp.frames cimport Flow
+from sluice.router.amqp.frames cimport Flow
 
 cdef enum:
     # Octets of properties that the pending flows of a worker may keep in all. Further properties are dropped: AMQP

@@ -8,7 +8,7 @@ Dispatch 1.19 passes all flows on, one by one.
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from router.amqp.credit cimport credit_left
+from sluice.router.amqp.credit cimport credit_left
 
 cdef size_t kept = 0           # octets of properties of all pending flows of this process
 

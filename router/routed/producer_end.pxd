@@ -1,10 +1,10 @@
 """Routed links on which the peer sends."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport InDelivery
-from router.amqp.frames cimport Flow, Transfer
-from router.routed.routed_link cimport RoutedLink
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.routed.routed_link cimport RoutedLink
 
 # Fields of the first transfer of a delivery, which had no octets. Owner: its link.
 cdef class HeldFirstTransfer:

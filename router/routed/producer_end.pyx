@@ -1,25 +1,25 @@
 """Routed links on which the peer sends: frames are passed to the other end as they arrive."""
 from libc.string cimport memset
 
-from router.stats.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
-from router.amqp.credit cimport credit_left
-from router.amqp.id_map cimport map_take
-from router.delivery.delivery cimport (
+from sluice.router.stats.counters cimport count_age, count_drop, count_finished, count_outcome, count_total, totals
+from sluice.router.amqp.credit cimport credit_left
+from sluice.router.amqp.id_map cimport map_take
+from sluice.router.delivery.delivery cimport (
     IN_COMPLETE, IN_DISCARD, IN_ENDED, IN_PRESETTLED, IN_ROUTED, OUT_QUEUED, OutDelivery, in_free,
 )
-from router.amqp.endpoint cimport is_detached
-from router.amqp.frames cimport T_RESUME
-from router.routed.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, is_answered
-from router.links.settlement cimport settle_sources
-from router.links.delivery_link cimport check_continues, delivery_begins
-from router.message.content cimport message_awaited
-from router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
-from router.amqp.link cimport CREDIT_OCTETS
-from router.amqp.spec cimport D_REJECTED
-from router.ring.layout cimport DROP_PRODUCER_LOST, DROP_REJECTED
+from sluice.router.amqp.endpoint cimport is_detached
+from sluice.router.amqp.frames cimport T_RESUME
+from sluice.router.routed.routed_link cimport ROUTED_MOST, STATE_MOST, TAG_MOST, is_answered
+from sluice.router.links.settlement cimport settle_sources
+from sluice.router.links.delivery_link cimport check_continues, delivery_begins
+from sluice.router.message.content cimport message_awaited
+from sluice.router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
+from sluice.router.amqp.link cimport CREDIT_OCTETS
+from sluice.router.amqp.spec cimport D_REJECTED
+from sluice.router.ring.layout cimport DROP_PRODUCER_LOST, DROP_REJECTED
 
-from router.amqp import codec
-from router.amqp.errors import DECODE_ERROR, RESOURCE_LIMIT
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import DECODE_ERROR, RESOURCE_LIMIT
 
 cdef bytes LONG_TAG = codec.encode_described(
     D_REJECTED, [codec.encode_error("amqp:invalid-field", "delivery tag length exceeded")])

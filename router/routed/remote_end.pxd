@@ -1,15 +1,15 @@
 """Other ends of routed links on another worker."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.id_map cimport IdMap
-from router.delivery.delivery cimport InDelivery, OutDelivery
-from router.amqp.frames cimport Flow, Transfer
-from router.amqp.meter cimport Meter
-from router.routed.pending_flow cimport PendingFlow
-from router.routed.routed_link cimport OtherEnd
-from router.ring.port cimport WorkerPort
-from router.ring.records cimport LinkHead, LinkRecord
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.id_map cimport IdMap
+from sluice.router.delivery.delivery cimport InDelivery, OutDelivery
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.routed.pending_flow cimport PendingFlow
+from sluice.router.routed.routed_link cimport OtherEnd
+from sluice.router.ring.port cimport WorkerPort
+from sluice.router.ring.records cimport LinkHead, LinkRecord
 
 cdef enum:
     # Octets of a routed link that may be with the other worker before it reports that some have left.

@@ -19,29 +19,29 @@ a close or a lost connection), its complete deliveries are still posted, and its
 from libc.stdlib cimport malloc
 from libc.string cimport memset
 
-from router.amqp.id_map cimport map_free, map_get, map_put, map_take
-from router.amqp.states cimport plain_state
-from router.delivery.delivery cimport (
+from sluice.router.amqp.id_map cimport map_free, map_get, map_put, map_take
+from sluice.router.amqp.states cimport plain_state
+from sluice.router.delivery.delivery cimport (
     IN_COMPLETE, IN_PRESETTLED, IN_ROUTED, OUT_ABORT, OUT_LATE_SETTLED, OUT_QUEUED, OUT_SETTLED, OUT_STARTED,
     in_free, in_new, out_free, out_routed, queue_append, queue_remove,
 )
-from router.amqp.meter cimport meter_new, meter_release
-from router.message.content cimport cursor_close, cursor_read, message_release
-from router.routed.routed_link cimport (
+from sluice.router.amqp.meter cimport meter_new, meter_release
+from sluice.router.message.content cimport cursor_close, cursor_read, message_release
+from sluice.router.routed.routed_link cimport (
     EVENT_LOST, STATE_MOST, TAG_MOST, RoutedLink, routed_head, store_frame, update_queued,
 )
-from router.routed.pending_flow cimport pending_merge, pending_passed
-from router.routed.link_records cimport (
+from sluice.router.routed.pending_flow cimport pending_merge, pending_passed
+from sluice.router.routed.link_records cimport (
     F_ABORTED, F_FIRST, F_MORE, F_SETTLED, flow_record, record_begin, record_flow, record_transfer, transfer_record,
 )
-from router.ring.outbox cimport mark_port_dirty
-from router.ring.records cimport (
+from sluice.router.ring.outbox cimport mark_port_dirty
+from sluice.router.ring.records cimport (
     R_LINK_FLOW, R_LINK_OUTCOME, R_LINK_RETURNED, R_LINK_EVENT, R_LINK_TRANSFER, R_LINK_UPDATE, R_LINK_WINDOW,
     RECORD_OCTETS, encode_link,
 )
 
-from router.amqp.errors import RESOURCE_LIMIT, RemoteError
-from router.ring.errors import MalformedRecordError
+from sluice.router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from sluice.router.ring.errors import MalformedRecordError
 
 # Buffers: for a head with tag and state, and for content on its way from chunks into a record.
 cdef uint8_t* scratch = <uint8_t*>malloc(sizeof(LinkHead) + TAG_MOST + STATE_MOST)

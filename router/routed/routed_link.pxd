@@ -1,17 +1,17 @@
 """Routed links: pairs of links, one to each peer, that relay everything (brokers-and-edge.md 5)."""
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.amqp.codec cimport Slice
-from router.delivery.delivery cimport InDelivery, OutDelivery
-from router.amqp.frames cimport Flow, Transfer
-from router.amqp.link_life cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.delivery.delivery cimport InDelivery, OutDelivery
+from sluice.router.amqp.frames cimport Flow, Transfer
+from sluice.router.amqp.link_life cimport (
     ANSWERED_STATES, LEFT_STATES, LIFE_ROUTE_MADE_DUE, LIFE_ROUTED_LEFT_DUE,
 )
-from router.amqp.meter cimport Meter
-from router.ring.records cimport LinkRecord
-from router.ring.reports cimport ReportingNode
-from router.routed.pending_flow cimport PendingFlow
-from router.links.delivery_link cimport DeliveryLink
+from sluice.router.amqp.meter cimport Meter
+from sluice.router.ring.records cimport LinkRecord
+from sluice.router.ring.reports cimport ReportingNode
+from sluice.router.routed.pending_flow cimport PendingFlow
+from sluice.router.links.delivery_link cimport DeliveryLink
 
 cdef enum:
     # Deliveries of one routed link that may be in this router or unsettled beyond it; further credit is held back.

@@ -1,7 +1,7 @@
 from enum import IntEnum
 from typing import Final
 
-from router.links.delivery_link import DeliveryLink
+from sluice.router.links.delivery_link import DeliveryLink
 
 LOST: Final[bytes]
 

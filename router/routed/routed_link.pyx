@@ -18,27 +18,27 @@ Rare events go to `context`, an object with
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
-from router.stats.counters cimport unblock
-from router.amqp.buffer cimport buffer_used
-from router.links.credit cimport shown_credit
-from router.amqp.endpoint cimport TURN_DONE, is_detached, is_over
-from router.amqp.link_life cimport (
+from sluice.router.stats.counters cimport unblock
+from sluice.router.amqp.buffer cimport buffer_used
+from sluice.router.links.credit cimport shown_credit
+from sluice.router.amqp.endpoint cimport TURN_DONE, is_detached, is_over
+from sluice.router.amqp.link_life cimport (
     LIFE_ROUTE_CLOSED, ON_OTHER_DETACH, ON_PEER_ATTACH, ON_PEER_DETACH, ON_ROUTE_DETACH, ON_ROUTE_MADE,
     ON_ROUTE_WITHDRAWN, ON_ROUTE_WRITTEN, life_allows,
 )
-from router.routed.pending_flow cimport pending_merge, pending_passed
-from router.delivery.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
-from router.message.content cimport (
+from sluice.router.routed.pending_flow cimport pending_merge, pending_passed
+from sluice.router.delivery.delivery cimport OUT_ABORT, OUT_LATE_SETTLED, OUT_SETTLED
+from sluice.router.message.content cimport (
     cursor_close, cursor_open, message_append, message_meter, message_new, message_routed, message_state,
 )
-from router.links.consumer_link cimport ConsumerLink
-from router.amqp.connection cimport Connection
-from router.amqp.session cimport Session
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.session cimport Session
 
-from router.amqp import codec
-from router.amqp.performatives import check_error
-from router.amqp.errors import INTERNAL_ERROR, AmqpError, LocalError
-from router.routed.errors import LINK_LOST
+from sluice.router.amqp import codec
+from sluice.router.amqp.performatives import check_error
+from sluice.router.amqp.errors import INTERNAL_ERROR, AmqpError, LocalError
+from sluice.router.routed.errors import LINK_LOST
 
 LOST = codec.encode_error(*LINK_LOST)
 

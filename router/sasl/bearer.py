@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.amqp.sasl import ExchangeError
-from router.sasl.mechanism import (
+from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.sasl.mechanism import (
     MAX_NAME,
     MAX_RESPONSE,
     Answer,
@@ -15,7 +15,7 @@ from router.sasl.mechanism import (
     protocol_error,
     wrong_credentials,
 )
-from router.sasl.scram import quoted, saslname
+from sluice.router.sasl.scram import quoted, saslname
 
 SEPARATOR: Final = "\x01"
 MAX_TOKEN: Final = 32768  # octets

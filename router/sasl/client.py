@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from router.amqp.sasl import ClientExchange
-from router.sasl.bearer import OAuthBearerClient
-from router.sasl.saslprep import PrepareError
-from router.sasl.scram import ScramClient
-from router.sasl.simple import anonymous_client, external_client, plain_client
-from router.sasl.verifiers import BOUND_MECHANISMS, STRONGEST_FIRST
+from sluice.router.amqp.sasl import ClientExchange
+from sluice.router.sasl.bearer import OAuthBearerClient
+from sluice.router.sasl.saslprep import PrepareError
+from sluice.router.sasl.scram import ScramClient
+from sluice.router.sasl.simple import anonymous_client, external_client, plain_client
+from sluice.router.sasl.verifiers import BOUND_MECHANISMS, STRONGEST_FIRST
 
 # All mechanisms of the client, the strongest first.
 CLIENT_MECHANISMS: Final = ("EXTERNAL", "OAUTHBEARER", *BOUND_MECHANISMS, *STRONGEST_FIRST, "PLAIN", "ANONYMOUS")

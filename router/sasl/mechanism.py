@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from msgspec import Struct, field
 
-from router.record import Record
+from sluice.router.record import Record
 
 MAX_RESPONSE: Final = 65536  # octets of a response or challenge; real ones are much shorter
 MAX_NAME: Final = 1024  # octets of a user name

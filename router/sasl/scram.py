@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.amqp.sasl import ExchangeError
-from router.sasl.mechanism import (
+from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.sasl.mechanism import (
     MAX_NAME,
     MAX_NONCE,
     MAX_RESPONSE,
@@ -23,8 +23,8 @@ from router.sasl.mechanism import (
     protocol_error,
     wrong_credentials,
 )
-from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.verifiers import HASHES, PLUS, VerifierStore, client_key, salted_password, stored_key
+from sluice.router.sasl.saslprep import PrepareError, prepare
+from sluice.router.sasl.verifiers import HASHES, PLUS, VerifierStore, client_key, salted_password, stored_key
 
 NONCE_OCTETS: Final = 24
 MOST_ITERATIONS: Final = 5_000_000  # iterations that a client accepts from a server

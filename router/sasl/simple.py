@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from router.amqp.sasl import ExchangeError
-from router.sasl.mechanism import (
+from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.sasl.mechanism import (
     BAD_PASSWORD,
     MAX_NAME,
     MAX_PASSWORD,
@@ -16,8 +16,8 @@ from router.sasl.mechanism import (
     protocol_error,
     wrong_credentials,
 )
-from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.verifiers import VerifierStore
+from sluice.router.sasl.saslprep import PrepareError, prepare
+from sluice.router.sasl.verifiers import VerifierStore
 
 ANONYMOUS_USER: Final = "anonymous"
 

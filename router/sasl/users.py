@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from router.sasl.mechanism import MAX_NAME
-from router.sasl.saslprep import PrepareError, prepare
-from router.sasl.verifiers import (
+from sluice.router.sasl.mechanism import MAX_NAME
+from sluice.router.sasl.saslprep import PrepareError, prepare
+from sluice.router.sasl.verifiers import (
     DEFAULT_ITERATIONS,
     SALT_OCTETS,
     STRONGEST_FIRST,

@@ -7,7 +7,7 @@ import hmac
 import os
 from typing import ClassVar, Final, Protocol
 
-from router.record import Record
+from sluice.router.record import Record
 
 HASHES: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 STRONGEST_FIRST: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")

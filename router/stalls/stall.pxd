@@ -1,7 +1,7 @@
 """Stall reasons of links."""
 from libc.stdint cimport uint64_t
 
-from router.links.delivery_link cimport DeliveryLink
+from sluice.router.links.delivery_link cimport DeliveryLink
 
 cpdef enum Stall:
     STALL_NONE = 0

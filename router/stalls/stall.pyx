@@ -6,16 +6,16 @@ stall is confirmed by the second check that finds the reason, and is dated to th
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.buffer cimport buffer_used
-from router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
-from router.amqp.endpoint cimport is_open
-from router.amqp.session cimport Session
-from router.delivery.delivery cimport InDelivery
-from router.ring.layout cimport LinkSlot
-from router.links.delivery_link cimport DeliveryLink
-from router.links.granting_link cimport GrantingLink
-from router.links.pause cimport PAUSE_CONTROL, PAUSE_LOCAL, PAUSE_RING
-from router.policy.quota cimport TenantQuota
+from sluice.router.amqp.buffer cimport buffer_used
+from sluice.router.amqp.connection cimport PAUSE_ATTACH, PAUSE_MEMORY, Connection
+from sluice.router.amqp.endpoint cimport is_open
+from sluice.router.amqp.session cimport Session
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.ring.layout cimport LinkSlot
+from sluice.router.links.delivery_link cimport DeliveryLink
+from sluice.router.links.granting_link cimport GrantingLink
+from sluice.router.links.pause cimport PAUSE_CONTROL, PAUSE_LOCAL, PAUSE_RING
+from sluice.router.policy.quota cimport TenantQuota
 
 cdef enum:
     UNREAD_MS = 1000           # age of unsent octets from which the peer counts as not reading

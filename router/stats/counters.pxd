@@ -1,8 +1,8 @@
 """Counters of this process. They live in its shared-memory slot after `use_worker_slot`, in a private block before."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.spec cimport D_ACCEPTED
-from router.ring.layout cimport LATENCY_BUCKETS, LinkSlot, WorkerSlot
+from sluice.router.amqp.spec cimport D_ACCEPTED
+from sluice.router.ring.layout cimport LATENCY_BUCKETS, LinkSlot, WorkerSlot
 
 cdef extern from *:
     int leading_zeros "__builtin_clzll"(unsigned long long word) noexcept nogil

@@ -5,8 +5,8 @@ routing-semantics.md 16.3; management.md 7.2, 7.3.
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from router.ring.layout cimport RATE_SECONDS
-from router.amqp.spec cimport D_MODIFIED, D_REJECTED, D_RELEASED
+from sluice.router.ring.layout cimport RATE_SECONDS
+from sluice.router.amqp.spec cimport D_MODIFIED, D_REJECTED, D_RELEASED
 
 cdef uint64_t LONG_DELAYED_NS = 10000000000  # deliveriesDelayed10Sec
 

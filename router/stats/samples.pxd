@@ -1,10 +1,10 @@
 """Samples of single deliveries. Each worker writes its samples to shared memory; the telemetry process reads them."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.delivery.delivery cimport OUT_SAMPLED, OutDelivery
-from router.ring.layout cimport SAMPLE_EVERY, LinkSlot
-from router.ring.region cimport Region
-from router.amqp.spec cimport D_ACCEPTED
+from sluice.router.delivery.delivery cimport OUT_SAMPLED, OutDelivery
+from sluice.router.ring.layout cimport SAMPLE_EVERY, LinkSlot
+from sluice.router.ring.region cimport Region
+from sluice.router.amqp.spec cimport D_ACCEPTED
 
 cdef enum:
     SLOW_NS = 1000000000       # age above which each delivery is a sample

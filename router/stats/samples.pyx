@@ -5,10 +5,10 @@ off, no samples are written.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.spec cimport D_MODIFIED, D_REJECTED
-from router.ring.atomics cimport RELAXED, RELEASE, load64, store64
-from router.ring.layout cimport NO_TIME, SAMPLES, LinkSlot, RegionHeader, Sample, SampleRing
-from router.ring.region cimport Region
+from sluice.router.amqp.spec cimport D_MODIFIED, D_REJECTED
+from sluice.router.ring.atomics cimport RELAXED, RELEASE, load64, store64
+from sluice.router.ring.layout cimport NO_TIME, SAMPLES, LinkSlot, RegionHeader, Sample, SampleRing
+from sluice.router.ring.region cimport Region
 
 cdef enum:
     # Samples of rejected, modified and slow deliveries per second. A consumer that rejects everything must not push all

@@ -1,6 +1,6 @@
 """Types of the Python interface of snapshot.pyx."""
 
-from router.ring.region import Region
+from sluice.router.ring.region import Region
 
 LINK_COUNTERS: tuple[str, ...]
 

@@ -6,10 +6,10 @@ one comparison.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from router.ring.atomics cimport ACQUIRE, RELAXED, load32, load64
-from router.ring.link_counts cimport link_unsettled
-from router.ring.layout cimport LATENCY_BUCKETS, NO_TIME, SAMPLES, LinkSlot, Sample, SampleRing
-from router.ring.region cimport Region
+from sluice.router.ring.atomics cimport ACQUIRE, RELAXED, load32, load64
+from sluice.router.ring.link_counts cimport link_unsettled
+from sluice.router.ring.layout cimport LATENCY_BUCKETS, NO_TIME, SAMPLES, LinkSlot, Sample, SampleRing
+from sluice.router.ring.region cimport Region
 
 # Counters that never decrease while a slot belongs to the same link.
 LINK_COUNTERS = (

@@ -2,7 +2,7 @@
 
 from array import array
 
-from router.ring.region import Region
+from sluice.router.ring.region import Region
 
 LINK_SUMS: tuple[str, ...]
 ADDRESS_SUMS: tuple[str, ...]

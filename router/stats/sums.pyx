@@ -5,10 +5,10 @@ in a loop. Sums are added to arrays that the caller owns, so a long scan can be 
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.ring.atomics cimport ACQUIRE, RELAXED, load32, load64
-from router.ring.link_counts cimport link_unsettled
-from router.ring.layout cimport LinkSlot
-from router.ring.region cimport Region
+from sluice.router.ring.atomics cimport ACQUIRE, RELAXED, load32, load64
+from sluice.router.ring.link_counts cimport link_unsettled
+from sluice.router.ring.layout cimport LinkSlot
+from sluice.router.ring.region cimport Region
 
 # Fields that `add_links` sums for a group of links, in this order.
 LINK_SUMS = ("links", "without_credit", "blocked", "undelivered", "unsettled", "stuck")

@@ -1,7 +1,7 @@
 """Cache of address look-ups by the octets of an address, without a dictionary."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
+from sluice.router.amqp.codec cimport Slice
 
 cdef enum:
     RECENT = 4096              # entries, a power of two; texts with the same hash replace each other

@@ -1,7 +1,7 @@
 """Consumer chosen for a delivery, and the changes of rotations and random numbers by this choice (chooser.pxd)."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.stats.counters cimport Tally
+from sluice.router.stats.counters cimport Tally
 
 cdef struct Choice:
     void* consumer             # Consumer, borrowed; NULL: no consumer may get the delivery

@@ -5,13 +5,13 @@
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.ring.layout cimport AddressSlot
-from router.stats.counters cimport totals
-from router.table.choice cimport Choice
-from router.table.consumer cimport Consumer
-from router.table.network cimport DEFAULT_PRIORITY
-from router.table.table cimport ForwardingAddress
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.ring.layout cimport AddressSlot
+from sluice.router.stats.counters cimport totals
+from sluice.router.table.choice cimport Choice
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.network cimport DEFAULT_PRIORITY
+from sluice.router.table.table cimport ForwardingAddress
 
 cdef enum:
     # Largest number of consumers that are all compared for a delivery. Of more, the next one in rotation gets the

@@ -6,10 +6,10 @@ compared with them: a delivery for another router goes to a data link of the nex
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
 
-from router.amqp.items cimport item_at, items_in
-from router.table.consumer cimport Consumer
-from router.table.network cimport HERE, Path, RemoteDestination, nearest_destination
-from router.table.table cimport BALANCED, CLOSEST
+from sluice.router.amqp.items cimport item_at, items_in
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.network cimport HERE, Path, RemoteDestination, nearest_destination
+from sluice.router.table.table cimport BALANCED, CLOSEST
 
 cdef enum:
     # Added to the score of a link that sends an unfinished stream: other links are preferred, as if this queue were

@@ -1,10 +1,10 @@
 """Outgoing links of any worker, as forwarders see them."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.links.consumer_link cimport ConsumerLink
-from router.ring.layout cimport LinkSlot
-from router.ring.region cimport Region
-from router.ring.port cimport WorkerPort
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.ring.layout cimport LinkSlot
+from sluice.router.ring.region cimport Region
+from sluice.router.ring.port cimport WorkerPort
 
 # Outgoing link as a destination of deliveries. Owner: the address, or the next hop. Immutable but for `sent` and the
 # two fields by which the table finds it, `address` and `also`.

@@ -1,5 +1,5 @@
 """Outgoing links of any worker, as forwarders see them."""
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 
 cdef class Consumer:

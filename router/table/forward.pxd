@@ -1,8 +1,8 @@
 """Forwarders: a copy of a delivery for each consumer that gets one."""
-from router.delivery.delivery cimport InDelivery
-from router.table.table cimport ForwardingAddress
-from router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE, OVERFLOW_TRACKED
-from router.message.content cimport Content
+from sluice.router.delivery.delivery cimport InDelivery
+from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.links.consumer_link cimport OVERFLOW_DROP_OLDEST, OVERFLOW_REMOTE, OVERFLOW_TRACKED
+from sluice.router.message.content cimport Content
 
 # Set the number of consumers from which multicast copies are spread over several slices; 0: the default. For tests.
 cdef void use_spread(Py_ssize_t least) noexcept

@@ -6,20 +6,20 @@ gets a copy.
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice
-from router.amqp.items cimport item_at, items_in
-from router.amqp.scheduler cimport charge, slice_used
-from router.delivery.delivery cimport IN_MULTI
-from router.table.choice cimport Choice
-from router.table.consumer cimport Consumer
-from router.table.chooser cimport choice_used, choose, count_choice, priority_at, returns_to_edge
-from router.table.network cimport HERE, Network, Path, nearest_destination
-from router.ring.port cimport WorkerPort
-from router.ring.port_out cimport PortOut
-from router.links.consumer_link cimport ConsumerLink, leaves_unchanged, offer_copy
-from router.stats.counters cimport totals
-from router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
-from router.table.table cimport MULTICAST, Exchange
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.items cimport item_at, items_in
+from sluice.router.amqp.scheduler cimport charge, slice_used
+from sluice.router.delivery.delivery cimport IN_MULTI
+from sluice.router.table.choice cimport Choice
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.chooser cimport choice_used, choose, count_choice, priority_at, returns_to_edge
+from sluice.router.table.network cimport HERE, Network, Path, nearest_destination
+from sluice.router.ring.port cimport WorkerPort
+from sluice.router.ring.port_out cimport PortOut
+from sluice.router.links.consumer_link cimport ConsumerLink, leaves_unchanged, offer_copy
+from sluice.router.stats.counters cimport totals
+from sluice.router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
+from sluice.router.table.table cimport MULTICAST, Exchange
 
 cdef enum:
     # Targets of one record: the worker that reads it handles them all in one slice.

@@ -1,17 +1,17 @@
 """Other routers and the paths to them, as a worker uses them. Changed only between two wakes."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.codec cimport Slice
-from router.amqp.items cimport item_at, items_in
-from router.stats.counters cimport Tally
-from router.message.content cimport Content
-from router.ring.layout cimport RemoteSlot
-from router.ring.port cimport WorkerPort
-from router.ring.region cimport Region
-from router.table.consumer cimport Consumer
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.items cimport item_at, items_in
+from sluice.router.stats.counters cimport Tally
+from sluice.router.message.content cimport Content
+from sluice.router.ring.layout cimport RemoteSlot
+from sluice.router.ring.port cimport WorkerPort
+from sluice.router.ring.region cimport Region
+from sluice.router.table.consumer cimport Consumer
 
 cdef enum:
-    PRIORITIES = 10            # as in router.addressing.settings
+    PRIORITIES = 10            # as in sluice.router.addressing.settings
     DEFAULT_PRIORITY = 4
     HERE = 0                               # index of this router
     UNKNOWN_ROUTER = -1                    # index of a router that is not in the table

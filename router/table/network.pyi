@@ -1,7 +1,7 @@
-from router.control import ops as control
-from router.links.consumer_link import ConsumerLink
-from router.ring.port import WorkerPort
-from router.ring.region import Region
+from sluice.router.control import ops as control
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.ring.port import WorkerPort
+from sluice.router.ring.region import Region
 
 class NextHop:
     @property

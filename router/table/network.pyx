@@ -7,10 +7,10 @@ its paths from these when it is next used. A delivery walks lists of C-level obj
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from router.amqp.codec cimport open_list, open_variable, skip_value
-from router.stats.counters cimport tally_new, tally_release
-from router.links.granting_link cimport producers_made
-from router.table.consumer cimport find_consumer
+from sluice.router.amqp.codec cimport open_list, open_variable, skip_value
+from sluice.router.stats.counters cimport tally_new, tally_release
+from sluice.router.links.granting_link cimport producers_made
+from sluice.router.table.consumer cimport find_consumer
 
 cdef enum:
     WORD_BITS = 64
@@ -195,7 +195,7 @@ cdef class Network:
     # -- ops ----------------------------------------------------------------------------------------------------------
 
     def apply_next_hop(self, Region region not None, int worker, list ports not None, dict links not None, op):
-        """Apply a NextHopOp of router.control.ops (inter-router-protocol.md 6.2)."""
+        """Apply a NextHopOp of sluice.router.control.ops (inter-router-protocol.md 6.2)."""
         cdef NextHop hop = self.hops.get(op.conn) or self.before.pop(op.conn, None)
         cdef Consumer lower = None
         if hop is None:
@@ -217,7 +217,7 @@ cdef class Network:
             self.changed()
 
     def apply_router(self, op):
-        """Apply a RouterOp of router.control.ops."""
+        """Apply a RouterOp of sluice.router.control.ops."""
         cdef Router router = Router()
         router.index = op.index
         router.id = op.id

@@ -1,8 +1,8 @@
 """Consumers that refuse messages above some length (max-message-size of their attach, AMQP 1.0 part 2, 2.7.3)."""
 from libc.stdint cimport uint64_t
 
-from router.table.table cimport ForwardingAddress
-from router.message.content cimport Content
+from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.message.content cimport Content
 
 # Length in octets of a message as a consumer gets it, without router annotations. Of a message that is still arriving:
 # of the octets that have arrived.

@@ -5,8 +5,8 @@ routing-semantics.md 8.11; decision 0062.
 from libc.stdint cimport UINT64_MAX, uint8_t
 from libc.stdlib cimport free, malloc
 
-from router.table.consumer cimport Consumer
-from router.message.annotations cimport compose, compose_room
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.message.annotations cimport compose, compose_room
 
 
 cdef uint64_t octets_to_consumer(const Content* c) except? 0xFFFFFFFFFFFFFFFF:

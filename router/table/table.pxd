@@ -1,12 +1,12 @@
 """Read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.links.granting_link cimport GrantingLink
-from router.ring.layout cimport AddressSlot
-from router.ring.region cimport Region
-from router.table.consumer cimport Consumer
-from router.table.network cimport Network
-from router.table.address_cache cimport AddressCache
+from sluice.router.links.granting_link cimport GrantingLink
+from sluice.router.ring.layout cimport AddressSlot
+from sluice.router.ring.region cimport Region
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.network cimport Network
+from sluice.router.table.address_cache cimport AddressCache
 
 cpdef enum Treatment:
     BALANCED = 0

@@ -2,13 +2,13 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
-from router.addressing.settings import AddressSettings
-from router.control import ops as control
-from router.links.consumer_link import ConsumerLink
-from router.links.producer_link import ProducerLink
-from router.ring.port import WorkerPort
-from router.ring.region import Region
-from router.table.network import Network, RemoteDestination
+from sluice.router.addressing.settings import AddressSettings
+from sluice.router.control import ops as control
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.producer_link import ProducerLink
+from sluice.router.ring.port import WorkerPort
+from sluice.router.ring.region import Region
+from sluice.router.table.network import Network, RemoteDestination
 
 OPS: Final[dict[type[control.Op], Callable[[Table, Any, dict[int, ForwardingAddress]], None]]]
 

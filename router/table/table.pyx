@@ -2,17 +2,17 @@
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 
-from router.table.consumer cimport find_consumer
-from router.table.network cimport RemoteDestination, Path
+from sluice.router.table.consumer cimport find_consumer
+from sluice.router.table.network cimport RemoteDestination, Path
 
-from router.amqp import codec
-from router.links.consumer_link import Overflow
-from router.control import ops as control
-from router.addressing import address as addresses
-from router.addressing.binding_keys import KeyMatcher
-from router.addressing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
-from router.addressing.settings import NETWORK, AddressSettings
-from router.policy import management
+from sluice.router.amqp import codec
+from sluice.router.links.consumer_link import Overflow
+from sluice.router.control import ops as control
+from sluice.router.addressing import address as addresses
+from sluice.router.addressing.binding_keys import KeyMatcher
+from sluice.router.addressing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
+from sluice.router.addressing.settings import NETWORK, AddressSettings
+from sluice.router.policy import management
 
 cdef extern from "Python.h":
     PyObject* item_of "PyList_GET_ITEM"(list items, Py_ssize_t index) noexcept

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
 
-from router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TEXTS, TIME, Row
+from sluice.router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TEXTS, TIME, Row
 
 _TYPES: Final[dict[str, Any]] = {
     INT: pyarrow.int32(),

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from router.files import create_new
-from router.telemetry.schema import TABLES, TIME, VERSION, Row, time_column
+from sluice.router.files import create_new
+from sluice.router.telemetry.schema import TABLES, TIME, VERSION, Row, time_column
 
 Encode = Callable[[str, list[Row]], bytes]
 

@@ -1,6 +1,6 @@
 """Access of tests to the parsing of certificates."""
-from router.tls.openssl cimport *
-from router.tls.peer cimport attributes_of, full_name
+from sluice.router.tls.openssl cimport *
+from sluice.router.tls.peer cimport attributes_of, full_name
 
 
 def subject(bytes pem not None):

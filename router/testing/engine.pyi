@@ -1,13 +1,13 @@
 """Types of the Python interface of engine.pyx."""
 
-from router.amqp.scheduler import Scheduler
-from router.amqp.session import Session
-from router.links.consumer_link import ConsumerLink
-from router.links.producer_link import DeliveryHandler, ProducerLink
-from router.ring.link_table import LinkTable
-from router.ring.port import WorkerPort
-from router.routed.routed_link import RoutedLink
-from router.table.table import Table
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.amqp.session import Session
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.producer_link import DeliveryHandler, ProducerLink
+from sluice.router.ring.link_table import LinkTable
+from sluice.router.ring.port import WorkerPort
+from sluice.router.routed.routed_link import RoutedLink
+from sluice.router.table.table import Table
 
 def live_objects() -> tuple[int, int, int]: ...
 def use_fast_paths(on: bool) -> None: ...

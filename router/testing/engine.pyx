@@ -5,32 +5,32 @@ import gc
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from router.amqp.block cimport blocks
-from router.amqp.buffer cimport buffer_used, buffers_drop
-from router.amqp.codec cimport Slice
-from router.amqp.scheduler cimport Scheduler
-from router.amqp.frames cimport Transfer
-from router.amqp.id_map cimport IdMap, map_free, map_get, map_put, map_take, map_take_known
-from router.delivery.delivery cimport (
+from sluice.router.amqp.block cimport blocks
+from sluice.router.amqp.buffer cimport buffer_used, buffers_drop
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.amqp.id_map cimport IdMap, map_free, map_get, map_put, map_take, map_take_known
+from sluice.router.delivery.delivery cimport (
     IN_COMPLETE, IN_CREDITED, IN_PRESETTLED, OUT_ABORT, OUT_CHECK, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_RESTING,
     OUT_SETTLED, OUT_STARTED, DeliveryNode, InDelivery, OutDelivery, live_in, live_out, pools_drop,
 )
-from router.delivery.plan cimport EACH_CONSUMER, Leg, Plan
-from router.links.granting_link cimport producers_made
-from router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
-from router.table.choice cimport Choice
-from router.table.consumer cimport Consumer
-from router.table.forward cimport use_spread as set_spread
-from router.table.table cimport ForwardingAddress, Table
-from router.links.settlement cimport use_runs
-from router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
-from router.links.consumer_link cimport ConsumerLink
-from router.routed.routed_link cimport RoutedLink
-from router.amqp.object_table cimport ObjectTable, number_get
-from router.amqp.session cimport Session
-from router.ring.link_table cimport LinkTable
-from router.ring.port cimport WorkerPort
-from router.ring.port_out cimport PortOut
+from sluice.router.delivery.plan cimport EACH_CONSUMER, Leg, Plan
+from sluice.router.links.granting_link cimport producers_made
+from sluice.router.links.producer_link cimport DeliveryHandler, ProducerLink, use_fast_path
+from sluice.router.table.choice cimport Choice
+from sluice.router.table.consumer cimport Consumer
+from sluice.router.table.forward cimport use_spread as set_spread
+from sluice.router.table.table cimport ForwardingAddress, Table
+from sluice.router.links.settlement cimport use_runs
+from sluice.router.message.content cimport Content, chunks_drop, linearised_octets, stored_octets
+from sluice.router.links.consumer_link cimport ConsumerLink
+from sluice.router.routed.routed_link cimport RoutedLink
+from sluice.router.amqp.object_table cimport ObjectTable, number_get
+from sluice.router.amqp.session cimport Session
+from sluice.router.ring.link_table cimport LinkTable
+from sluice.router.ring.port cimport WorkerPort
+from sluice.router.ring.port_out cimport PortOut
 
 
 def live_objects():

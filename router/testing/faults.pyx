@@ -37,7 +37,7 @@ def install():
     found = 0
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None) or ""
-        if name.partition(".")[0] in ("router", "workers") and path.endswith(".so") and name != __name__:
+        if name.startswith(("sluice.router.", "sluice.workers.")) and path.endswith(".so") and name != __name__:
             count = faults_install(path.encode())
             if count < 0:
                 raise RuntimeError(f"{path} is not among the loaded modules")

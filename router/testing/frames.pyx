@@ -1,8 +1,8 @@
 """Frames of the hot path as Python values, for tests that compare them with the general codec."""
 from libc.stdint cimport uint8_t
 
-from router.amqp.codec cimport skip_value
-from router.amqp.frames cimport (
+from sluice.router.amqp.codec cimport skip_value
+from sluice.router.amqp.frames cimport (
     DISPOSITION_ROOM, SHORT_TAG, TRANSFER_ROOM, Disposition, Flow, Transfer, parse_disposition, parse_flow,
     parse_transfer, usual_transfer, write_disposition, write_short_transfer, write_transfer,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from router.ring.region import Region
+from sluice.router.ring.region import Region
 
 class RingEnd:
     def __init__(self, region: Region, producer: int, consumer: int) -> None: ...

@@ -6,15 +6,15 @@ from libc.errno cimport errno as c_errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from router.ring.atomics cimport RELAXED, RELEASE, SEQUENTIAL, fetch_or64, load32, store64
-from router.ring.layout cimport MAX_WORKERS, SAMPLES, AddressSlot, LinkSlot, Sample, SampleRing, WorkerSlot
-from router.ring.region cimport Region
-from router.ring.ring cimport (
+from sluice.router.ring.atomics cimport RELAXED, RELEASE, SEQUENTIAL, fetch_or64, load32, store64
+from sluice.router.ring.layout cimport MAX_WORKERS, SAMPLES, AddressSlot, LinkSlot, Sample, SampleRing, WorkerSlot
+from sluice.router.ring.region cimport Region
+from sluice.router.ring.ring cimport (
     Ring, ring_commit, ring_empty, ring_give_back, ring_open, ring_peek, ring_publish, ring_release, ring_reserve,
     ring_room,
 )
-from router.ring.port_work cimport bit_of
-from router.ring.wakeup cimport (
+from sluice.router.ring.port_work cimport bit_of
+from sluice.router.ring.wakeup cimport (
     any_doorbell, doorbell_is_set, clear_producer_waits, clear_sleeping, producer_is_waiting, set_doorbell,
     set_producer_waits,
     set_sleeping, take_doorbells, wake, worker_sleeps

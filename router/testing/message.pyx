@@ -2,10 +2,10 @@
 from libc.stdint cimport SIZE_MAX, uint8_t
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice
-from router.message.annotations cimport compose, compose_room
-from router.message.content cimport Content
-from router.message.sections cimport SCAN_MORE, SCAN_OK, Sections, scan, scan_needs, scan_to, scan_user
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.message.annotations cimport compose, compose_room
+from sluice.router.message.content cimport Content
+from sluice.router.message.sections cimport SCAN_MORE, SCAN_OK, Sections, scan, scan_needs, scan_to, scan_user
 
 
 cdef object octets_in(const Slice* text):

@@ -1,6 +1,6 @@
 """Types of the Python interface of output.pyx."""
 
-from router.amqp.connection import Connection
+from sluice.router.amqp.connection import Connection
 
 def octets_waiting(connection: Connection) -> int: ...
 def octets_held(connection: Connection) -> int: ...

@@ -1,7 +1,7 @@
 """Octets held by a connection, in its write buffer and as incoming messages."""
-from router.amqp.buffer cimport buffer_used
-from router.amqp.connection cimport Connection
-from router.message.content cimport uncharged
+from sluice.router.amqp.buffer cimport buffer_used
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.message.content cimport uncharged
 
 
 def octets_waiting(Connection connection not None):

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
-from router.amqp.link import Link
-from router.ring.region import Region
+from sluice.router.amqp.link import Link
+from sluice.router.ring.region import Region
 
 class WaitingLink(Link):
     @property

@@ -1,12 +1,12 @@
 """Model of a worker for tests of quotas: a clock, connections that hold octets, and links that wait."""
 from libc.stdint cimport uint32_t, uint64_t
 
-from router.amqp.connection cimport Connection
-from router.amqp.link cimport Link
-from router.amqp.scheduler cimport Scheduler
-from router.policy.quota cimport TenantQuota
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.link cimport Link
+from sluice.router.amqp.scheduler cimport Scheduler
+from sluice.router.policy.quota cimport TenantQuota
 
-from router.policy.quota import TenantQuota as make
+from sluice.router.policy.quota import TenantQuota as make
 
 cdef enum:
     MILLISECOND = 1000000      # ns

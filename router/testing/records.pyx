@@ -6,8 +6,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from router.amqp.codec cimport Slice
-from router.ring.records cimport (
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.ring.records cimport (
     R_TRANSFER, DeliveryRecord, DeliveryHead, LinkHead, LinkRecord, RecordTarget, TransferRecord, decode_delivery,
     decode_link,
     decode_transfer, delivery_record, encode_link, encode_transfer, transfer_octets, window_record,

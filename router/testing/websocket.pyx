@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
-from router.websocket.frames cimport HEADER_MOST, FrameReader, apply_mask, write_header
+from sluice.router.websocket.frames cimport HEADER_MOST, FrameReader, apply_mask, write_header
 
 
 cdef class WebSocketReader:

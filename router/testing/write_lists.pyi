@@ -1,6 +1,6 @@
 """Types of the Python interface of write_lists.pyx."""
 
-from router.amqp.connection import Connection
+from sluice.router.amqp.connection import Connection
 
 def check_turns(connection: Connection) -> None: ...
 def live(life: int, event: int) -> int: ...

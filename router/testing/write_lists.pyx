@@ -1,10 +1,10 @@
 """Invariants of the lists of links that wait to write, and of lists with borrowed pointers."""
 from libc.stdint cimport uint8_t
 
-from router.amqp.connection cimport Connection
-from router.amqp.endpoint cimport Endpoint
-from router.amqp.node_list cimport ListNode, NodeList, list_append, list_clear
-from router.amqp.session cimport Session
+from sluice.router.amqp.connection cimport Connection
+from sluice.router.amqp.endpoint cimport Endpoint
+from sluice.router.amqp.node_list cimport ListNode, NodeList, list_append, list_clear
+from sluice.router.amqp.session cimport Session
 
 
 cdef object _list_fault(Session session, NodeList* waiting):

@@ -1,5 +1,5 @@
 """OpenSSL context: a set of credentials, ready for connections."""
-from router.tls.openssl cimport SSL_CTX
+from sluice.router.tls.openssl cimport SSL_CTX
 
 # Owner: its creator, and the connections made with it. Times are seconds since the epoch.
 cdef class TlsContext:

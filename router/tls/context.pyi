@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from router.control.ops import Credentials
+from sluice.router.control.ops import Credentials
 
 SESSION_CONTEXT: Final[bytes]
 VERIFIED_CONTEXT: Final[bytes]

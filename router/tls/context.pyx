@@ -2,8 +2,8 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
-from router.tls.openssl cimport *
-from router.tls.stapling cimport request_ocsp_status
+from sluice.router.tls.openssl cimport *
+from sluice.router.tls.stapling cimport request_ocsp_status
 
 import time
 from math import inf
@@ -108,7 +108,7 @@ cdef double seconds_of(const ASN1_TIME* moment):
 
 
 cdef class TlsContext:
-    """OpenSSL context of credentials (`router.control.ops.Credentials`). Owner: its creator, and its connections.
+    """OpenSSL context of credentials (Credentials of router/control/ops). Owner: its creator, and its connections.
 
     `verify_peer` of a server: clients have to present a certificate. A client always verifies the server. Raises
     TlsError. security.md T-11.

@@ -1,5 +1,5 @@
 """Negotiated parameters of a TLS connection, and identity of its peer."""
-from router.tls.openssl cimport SSL, SSL_CTX, X509_NAME
+from sluice.router.tls.openssl cimport SSL, SSL_CTX, X509_NAME
 
 cdef object negotiated_tls(SSL* ssl)
 cdef str full_name(const X509_NAME* name)

@@ -1,7 +1,7 @@
 """Negotiated parameters of a TLS connection, and identity of its peer (security.md T-20)."""
-from router.tls.openssl cimport *
+from sluice.router.tls.openssl cimport *
 
-from router.control.messages import TlsFacts
+from sluice.router.control.messages import TlsFacts
 
 cdef extern from "openssl/x509.h" nogil:
     X509_NAME* X509_get_issuer_name(const X509* certificate)

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from router.config import password
-from router.config.entities import Configuration, EndpointConfig, ListenerConfig, SslProfileConfig
-from router.control.ops import Credentials
-from router.tls.context import TlsContext, TlsError
+from sluice.router.config import password
+from sluice.router.config.entities import Configuration, EndpointConfig, ListenerConfig, SslProfileConfig
+from sluice.router.control.ops import Credentials
+from sluice.router.tls.context import TlsContext, TlsError
 
 MAX_FILE: Final = 4 << 20  # octets; a file with all public authorities has about 250,000
 # Contents used for a file that cannot be read. They are invalid, so connections are refused as with a damaged file

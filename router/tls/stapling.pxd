@@ -1,4 +1,4 @@
 """Stapled OCSP responses of servers."""
-from router.tls.openssl cimport SSL_CTX
+from sluice.router.tls.openssl cimport SSL_CTX
 
 cdef int request_ocsp_status(SSL_CTX* context) except -1

@@ -3,7 +3,7 @@
 No OCSP server is queried. A server without a response, or with one that cannot be verified, is accepted: an attacker
 with a revoked certificate would not staple a response anyway.
 """
-from router.tls.openssl cimport *
+from sluice.router.tls.openssl cimport *
 
 cdef extern from "openssl/ocsp.h" nogil:
     ctypedef struct OCSP_RESPONSE

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from router.websocket.http import HeadError, HttpHead, host_header, parse, parse_answer, parse_request
-from router.websocket.origins import OriginPolicy
+from sluice.router.websocket.http import HeadError, HttpHead, host_header, parse, parse_answer, parse_request
+from sluice.router.websocket.origins import OriginPolicy
 
 VERSION: Final = "13"
 PROTOCOLS: Final = ("amqp", "binary")  # both mean AMQP; the first one in the client's list is selected

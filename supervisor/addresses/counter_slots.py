@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 FIRST_SLOT: Final = 1  # 0 stands for "no address" in a link's slot
 

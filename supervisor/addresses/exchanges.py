@@ -6,18 +6,18 @@ The rules: routing-semantics.md 15.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from router.addressing.address import MOBILE, classify, key, normalise
-from router.addressing.binding_keys import KeyMatcher
-from router.addressing.settings import UNAVAILABLE, AddressSetting, AddressSettings
-from router.config.entities import BindingConfig, Configuration, ExchangeConfig
-from router.control.ops import BindingGone, BindingOp, ExchangeAttributes, ExchangeGone, ExchangeOp, Op
-from supervisor.addresses.counter_slots import CounterSlots
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable, TableFullError
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.address import MOBILE, classify, key, normalise
+from sluice.router.addressing.binding_keys import KeyMatcher
+from sluice.router.addressing.settings import UNAVAILABLE, AddressSetting, AddressSettings
+from sluice.router.config.entities import BindingConfig, Configuration, ExchangeConfig
+from sluice.router.control.ops import BindingGone, BindingOp, ExchangeAttributes, ExchangeGone, ExchangeOp, Op
+from sluice.supervisor.addresses.counter_slots import CounterSlots
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable, TableFullError
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 
 class ExchangeRefusedError(ValueError):

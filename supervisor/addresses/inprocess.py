@@ -10,15 +10,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
-from router.control.handlers import HandlerTable
-from router.control.messages import Control, Count, Forwarded, Local, Send, Taken
-from router.log import DEBUG, WARNING, ProcessLog
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import CompositionError, RawHandler, Subsystem
+from sluice.router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import Control, Count, Forwarded, Local, Send, Taken
+from sluice.router.log import DEBUG, WARNING, ProcessLog
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import CompositionError, RawHandler, Subsystem
 
 # Maximum number of messages handled before other events.
 LOCAL_MESSAGES_PER_WAKE: Final = 8

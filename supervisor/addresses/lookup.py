@@ -1,9 +1,9 @@
 """Search for the record that receives messages to an address."""
 
-from router.addressing.address import EDGE_MODE, LOCAL, MOBILE, UPLINK, classify, key, normalise
-from router.addressing.settings import AddressSettings
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
+from sluice.router.addressing.address import EDGE_MODE, LOCAL, MOBILE, UPLINK, classify, key, normalise
+from sluice.router.addressing.settings import AddressSettings
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
 
 
 class RecordFinder:

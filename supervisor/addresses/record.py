@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from router.addressing.settings import NETWORK
-from router.control.ops import AddressAttributes, AddressOp, ConsumerOp, RemoteOp
+from sluice.router.addressing.settings import NETWORK
+from sluice.router.control.ops import AddressAttributes, AddressOp, ConsumerOp, RemoteOp
 
 # Layout of a consumer number, the key of `AddressRecord.consumers`: worker, link slot, generation of the slot.
 _SLOT_BITS: Final = 20

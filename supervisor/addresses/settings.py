@@ -14,16 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from router.addressing.address import FALLBACK_PHASE, MOBILE
-from router.addressing.settings import BALANCED, AddressSetting, AddressSettings
-from router.config.entities import AddressConfig
-from router.control.ops import DefaultOp, Op, SettingOp, SettingsOp
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.configuration.change import AddressPlan, ConfigurationChange
-from supervisor.configuration.ops import address_entries, address_entry
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.address import FALLBACK_PHASE, MOBILE
+from sluice.router.addressing.settings import BALANCED, AddressSetting, AddressSettings
+from sluice.router.config.entities import AddressConfig
+from sluice.router.control.ops import DefaultOp, Op, SettingOp, SettingsOp
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.configuration.change import AddressPlan, ConfigurationChange
+from sluice.supervisor.configuration.ops import address_entries, address_entry
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 # Maximum ops in an epoch. A worker needs 0.3 ms for that many, measured with 1,000 changed patterns
 # (loadtests/reload_rows.py).

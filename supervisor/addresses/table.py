@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
-from router.addressing.settings import BALANCED, NETWORK, AddressSetting
-from router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
-from supervisor.addresses.counter_slots import CounterSlots
-from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.address import FALLBACK_PHASE, MOBILE, key, too_long
+from sluice.router.addressing.settings import BALANCED, NETWORK, AddressSetting
+from sluice.router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
+from sluice.supervisor.addresses.counter_slots import CounterSlots
+from sluice.supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 _PRIMARY: Final = key(MOBILE, "", 0)
 

@@ -12,11 +12,11 @@ The specification gives only their names, so they behave as the names suggest:
 
 from typing import Final
 
-from router.addressing.address import MOBILE, key
-from router.amqp.codec import decode, described_list, encode_described
-from router.amqp.errors import RemoteError
-from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
-from supervisor.links.attach import AttachDecider, AttachRefused
+from sluice.router.addressing.address import MOBILE, key
+from sluice.router.amqp.codec import decode, described_list, encode_described
+from sluice.router.amqp.errors import RemoteError
+from sluice.supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from sluice.supervisor.links.attach import AttachDecider, AttachRefused
 
 PREFIX: Final = "org.apache.qpid.dispatch.router/test/"
 DENIED: Final = AttachRefused("qd:forbidden", "Connectivity to the deny node is forbidden")

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from router.config.diff import Change
-from router.config.entities import AuditConfig, Configuration
-from router.log import ERROR, WARNING, ProcessLog
-from supervisor.audit.line import encode
-from supervisor.audit.output import AuditOutput
-from supervisor.audit.repetitions import Event
-from supervisor.audit.sink import AuditSink, open_output
-from supervisor.audit.trail import AuditTrail
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.runtime.threads import Threads
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import LiveAttributes, Subsystem
+from sluice.router.config.diff import Change
+from sluice.router.config.entities import AuditConfig, Configuration
+from sluice.router.log import ERROR, WARNING, ProcessLog
+from sluice.supervisor.audit.line import encode
+from sluice.supervisor.audit.output import AuditOutput
+from sluice.supervisor.audit.repetitions import Event
+from sluice.supervisor.audit.sink import AuditSink, open_output
+from sluice.supervisor.audit.trail import AuditTrail
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import LiveAttributes, Subsystem
 
 MODULE: Final = "SERVER"
 OPEN_SECONDS: Final = 10.0  # time limit for opening an output

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from supervisor.audit.output import WriteResult
+from sluice.supervisor.audit.output import WriteResult
 
 MODE: Final = 0o640  # mode of a new file, less the umask; the group may read it, as log collectors need
 RETRY_SECONDS: Final = 10.0  # delay before rotation is tried again after it has failed

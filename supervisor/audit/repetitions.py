@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from router.pacing.token_bucket import TokenBucket
-from supervisor.audit.line import bounded_copy
+from sluice.router.pacing.token_bucket import TokenBucket
+from sluice.supervisor.audit.line import bounded_copy
 
 WINDOW_SECONDS: Final = 10.0
 AT_ONCE: Final = 10

@@ -8,16 +8,16 @@ attributes that no type has: a password under a misspelt name is a password, too
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from router.config.diff import Change
-from router.config.entity import EntityConfig
-from router.config.roles import BETWEEN_ROUTERS
-from router.config.schema import SCHEMA
-from supervisor.audit.audit import Audit
-from supervisor.audit.line import bounded_copy
-from supervisor.audit.trail import DENIED, FAILURE, SUCCESS, client, host_of
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.management.request import Request
-from supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Outcome, Response, StatusError, Steps
+from sluice.router.config.diff import Change
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.roles import BETWEEN_ROUTERS
+from sluice.router.config.schema import SCHEMA
+from sluice.supervisor.audit.audit import Audit
+from sluice.supervisor.audit.line import bounded_copy
+from sluice.supervisor.audit.trail import DENIED, FAILURE, SUCCESS, client, host_of
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Outcome, Response, StatusError, Steps
 
 CHANGING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 #: Other operations that are audited: they change something, or reveal frames, log lines or a profile of the supervisor.

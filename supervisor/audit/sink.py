@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from router.config.entities import AuditConfig
-from supervisor.audit.audit_file import AuditFile
-from supervisor.audit.line import MAX_LINE_OCTETS, encode, with_sequence_number
-from supervisor.audit.line_queue import LineQueue
-from supervisor.audit.output import AuditOutput
-from supervisor.audit.system_log import JournalOutput, SyslogOutput
-from supervisor.audit.writer import AuditWriter
+from sluice.router.config.entities import AuditConfig
+from sluice.supervisor.audit.audit_file import AuditFile
+from sluice.supervisor.audit.line import MAX_LINE_OCTETS, encode, with_sequence_number
+from sluice.supervisor.audit.line_queue import LineQueue
+from sluice.supervisor.audit.output import AuditOutput
+from sluice.supervisor.audit.system_log import JournalOutput, SyslogOutput
+from sluice.supervisor.audit.writer import AuditWriter
 
 # Octets that a log with `onFull: refuse` keeps free for events of actions that were admitted before it became full.
 RESERVE: Final = 4 * MAX_LINE_OCTETS

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from supervisor.audit.output import WriteResult
+from sluice.supervisor.audit.output import WriteResult
 
 SYSLOG_PATH: Final = "/dev/log"
 JOURNAL_PATH: Final = "/run/systemd/journal/socket"

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from router.config.diff import Plan
-from router.control.messages import ErrorText
-from supervisor.audit.line import timestamp
-from supervisor.audit.repetitions import Event, Kind, Repetitions
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.runtime.remote_hosts import remote_host
+from sluice.router.config.diff import Plan
+from sluice.router.control.messages import ErrorText
+from sluice.supervisor.audit.line import timestamp
+from sluice.supervisor.audit.repetitions import Event, Kind, Repetitions
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.runtime.remote_hosts import remote_host
 
 SUCCESS: Final = "success"
 DENIED: Final = "denied"  # by a rule, a role or a wrong password

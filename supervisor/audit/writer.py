@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.audit.line_queue import LineQueue
-from supervisor.audit.output import AuditOutput
+from sluice.supervisor.audit.line_queue import LineQueue
+from sluice.supervisor.audit.output import AuditOutput
 
 RETRY_SECONDS: Final = 0.5  # delay before a failed write is tried again
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from supervisor.runtime.remote_hosts import remote_host
+from sluice.supervisor.runtime.remote_hosts import remote_host
 
 MOST_HOSTS: Final = 10_000  # maximum number of remembered hosts; the one that failed longest ago is evicted
 FIRST_DELAY: Final = 0.1  # seconds of delay after the first failure; doubled with each further one

@@ -11,11 +11,17 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from router.addressing.address import MOBILE, key
-from router.config import password
-from router.config.entities import AuthServiceConfig, Configuration, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
-from router.control.handlers import HandlerTable
-from router.control.login_messages import (
+from sluice.router.addressing.address import MOBILE, key
+from sluice.router.config import password
+from sluice.router.config.entities import (
+    AuthServiceConfig,
+    Configuration,
+    ListenerConfig,
+    SaslUsersConfig,
+    TokenIssuerConfig,
+)
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.login_messages import (
     LoginFailed,
     SaslBegin,
     SaslChallenge,
@@ -24,15 +30,15 @@ from router.control.login_messages import (
     SaslOutcome,
     SaslResponse,
 )
-from router.control.messages import Opened
-from router.log import ProcessLog
-from router.sasl.claimed import claimed_user
-from supervisor.addresses.inprocess import InProcessAddresses
-from supervisor.audit.trail import AuditTrail
-from supervisor.auth.cbs import ADDRESS, TokenNode
-from supervisor.auth.client import AuthenticationProcess
-from supervisor.auth.failures import FailedLogins
-from supervisor.auth.messages import (
+from sluice.router.control.messages import Opened
+from sluice.router.log import ProcessLog
+from sluice.router.sasl.claimed import claimed_user
+from sluice.supervisor.addresses.inprocess import InProcessAddresses
+from sluice.supervisor.audit.trail import AuditTrail
+from sluice.supervisor.auth.cbs import ADDRESS, TokenNode
+from sluice.supervisor.auth.client import AuthenticationProcess
+from sluice.supervisor.auth.failures import FailedLogins
+from sluice.supervisor.auth.messages import (
     Configured,
     Facts,
     LoginAccepted,
@@ -43,14 +49,14 @@ from supervisor.auth.messages import (
     UsersMissing,
     UsersRead,
 )
-from supervisor.auth.messages import LoginReply as Reply
-from supervisor.auth.providers import asks_supervisor, exchange_context, providers
-from supervisor.children.worker import WorkerFaultError, WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.registry import Connections
-from supervisor.runtime.waker import Cancellable, Waker
-from supervisor.subsystem import Subsystem
+from sluice.supervisor.auth.messages import LoginReply as Reply
+from sluice.supervisor.auth.providers import asks_supervisor, exchange_context, providers
+from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.registry import Connections
+from sluice.supervisor.runtime.waker import Cancellable, Waker
+from sluice.supervisor.subsystem import Subsystem
 
 EXPIRED: Final = ("amqp:unauthorized-access", "the token of this connection has expired")
 DELETED: Final = ("amqp:unauthorized-access", "the user of this connection has been deleted")

@@ -6,10 +6,10 @@ The only operation is `put-token`, answered with status 202, 400 or 401.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from router.amqp import codec
-from router.amqp.errors import AmqpError
-from supervisor.addresses.inprocess import LocalMessage
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import AmqpError
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.connections.connections import RegisteredConnection
 
 ADDRESS: Final = "$cbs"
 OPERATION: Final = "put-token"

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from router.log import CRITICAL, LEVELS, MODULES, ProcessLog
-from supervisor.auth.messages import (
+from sluice.router.log import CRITICAL, LEVELS, MODULES, ProcessLog
+from sluice.supervisor.auth.messages import (
     MAX_MESSAGE,
     BeginExchange,
     CancelExchange,
@@ -33,12 +33,12 @@ from supervisor.auth.messages import (
     decode_report,
     encode,
 )
-from supervisor.auth.messages import LoginReply as Reply
-from supervisor.children.child_process import ChildProcess, ChildProgram, Command, module_command
-from supervisor.runtime.deadline import Deadline
-from supervisor.runtime.remote_hosts import HostCounts
+from sluice.supervisor.auth.messages import LoginReply as Reply
+from sluice.supervisor.children.child_process import ChildProcess, ChildProgram, Command, module_command
+from sluice.supervisor.runtime.deadline import Deadline
+from sluice.supervisor.runtime.remote_hosts import HostCounts
 
-MODULE: Final = "supervisor.auth.process"
+MODULE: Final = "sluice.supervisor.auth.process"
 ANSWER_SECONDS: Final = 60.0  # time limit for one answer; longer than the process itself waits for any provider
 MOST_PAUSE: Final = 5.0  # maximum seconds before a restart, during which no client can log in
 MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time

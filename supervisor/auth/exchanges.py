@@ -13,19 +13,19 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from router.amqp.errors import AmqpError
-from router.amqp.sasl import NOT_OFFERED
-from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
-from router.sasl.claimed import claimed_user
-from router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Success, wrong_credentials
-from router.sasl.scram import ScramServer
-from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
-from router.sasl.users import Users
-from router.sasl.verifiers import BOUND_MECHANISMS, HASHES, PLUS
-from supervisor.auth import messages
-from supervisor.auth.attempts import Attempts, TooManyAttempts
-from supervisor.auth.library import Library, LibraryError, LibraryExchange
-from supervisor.auth.messages import (
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.amqp.sasl import NOT_OFFERED
+from sluice.router.sasl.bearer import OAuthBearerServer, XOAuth2Server
+from sluice.router.sasl.claimed import claimed_user
+from sluice.router.sasl.mechanism import Answer, Challenge, Failure, ServerExchange, Success, wrong_credentials
+from sluice.router.sasl.scram import ScramServer
+from sluice.router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import BOUND_MECHANISMS, HASHES, PLUS
+from sluice.supervisor.auth import messages
+from sluice.supervisor.auth.attempts import Attempts, TooManyAttempts
+from sluice.supervisor.auth.library import Library, LibraryError, LibraryExchange
+from sluice.supervisor.auth.messages import (
     ExchangeContext,
     Facts,
     Init,
@@ -37,8 +37,8 @@ from supervisor.auth.messages import (
     Respond,
     Service,
 )
-from supervisor.auth.service import ServiceError, ServiceExchange
-from supervisor.runtime.threads import Threads
+from sluice.supervisor.auth.service import ServiceError, ServiceExchange
+from sluice.supervisor.runtime.threads import Threads
 
 MOST_EXCHANGES: Final = 10_000  # maximum number of exchanges at a time
 STEP_SECONDS: Final = 20.0  # time limit of a provider for one answer, without waits for the rate limit and delays

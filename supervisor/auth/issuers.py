@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.auth.messages import ProviderState, TokenIssuer
-from supervisor.auth.tokens import MAX_JWKS, FileKeys, Issuer, Key, KeysError, KeySource, UrlKeys, parse_keys
-from supervisor.auth.watched_files import WatchedFile, file_state
+from sluice.supervisor.auth.messages import ProviderState, TokenIssuer
+from sluice.supervisor.auth.tokens import MAX_JWKS, FileKeys, Issuer, Key, KeysError, KeySource, UrlKeys, parse_keys
+from sluice.supervisor.auth.watched_files import WatchedFile, file_state
 
 
 class ConfiguredIssuer:

@@ -10,8 +10,8 @@ import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_ulong, c_void_p
 from typing import Any, Final
 
-from router.sasl.mechanism import Answer, Challenge, Failure, Success
-from supervisor.auth.messages import LibrarySettings as LibraryConfig
+from sluice.router.sasl.mechanism import Answer, Challenge, Failure, Success
+from sluice.supervisor.auth.messages import LibrarySettings as LibraryConfig
 
 FILE: Final = "libsasl2.so.2"
 SERVICE: Final = b"amqp"

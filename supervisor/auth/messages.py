@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from supervisor.children.framing import MessageError
+from sluice.supervisor.children.framing import MessageError
 
 MAX_MESSAGE: Final = 1 << 20  # maximum octets of a message; a SASL response has at most 64 KiB
 

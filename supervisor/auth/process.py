@@ -1,4 +1,4 @@
-"""Authentication process: `python -P -m supervisor.auth.process DESCRIPTOR PARENT NAME`.
+"""Authentication process: `python -P -m sluice.supervisor.auth.process DESCRIPTOR PARENT NAME`.
 
 It holds secrets and code that must not be in other processes (password verifiers, keys, libsasl2 and its plugins), and
 does work that may be slow. It communicates only over its socket, and ends when the socket is closed or the supervisor
@@ -15,13 +15,13 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from router.process import drop_capabilities, forbid_memory_access, raise_nice_value
-from router.sasl import users
-from router.sasl.users import Users
-from supervisor.auth.attempts import Attempts
-from supervisor.auth.exchanges import Providers, SaslExchanges
-from supervisor.auth.library import Library, LibraryError
-from supervisor.auth.messages import (
+from sluice.router.process import drop_capabilities, forbid_memory_access, raise_nice_value
+from sluice.router.sasl import users
+from sluice.router.sasl.users import Users
+from sluice.supervisor.auth.attempts import Attempts
+from sluice.supervisor.auth.exchanges import Providers, SaslExchanges
+from sluice.supervisor.auth.library import Library, LibraryError
+from sluice.supervisor.auth.messages import (
     MAX_MESSAGE,
     BeginExchange,
     CancelExchange,
@@ -43,13 +43,13 @@ from supervisor.auth.messages import (
     decode_request,
     encode,
 )
-from supervisor.auth.messages import LibrarySettings as LibraryConfig
-from supervisor.auth.watched_files import CHECK_INTERVAL, FileWatcher, WatchedFile, file_state
-from supervisor.children.framing import MessageError, MessageSplitter, pack
-from supervisor.children.zygote import IGNORED, adopt_process
+from sluice.supervisor.auth.messages import LibrarySettings as LibraryConfig
+from sluice.supervisor.auth.watched_files import CHECK_INTERVAL, FileWatcher, WatchedFile, file_state
+from sluice.supervisor.children.framing import MessageError, MessageSplitter, pack
+from sluice.supervisor.children.zygote import IGNORED, adopt_process
 
 if TYPE_CHECKING:
-    from supervisor.auth.issuers import ConfiguredIssuer
+    from sluice.supervisor.auth.issuers import ConfiguredIssuer
 
 READ_SIZE: Final = 65536
 
@@ -187,7 +187,7 @@ class AuthenticationServer(asyncio.Protocol):
             library=self._library,
         )
         if issuers:
-            from supervisor.auth.tokens import check_token
+            from sluice.supervisor.auth.tokens import check_token
 
             by_name = {each.name: found.issuer for each, found in issuers.items()}
             self._exchanges.providers.check_token = lambda names, token: check_token(
@@ -220,7 +220,7 @@ class AuthenticationServer(asyncio.Protocol):
 
     def _issuer(self, config: TokenIssuer) -> "ConfiguredIssuer":
         # Imported on demand: the cryptography takes long to load, and most routers use no tokens.
-        from supervisor.auth.issuers import ConfiguredIssuer
+        from sluice.supervisor.auth.issuers import ConfiguredIssuer
 
         return ConfiguredIssuer(config, self._log_from_thread)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from router.config.entities import (
+from sluice.router.config.entities import (
     AuthServiceConfig,
     Configuration,
     ListenerConfig,
@@ -11,9 +11,9 @@ from router.config.entities import (
     SaslUsersConfig,
     TokenIssuerConfig,
 )
-from router.config.entity import EntityConfig
-from router.config.schema import SCHEMA
-from supervisor.auth.messages import (
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.schema import SCHEMA
+from sluice.supervisor.auth.messages import (
     Configure,
     ExchangeContext,
     LibrarySettings,

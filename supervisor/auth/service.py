@@ -9,8 +9,8 @@ import os
 import ssl
 from typing import Any, Final, NamedTuple
 
-from router.amqp import sasl
-from router.amqp.codec import (
+from sluice.router.amqp import sasl
+from sluice.router.amqp.codec import (
     decode,
     decode_one,
     described_list,
@@ -24,10 +24,10 @@ from router.amqp.codec import (
     encode_ushort,
     encode_value,
 )
-from router.amqp.errors import AmqpError
-from router.sasl.mechanism import Answer, Challenge, Failure, Success
-from router.tls.versions import limit_versions
-from supervisor.auth.messages import Facts, Service, ServiceTls
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.sasl.mechanism import Answer, Challenge, Failure, Success
+from sluice.router.tls.versions import limit_versions
+from sluice.supervisor.auth.messages import Facts, Service, ServiceTls
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import jwt
 from jwt.exceptions import PyJWTError
 
-from router.sasl.bearer import MAX_TOKEN
-from router.sasl.mechanism import MAX_NAME, Failure, Success, wrong_credentials
-from supervisor.auth.messages import Facts, TokenIssuer
+from sluice.router.sasl.bearer import MAX_TOKEN
+from sluice.router.sasl.mechanism import MAX_NAME, Failure, Success, wrong_credentials
+from sluice.supervisor.auth.messages import Facts, TokenIssuer
 
 # Algorithms by type of key (RFC 7518, 3.1; RFC 8037).
 ALGORITHMS: Final = {

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from supervisor.auth.messages import ProviderState
+from sluice.supervisor.auth.messages import ProviderState
 
 CHECK_INTERVAL: Final = 1.0  # seconds between two checks
 KEPT: Final = "; the values read before stay in force"

@@ -19,11 +19,11 @@ from typing import Final, NamedTuple, Protocol
 import zmq
 from zmq.utils import z85
 
-from router.control.codec import ControlError, decode_events, encode, encode_delta, join_octets
-from router.control.framing import FrameDecoder, FrameError, pack
-from router.control.messages import Event, Order
-from router.control.names import deltas_path
-from router.control.ops import Op
+from sluice.router.control.codec import ControlError, decode_events, encode, encode_delta, join_octets
+from sluice.router.control.framing import FrameDecoder, FrameError, pack
+from sluice.router.control.messages import Event, Order
+from sluice.router.control.names import deltas_path
+from sluice.router.control.ops import Op
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"  # RFC 27: ZeroMQ asks at this address whether a peer may connect
 ZAP_VERSION: Final = b"1.0"

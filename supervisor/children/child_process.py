@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from router.environment import child_environment
-from router.log import ProcessLog
-from supervisor.children.framing import MessageError, MessageSplitter, pack
+from sluice.router.environment import child_environment
+from sluice.router.log import ProcessLog
+from sluice.supervisor.children.framing import MessageError, MessageSplitter, pack
 
 FIRST_PAUSE: Final = 0.1  # seconds before a restart; doubled each time the child exits within LONG_LIVED_SECONDS
 LONG_LIVED_SECONDS: Final = 30.0  # lifetime in seconds after which the next pause is FIRST_PAUSE again

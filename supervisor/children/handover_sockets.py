@@ -8,9 +8,9 @@ import asyncio
 import socket
 from typing import Final, Protocol
 
-from router.control.codec import ControlError, decode_page_request
-from router.log import ProcessLog
-from supervisor.children.worker import WorkerProcess
+from sluice.router.control.codec import ControlError, decode_page_request
+from sluice.router.log import ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess
 
 MAX_SENT_BACK: Final = 65536  # limit in octets of a message that accompanies a socket
 

@@ -11,18 +11,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from router.control.codec import decode_fork_answer, encode_fork
-from router.control.handover import ForkRequest
-from router.control.messages import Drain
-from router.log import ERROR, ProcessLog
-from router.ring.layout import WorkerState
-from router.ring.region import Region
-from supervisor.children.channels import WorkerChannels
-from supervisor.children.handover_sockets import HandoverSockets
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.children.zygote import MAX_MESSAGE, Zygote
-from supervisor.core import Core
-from supervisor.runtime.deadline import Deadline
+from sluice.router.control.codec import decode_fork_answer, encode_fork
+from sluice.router.control.handover import ForkRequest
+from sluice.router.control.messages import Drain
+from sluice.router.log import ERROR, ProcessLog
+from sluice.router.ring.layout import WorkerState
+from sluice.router.ring.region import Region
+from sluice.supervisor.children.channels import WorkerChannels
+from sluice.supervisor.children.handover_sockets import HandoverSockets
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.children.zygote import MAX_MESSAGE, Zygote
+from sluice.supervisor.core import Core
+from sluice.supervisor.runtime.deadline import Deadline
 
 # Restarting does not help a worker that repeatedly crashes before it is ready.
 MAX_FAILED_STARTS: Final = 5

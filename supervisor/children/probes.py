@@ -9,12 +9,12 @@ import asyncio
 import os
 from typing import Final
 
-from router.log import ProcessLog
-from supervisor.children.handover_sockets import HandedConnections
-from supervisor.children.shared_resources import SharedResources
-from supervisor.children.worker import WorkerProcess
-from supervisor.core import Core
-from supervisor.runtime.deadline import HELD_UP
+from sluice.router.log import ProcessLog
+from sluice.supervisor.children.handover_sockets import HandedConnections
+from sluice.supervisor.children.shared_resources import SharedResources
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.core import Core
+from sluice.supervisor.runtime.deadline import HELD_UP
 
 PROBE_EVERY: Final = 2.0  # seconds between two rounds; a hang is detected after one to two of them
 KILL_AFTER: Final = 10.0  # seconds of silence

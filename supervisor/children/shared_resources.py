@@ -3,13 +3,13 @@
 import os
 from typing import Final
 
-from router.ring.region import Region
-from supervisor.children.channels import make_keys
-from supervisor.children.private_directory import PrivateDirectory
+from sluice.router.ring.region import Region
+from sluice.supervisor.children.channels import make_keys
+from sluice.supervisor.children.private_directory import PrivateDirectory
 
 
 class SharedResources:
-    """Memory, signals, keys and directory that the supervisor and its workers share. Owner: `supervisor.main`."""
+    """Memory, signals, keys and directory that the supervisor and its workers share. Owner: `main`."""
 
     def __init__(self, workers: int, links_per_worker: int, addresses: int, ring_octets: int) -> None:
         """Create all resources. Raises OSError and RuntimeError.

@@ -6,9 +6,9 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
-from router.control.messages import Control, Order, Send
-from router.control.names import identity
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.control.messages import Control, Order, Send
+from sluice.router.control.names import identity
+from sluice.supervisor.connections.connections import RegisteredConnection
 
 
 class WorkerFaultError(Exception):

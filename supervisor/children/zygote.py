@@ -19,15 +19,15 @@ from typing import Final, NoReturn, cast
 
 from msgspec.structs import replace
 
-from router import environment
-from router.config.inherited import INHERITED
-from router.control.codec import decode_fork_request, encode_fork
-from router.control.handover import ForkAnswer
-from router.control.setup import WorkerSetup
-from router.log import LogError, LogSettings, ProcessLog
-from router.process import PR_SET_NAME, PR_SET_PDEATHSIG, drop_capabilities, prctl
-from supervisor.children.privileges import Identity
-from supervisor.children.title import show_title
+from sluice.router import environment
+from sluice.router.config.inherited import INHERITED
+from sluice.router.control.codec import decode_fork_request, encode_fork
+from sluice.router.control.handover import ForkAnswer
+from sluice.router.control.setup import WorkerSetup
+from sluice.router.log import LogError, LogSettings, ProcessLog
+from sluice.router.process import PR_SET_NAME, PR_SET_PDEATHSIG, drop_capabilities, prctl
+from sluice.supervisor.children.privileges import Identity
+from sluice.supervisor.children.title import show_title
 
 MAX_NAME: Final = 15  # characters of a process name, Linux' limit
 SOCKETS: Final = 2  # with each request: one for hand-overs, one for messages

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from router.addressing.settings import AddressSetting, AddressSettings
-from router.config.diff import Change
-from router.config.entities import Configuration
-from router.config.entity import EntityConfig
+from sluice.router.addressing.settings import AddressSetting, AddressSettings
+from sluice.router.config.diff import Change
+from sluice.router.config.entities import Configuration
+from sluice.router.config.entity import EntityConfig
 
 _Entity = TypeVar("_Entity", bound=EntityConfig)
 

@@ -6,9 +6,9 @@ The router accesses files with the rights of its process, so whoever may name fi
 from collections.abc import Mapping
 from typing import Final
 
-from router.config.entity import EntityConfig
-from router.config.schema import Attribute, EntityType
-from supervisor.configuration.errors import ChangeError
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.schema import Attribute, EntityType
+from sluice.supervisor.configuration.errors import ChangeError
 
 FORBIDDEN: Final = 403
 #: Outputs of a log module that are not files.

@@ -12,21 +12,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from router.addressing.settings import AddressSettings
-from router.config.diff import Change, Kind
-from router.config.entities import Configuration, ExchangeConfig
-from router.config.entity import EntityConfig
-from router.config.errors import RequestError
-from router.config.inventory import Inventory
-from router.config.request import create, update
-from router.config.schema import SCHEMA, EntityType
-from router.log import ProcessLog
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.configuration.files import check_files
-from supervisor.configuration.prepare import PreparedReload, without_refused
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import Events, Subsystem
+from sluice.router.addressing.settings import AddressSettings
+from sluice.router.config.diff import Change, Kind
+from sluice.router.config.entities import Configuration, ExchangeConfig
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.errors import RequestError
+from sluice.router.config.inventory import Inventory
+from sluice.router.config.request import create, update
+from sluice.router.config.schema import SCHEMA, EntityType
+from sluice.router.log import ProcessLog
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.configuration.files import check_files
+from sluice.supervisor.configuration.prepare import PreparedReload, without_refused
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import Events, Subsystem
 
 # Switch interval of the interpreter in seconds: the time a computing thread may delay the event loop.
 SWITCH_INTERVAL: Final = 0.0005

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
-from router.addressing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
-from router.addressing.settings import AddressSetting
-from router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
-from router.config.roles import BETWEEN_ROUTERS
-from router.control.ops import Profile, ProfileFailoverServer, ProfileOp
-from router.sasl.verifiers import BOUND_MECHANISMS
+from sluice.router.addressing.pattern import PatternError, canonical, duplicate_pattern, from_prefix
+from sluice.router.addressing.settings import AddressSetting
+from sluice.router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
+from sluice.router.config.roles import BETWEEN_ROUTERS
+from sluice.router.control.ops import Profile, ProfileFailoverServer, ProfileOp
+from sluice.router.sasl.verifiers import BOUND_MECHANISMS
 
 # Time limit in seconds from the TCP connection of a connector to the peer's open. A connection without any octets for
 # idleTimeoutSeconds is closed earlier.

@@ -2,16 +2,16 @@
 
 from msgspec import Struct
 
-from router.addressing.settings import AddressSettings
-from router.config.diff import Plan, diff
-from router.config.entities import BindingConfig, Configuration, ExchangeConfig
-from router.config.inventory import Inventory
-from supervisor.addresses.counter_slots import CounterSlots
-from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges, refusal
-from supervisor.addresses.table import AddressTable
-from supervisor.configuration.change import AddressPlan
-from supervisor.configuration.ops import address_entries
-from supervisor.journal.journal import Journal
+from sluice.router.addressing.settings import AddressSettings
+from sluice.router.config.diff import Plan, diff
+from sluice.router.config.entities import BindingConfig, Configuration, ExchangeConfig
+from sluice.router.config.inventory import Inventory
+from sluice.supervisor.addresses.counter_slots import CounterSlots
+from sluice.supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges, refusal
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.configuration.change import AddressPlan
+from sluice.supervisor.configuration.ops import address_entries
+from sluice.supervisor.journal.journal import Journal
 
 _SCRATCH_RECORDS = 1 << 20  # size of the scratch table for checking exchanges; larger than any real table
 

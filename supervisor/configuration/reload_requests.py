@@ -5,16 +5,16 @@ import traceback
 from functools import partial
 from typing import Any
 
-from router.config.diff import Plan
-from router.log import ProcessLog
-from supervisor.audit.audit import Audit
-from supervisor.configuration.errors import ChangeError
-from supervisor.configuration.reloads import Reloads, Result
-from supervisor.management import operations
-from supervisor.management.context import AgentContext
-from supervisor.management.request import Request
-from supervisor.management.response import OK, Response, StatusError, Steps
-from supervisor.telemetry.logging import Logging
+from sluice.router.config.diff import Plan
+from sluice.router.log import ProcessLog
+from sluice.supervisor.audit.audit import Audit
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.configuration.reloads import Reloads, Result
+from sluice.supervisor.management import operations
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import OK, Response, StatusError, Steps
+from sluice.supervisor.telemetry.logging import Logging
 
 
 class HangUp:

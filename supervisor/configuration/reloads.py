@@ -16,16 +16,16 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from router.config.diff import Plan
-from router.config.entities import Configuration
-from router.config.errors import ConfigError
-from router.config.load import load_text, read
-from router.log import DEBUG, ProcessLog
-from supervisor.configuration.errors import ChangeError
-from supervisor.configuration.live import ChangeSteps, LiveConfiguration
-from supervisor.configuration.prepare import prepare
-from supervisor.runtime.threads import Threads
-from supervisor.runtime.waker import Waker
+from sluice.router.config.diff import Plan
+from sluice.router.config.entities import Configuration
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text, read
+from sluice.router.log import DEBUG, ProcessLog
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.configuration.live import ChangeSteps, LiveConfiguration
+from sluice.supervisor.configuration.prepare import prepare
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.waker import Waker
 
 NICE: Final = 10  # nice value of computing threads, so that messages have priority on a loaded machine
 READ_SECONDS: Final = 30.0  # time limit for reading the file

@@ -6,9 +6,9 @@ queries management after the answer finds its connection listed, whichever worke
 
 from typing import NamedTuple, Protocol
 
-from router.config.entities import ListenerConfig
-from router.control.messages import Limits, Opened
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.control.messages import Limits, Opened
+from sluice.supervisor.connections.connections import RegisteredConnection
 
 
 class Admit(NamedTuple):

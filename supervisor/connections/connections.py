@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from router.config.entities import EndpointConfig
-from router.config.roles import BETWEEN_ROUTERS
-from router.control.handover import InitiateData
-from router.control.messages import ErrorText, TlsFacts
-from router.log import DEBUG, INFO, ProcessLog
-from supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
+from sluice.router.config.entities import EndpointConfig
+from sluice.router.config.roles import BETWEEN_ROUTERS
+from sluice.router.control.handover import InitiateData
+from sluice.router.control.messages import ErrorText, TlsFacts
+from sluice.router.log import DEBUG, INFO, ProcessLog
+from sluice.supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
 
 # Errors reported for connections opened by the router that end without an error of their own.
 _ABORTED: Final = ("amqp:connection:framing-error", "connection aborted")

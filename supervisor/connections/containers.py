@@ -7,10 +7,10 @@ name of its listener or connector; generated names do not count. No input or out
 from collections.abc import Iterator
 from typing import Final
 
-from router.config.roles import ROUTE_CONTAINER
-from router.control.message import ControlMessage
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.subsystem import Subsystem
+from sluice.router.config.roles import ROUTE_CONTAINER
+from sluice.router.control.message import ControlMessage
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.subsystem import Subsystem
 
 _GENERATED_PREFIXES: Final = ("listener/", "connector/")
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from router.config.allowed_routers import admits
-from router.control.messages import Opened
-from router.log import WARNING, ProcessLog
-from supervisor.connections.admission import Deny
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.config.allowed_routers import admits
+from sluice.router.control.messages import Opened
+from sluice.router.log import WARNING, ProcessLog
+from sluice.supervisor.connections.admission import Deny
+from sluice.supervisor.connections.connections import RegisteredConnection
 
 ROUTER_NOT_ALLOWED: Final = Deny("amqp:unauthorized-access", "allowedRouters does not let this router join")
 

@@ -3,17 +3,17 @@
 import secrets
 from typing import Final, Protocol
 
-from router.config.entities import ListenerConfig
-from router.config.roles import BETWEEN_ROUTERS, NORMAL, ROUTE_CONTAINER
-from router.control.messages import Admitted, Denied, Opened
-from router.log import ProcessLog
-from router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
-from supervisor.audit.trail import AuditTrail
-from supervisor.connections.admission import Admission, Decision, Deny
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.membership import Membership
-from supervisor.connections.tenants import tenant_of
-from supervisor.edge.bundles import Bundles
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.config.roles import BETWEEN_ROUTERS, NORMAL, ROUTE_CONTAINER
+from sluice.router.control.messages import Admitted, Denied, Opened
+from sluice.router.log import ProcessLog
+from sluice.router.policy.decisions import RESOURCE_LIMIT, UNAUTHORIZED
+from sluice.supervisor.audit.trail import AuditTrail
+from sluice.supervisor.connections.admission import Admission, Decision, Deny
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.membership import Membership
+from sluice.supervisor.connections.tenants import tenant_of
+from sluice.supervisor.edge.bundles import Bundles
 
 MARK_OCTETS: Final = 8  # random octets of the mark by which other routers recognise connections of this edge router
 EXTERNAL: Final = "EXTERNAL"

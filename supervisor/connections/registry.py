@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from router.amqp.errors import CONNECTION_FORCED
-from router.config.entities import ConnectorConfig, ListenerConfig
-from router.control.handlers import HandlerTable
-from router.control.handover import InitiateData
-from router.control.messages import Close, Closed, CloseLink, Denied, Gone, Opened, Order
-from router.control.ops import Op, TraceOp
-from router.log import ProcessLog
-from supervisor.audit.trail import AuditTrail
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.admission import Admit, Decision
-from supervisor.connections.connections import (
+from sluice.router.amqp.errors import CONNECTION_FORCED
+from sluice.router.config.entities import ConnectorConfig, ListenerConfig
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.handover import InitiateData
+from sluice.router.control.messages import Close, Closed, CloseLink, Denied, Gone, Opened, Order
+from sluice.router.control.ops import Op, TraceOp
+from sluice.router.log import ProcessLog
+from sluice.supervisor.audit.trail import AuditTrail
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.admission import Admit, Decision
+from sluice.supervisor.connections.connections import (
     ConnectionEnd,
     Initiator,
     RegisteredConnection,
@@ -28,11 +28,11 @@ from supervisor.connections.connections import (
     log_opened,
     report_ended,
 )
-from supervisor.connections.opens import OpenDecider
-from supervisor.connections.unopened import UnopenedConnections
-from supervisor.journal.journal import Journal
-from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.subsystem import Events, Subsystem
+from sluice.supervisor.connections.opens import OpenDecider
+from sluice.supervisor.connections.unopened import UnopenedConnections
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.listeners.profiles import ListenerProfiles
+from sluice.supervisor.subsystem import Events, Subsystem
 
 # Links of closed connections are dropped in batches: at most DROPS_PER_WAKE links in a wake, and at most
 # DROPS_PER_CONNECTION of one connection before the next connection.

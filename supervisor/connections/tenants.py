@@ -5,10 +5,10 @@ Addresses of tenants: routing-semantics.md 12.
 
 from typing import Final
 
-from router.amqp.errors import INVALID_FIELD
-from router.config.roles import BETWEEN_ROUTERS
-from supervisor.connections.admission import Deny
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.amqp.errors import INVALID_FIELD
+from sluice.router.config.roles import BETWEEN_ROUTERS
+from sluice.supervisor.connections.admission import Deny
+from sluice.supervisor.connections.connections import RegisteredConnection
 
 SEPARATOR: Final = "/"
 

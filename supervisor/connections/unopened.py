@@ -6,8 +6,8 @@ host can exclude others by idle connections.
 
 from collections import OrderedDict
 
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.runtime.remote_hosts import remote_host
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.runtime.remote_hosts import remote_host
 
 
 class UnopenedConnections:

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from router.control.handlers import HandlerTable
-from router.control.messages import Order, Traced, Watch
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.subsystem import Subsystem
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import Order, Traced, Watch
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.subsystem import Subsystem
 
 MAX_WATCHES: Final = 16  # maximum number of watches at a time, because each costs a worker time for every frame
 _MS: Final = 1000

@@ -6,26 +6,26 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from router.config import password
-from router.config.build import MAX_USER
-from router.config.entities import Configuration, ConnectorConfig
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
-from router.control.handover import InitiateData
-from router.log import ERROR, WARNING, ProcessLog
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import ConnectionEnd, RegisteredConnection, describe_opened
-from supervisor.connections.registry import Connections
-from supervisor.connectors.dial import DialError, dial, port_number
-from supervisor.connectors.failover import FailoverEntry
-from supervisor.connectors.proxy import dial_through
-from supervisor.connectors.state import ConnectorState
-from supervisor.journal.journal import Journal
-from supervisor.listeners.acceptor import Acceptor
-from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.runtime.host_names import MAX_RESOLVERS
-from supervisor.runtime.threads import Threads
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import LiveAttributes, Subsystem
+from sluice.router.config import password
+from sluice.router.config.build import MAX_USER
+from sluice.router.config.entities import Configuration, ConnectorConfig
+from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from sluice.router.control.handover import InitiateData
+from sluice.router.log import ERROR, WARNING, ProcessLog
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import ConnectionEnd, RegisteredConnection, describe_opened
+from sluice.supervisor.connections.registry import Connections
+from sluice.supervisor.connectors.dial import DialError, dial, port_number
+from sluice.supervisor.connectors.failover import FailoverEntry
+from sluice.supervisor.connectors.proxy import dial_through
+from sluice.supervisor.connectors.state import ConnectorState
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.listeners.acceptor import Acceptor
+from sluice.supervisor.listeners.profiles import ListenerProfiles
+from sluice.supervisor.runtime.host_names import MAX_RESOLVERS
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import LiveAttributes, Subsystem
 
 MAX_LOGIN: Final = MAX_USER  # maximum octets of user name and password together
 MAX_PASSWORD_FILES: Final = 16  # maximum number of password files that are read at a time

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
-from supervisor.connectors.failover import FailoverEntry
-from supervisor.runtime.threads import Threads
+from sluice.supervisor.connectors.failover import FailoverEntry
+from sluice.supervisor.runtime.threads import Threads
 
 CONNECT_SECONDS: Final = 10.0  # time limit for connecting to one address
 RESOLVE_SECONDS: Final = 30.0  # time limit for resolving a name

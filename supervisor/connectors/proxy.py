@@ -5,11 +5,11 @@ import socket
 from base64 import b64encode
 from typing import Final
 
-from router.config.entities import ProxyConfig
-from router.websocket.http import END, MAX_HEAD, HeadError, host_header, is_visible_ascii, parse_answer
-from supervisor.connectors.dial import DialError, dial, port_number
-from supervisor.connectors.failover import FailoverEntry
-from supervisor.runtime.threads import Threads
+from sluice.router.config.entities import ProxyConfig
+from sluice.router.websocket.http import END, MAX_HEAD, HeadError, host_header, is_visible_ascii, parse_answer
+from sluice.supervisor.connectors.dial import DialError, dial, port_number
+from sluice.supervisor.connectors.failover import FailoverEntry
+from sluice.supervisor.runtime.threads import Threads
 
 ANSWER_SECONDS: Final = 30.0  # time limit for the proxy's response, which includes its connect to the peer
 

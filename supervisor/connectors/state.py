@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from supervisor.connectors.failover import FailoverEntry, FailoverList
+from sluice.supervisor.connectors.failover import FailoverEntry, FailoverList
 
 # Delays until the next attempt, in seconds:
 AFTER_FAILURE: Final = 5.0  # after an attempt that failed

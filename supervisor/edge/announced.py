@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from router.addressing.address import FALLBACK_PHASE, MOBILE
-from router.addressing.settings import LOCAL, NETWORK, AddressSetting
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import AddressTable
-from supervisor.links.attach import FALLBACK_CAPABILITY, WAYPOINT_CAPABILITY
+from sluice.router.addressing.address import FALLBACK_PHASE, MOBILE
+from sluice.router.addressing.settings import LOCAL, NETWORK, AddressSetting
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.links.attach import FALLBACK_CAPABILITY, WAYPOINT_CAPABILITY
 
 # Mobile addresses that every router serves itself.
 _OWN: Final = ("$management",)

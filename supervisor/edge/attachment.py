@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from router.config.entities import ConnectorConfig
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge import messages
-from supervisor.edge.lookups import Lookups
-from supervisor.edge.messages import Precedence
-from supervisor.edge.route_proxies import RouteProxies
-from supervisor.edge.router_links import RouterLinks, RouterLinkState
-from supervisor.edge.uplink_address import UplinkAddress
-from supervisor.edge.uplink_proxies import UplinkProxies, UplinkUse
-from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT, LOOKUP, TRACKING, UPLINKS
-from supervisor.links.initiated import InitiatedLinkOptions
+from sluice.router.config.entities import ConnectorConfig
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.lookups import Lookups
+from sluice.supervisor.edge.messages import Precedence
+from sluice.supervisor.edge.route_proxies import RouteProxies
+from sluice.supervisor.edge.router_links import RouterLinks, RouterLinkState
+from sluice.supervisor.edge.uplink_address import UplinkAddress
+from sluice.supervisor.edge.uplink_proxies import UplinkProxies, UplinkUse
+from sluice.supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT, LOOKUP, TRACKING, UPLINKS
+from sluice.supervisor.links.initiated import InitiatedLinkOptions
 
 MANAGEMENT: Final = "$management"
 # Time limit in seconds for answers to the links of addresses: where clients come and go, some links are always new.

@@ -2,27 +2,27 @@
 
 from typing import Final
 
-from router.config.entities import ConnectorConfig, RouterConfig
-from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge import messages
-from supervisor.edge.announced import AnnouncedAddresses
-from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment
-from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
-from supervisor.edge.first_credit import FirstCredit
-from supervisor.edge.lookups import Lookups
-from supervisor.edge.route_proxies import RouteProxies
-from supervisor.edge.router_links import RouterLinks
-from supervisor.edge.uplink_address import UplinkAddress
-from supervisor.edge.uplink_proxies import UplinkProxies
-from supervisor.journal.journal import Journal
-from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
-from supervisor.links.attach import HEARTBEAT_KEY
-from supervisor.links.initiated import InitiatedLinks
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import NEVER
+from sluice.router.config.entities import ConnectorConfig, RouterConfig
+from sluice.supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.announced import AnnouncedAddresses
+from sluice.supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment
+from sluice.supervisor.edge.bundles import supports_bundles, supports_several_uplinks
+from sluice.supervisor.edge.first_credit import FirstCredit
+from sluice.supervisor.edge.lookups import Lookups
+from sluice.supervisor.edge.route_proxies import RouteProxies
+from sluice.supervisor.edge.router_links import RouterLinks
+from sluice.supervisor.edge.uplink_address import UplinkAddress
+from sluice.supervisor.edge.uplink_proxies import UplinkProxies
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
+from sluice.supervisor.links.attach import HEARTBEAT_KEY
+from sluice.supervisor.links.initiated import InitiatedLinks
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import NEVER
 
 
 class Attachments:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.edge.attachment import Attachment
-from supervisor.edge.messages import Precedence
-from supervisor.edge.uplink_proxies import UplinkUse
-from supervisor.journal.journal import Journal
+from sluice.supervisor.edge.attachment import Attachment
+from sluice.supervisor.edge.messages import Precedence
+from sluice.supervisor.edge.uplink_proxies import UplinkUse
+from sluice.supervisor.journal.journal import Journal
 
 _LAST_NUMBER: Final = 0x7FFFFFFF
 # Time limit in seconds for the old bearer to release all consumers; until then, multicast messages do not go up.

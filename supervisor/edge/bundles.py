@@ -7,12 +7,12 @@ same mark. The mark is the text in the connection property `sluice.edge`; a Slui
 
 from typing import Any, Final
 
-from router.amqp.errors import NOT_ALLOWED
-from router.config.roles import EDGE, INTER_EDGE
-from router.control import edge_properties
-from supervisor.addresses.record import NOT_ON_EDGE, ConsumerEdge
-from supervisor.connections.admission import Deny
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.amqp.errors import NOT_ALLOWED
+from sluice.router.config.roles import EDGE, INTER_EDGE
+from sluice.router.control import edge_properties
+from sluice.supervisor.addresses.record import NOT_ON_EDGE, ConsumerEdge
+from sluice.supervisor.connections.admission import Deny
+from sluice.supervisor.connections.connections import RegisteredConnection
 
 _MOST_COST: Final = 0x00FFFFFF
 # First version of the edge protocol with each feature.

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from router.addressing.settings import MULTICAST
-from supervisor.addresses.record import AddressRecord
+from sluice.router.addressing.settings import MULTICAST
+from sluice.supervisor.addresses.record import AddressRecord
 
 TIMEOUT: Final = 3.0  # seconds; the same as for a look-up
 NEVER: Final = math.inf

@@ -10,22 +10,22 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
-from router.addressing.address import MOBILE, normalise
-from router.config.roles import EDGE
-from router.control.messages import Direction, Opened
-from router.log import WARNING, ProcessLog
-from supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge import messages
-from supervisor.edge.bundles import mark_of
-from supervisor.edge.standby import RouterPaths, Standby
-from supervisor.journal.journal import Journal
-from supervisor.linkroutes.targets import LinkRouteMatch
-from supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.address import MOBILE, normalise
+from sluice.router.config.roles import EDGE
+from sluice.router.control.messages import Direction, Opened
+from sluice.router.log import WARNING, ProcessLog
+from sluice.supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.bundles import mark_of
+from sluice.supervisor.edge.standby import RouterPaths, Standby
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.linkroutes.targets import LinkRouteMatch
+from sluice.supervisor.links.attach import HEARTBEAT_KEY, LOOKUP_KEY, TRACKING_KEY, UPLINKS_KEY
+from sluice.supervisor.subsystem import Subsystem
 
 MOST_MISSING: Final = 1000  # bound on the edge routers whose missed heartbeats are counted
 

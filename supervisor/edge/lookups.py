@@ -15,18 +15,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from router.addressing.address import normalise
-from router.addressing.settings import NETWORK
-from router.config.roles import EDGE, INTER_EDGE
-from router.control.messages import Attach
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge import messages
-from supervisor.edge.bundles import supports_lookup_batches
-from supervisor.edge.messages import LookupAddress, LookupAnswer
-from supervisor.linkroutes.local import LocalLinkRoutes
-from supervisor.links.attach import COORDINATOR
-from supervisor.runtime.waker import Waker
+from sluice.router.addressing.address import normalise
+from sluice.router.addressing.settings import NETWORK
+from sluice.router.config.roles import EDGE, INTER_EDGE
+from sluice.router.control.messages import Attach
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.bundles import supports_lookup_batches
+from sluice.supervisor.edge.messages import LookupAddress, LookupAnswer
+from sluice.supervisor.linkroutes.local import LocalLinkRoutes
+from sluice.supervisor.links.attach import COORDINATOR
+from sluice.supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 3.0  # seconds
 IN_FLIGHT: Final = 32  # unanswered messages to a 1.19 router, with one question each

@@ -6,8 +6,8 @@ Each function returns a whole message without router annotations; the sending wo
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from router.amqp import codec
-from router.amqp.errors import AmqpError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import AmqpError
 
 VERSION: Final = 1
 LOOKUP_OPCODE: Final = 1  # asks whether one address belongs to a link route

@@ -7,23 +7,23 @@ one router reach consumers of the other. A message from such a link goes to clie
 from collections.abc import Callable
 from typing import Final
 
-from router.addressing.address import MOBILE
-from router.addressing.settings import LOCAL
-from router.config.entities import ConnectorConfig
-from router.config.roles import INTER_EDGE
-from router.control.messages import Opened
-from router.log import INFO, ProcessLog
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import AddressTable
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.announced import PeerAddresses, is_announceable
-from supervisor.edge.proxies import Proxies
-from supervisor.edge.router_links import RouterLinkState
-from supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
-from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import NEVER, Subsystem
+from sluice.router.addressing.address import MOBILE
+from sluice.router.addressing.settings import LOCAL
+from sluice.router.config.entities import ConnectorConfig
+from sluice.router.config.roles import INTER_EDGE
+from sluice.router.control.messages import Opened
+from sluice.router.log import INFO, ProcessLog
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.announced import PeerAddresses, is_announceable
+from sluice.supervisor.edge.proxies import Proxies
+from sluice.supervisor.edge.router_links import RouterLinkState
+from sluice.supervisor.links.attach import DOWNLINK_CAPABILITY, HEARTBEAT
+from sluice.supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import NEVER, Subsystem
 
 CONFINED: Final = ("qd:no-route-to-dest", "The address is known only at its own edge router")
 

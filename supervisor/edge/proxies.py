@@ -9,14 +9,14 @@ import time
 from itertools import islice
 from typing import Any, Final
 
-from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, MOBILE
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.announced import AnnouncedAddresses
-from supervisor.links.attach import NO_LINK_ROUTE, AttachAccepted, AttachRefused
-from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
-from supervisor.runtime.waker import Waker
+from sluice.router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, MOBILE
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.announced import AnnouncedAddresses
+from sluice.supervisor.links.attach import NO_LINK_ROUTE, AttachAccepted, AttachRefused
+from sluice.supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
+from sluice.supervisor.runtime.waker import Waker
 
 GATHER: Final = 0.25  # seconds for the connections of a bundle to open
 NEVER: Final = math.inf

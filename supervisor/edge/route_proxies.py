@@ -8,10 +8,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from supervisor.edge import messages
-from supervisor.edge.messages import ManagementAnswer
-from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
-from supervisor.runtime.waker import Waker
+from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.messages import ManagementAnswer
+from sluice.supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
+from sluice.supervisor.runtime.waker import Waker
 
 TIMEOUT: Final = 10.0  # seconds for an answer
 RETRY: Final = 2.0  # seconds after a request that failed

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.addresses.inprocess import InProcessAddresses
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.links.attach import AttachAccepted, AttachRefused
-from supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
+from sluice.supervisor.addresses.inprocess import InProcessAddresses
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.links.attach import AttachAccepted, AttachRefused
+from sluice.supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 
 
 class RouterLinkState:

@@ -8,13 +8,13 @@ import math
 import time
 from typing import Final, Protocol
 
-from router.addressing.address import EDGE, MOBILE
-from router.addressing.settings import MULTICAST
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.bundles import has_several_uplinks
-from supervisor.edge.messages import Precedence
+from sluice.router.addressing.address import EDGE, MOBILE
+from sluice.router.addressing.settings import MULTICAST
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.bundles import has_several_uplinks
+from sluice.supervisor.edge.messages import Precedence
 
 NEVER: Final = math.inf
 PATIENCE: Final = 3.0  # seconds for an interior router to become reachable after the edge router has named it

@@ -7,19 +7,19 @@ As in 1.19, one connection is the active uplink: the first that opened, and afte
 
 from typing import Final
 
-from router.config.entities import RouterConfig
-from router.config.roles import EDGE
-from router.control.messages import Opened
-from router.log import INFO, ProcessLog
-from supervisor.addresses.record import AddressRecord
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.attachment import Attachment
-from supervisor.edge.attachments import Attachments
-from supervisor.edge.bearer import Bearer
-from supervisor.edge.bundles import supports_bundles, supports_several_uplinks
-from supervisor.edge.first_credit import FirstCredit
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import RouterConfig
+from sluice.router.config.roles import EDGE
+from sluice.router.control.messages import Opened
+from sluice.router.log import INFO, ProcessLog
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.attachment import Attachment
+from sluice.supervisor.edge.attachments import Attachments
+from sluice.supervisor.edge.bearer import Bearer
+from sluice.supervisor.edge.bundles import supports_bundles, supports_several_uplinks
+from sluice.supervisor.edge.first_credit import FirstCredit
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 
 class Uplink(Subsystem):

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from router.addressing.address import LOCAL, UPLINK, key
-from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
-from supervisor.addresses.table import AddressTable
-from supervisor.connections.connections import RegisteredLink
+from sluice.router.addressing.address import LOCAL, UPLINK, key
+from sluice.router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.connections.connections import RegisteredLink
 
 UPLINK_KEY: Final = key(LOCAL, UPLINK)
 

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
-from router.addressing.settings import MULTICAST
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable, TableFullError
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.announced import AnnouncedAddresses
-from supervisor.edge.bundles import reports_all_addresses, supports_early_senders
-from supervisor.edge.first_credit import FirstCredit, needs_all_destinations
-from supervisor.edge.lookups import Lookups
-from supervisor.edge.proxies import NEVER, Proxies, ReceiverProxy, has_local_producers
-from supervisor.journal.journal import Journal
-from supervisor.links.attach import AttachAccepted, AttachRefused
-from supervisor.links.initiated import InitiatedLinks
-from supervisor.runtime.waker import Waker
+from sluice.router.addressing.settings import MULTICAST
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable, TableFullError
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.announced import AnnouncedAddresses
+from sluice.supervisor.edge.bundles import reports_all_addresses, supports_early_senders
+from sluice.supervisor.edge.first_credit import FirstCredit, needs_all_destinations
+from sluice.supervisor.edge.lookups import Lookups
+from sluice.supervisor.edge.proxies import NEVER, Proxies, ReceiverProxy, has_local_producers
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.links.attach import AttachAccepted, AttachRefused
+from sluice.supervisor.links.initiated import InitiatedLinks
+from sluice.supervisor.runtime.waker import Waker
 
 # With more than BURST unanswered look-ups, links of addresses without producers wait until QUIET seconds after all
 # look-ups are answered, at most HOLD seconds in all.

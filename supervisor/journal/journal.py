@@ -6,7 +6,7 @@ No input or output here: changes leave as ops (control-protocol.md, "Deltas"), a
 from collections import deque
 from collections.abc import Callable
 
-from router.control.ops import Op
+from sluice.router.control.ops import Op
 
 
 class Journal:

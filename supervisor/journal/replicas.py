@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from router.control.handlers import HandlerTable
-from router.control.messages import Ack, PortClosed, Ready, Resync
-from router.control.ops import Op, WorkerOp
-from router.log import DEBUG, WARNING, ProcessLog
-from supervisor.children.worker import WorkerCorruptError, WorkerProcess, WorkerStage
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import Ack, PortClosed, Ready, Resync
+from sluice.router.control.ops import Op, WorkerOp
+from sluice.router.log import DEBUG, WARNING, ProcessLog
+from sluice.supervisor.children.worker import WorkerCorruptError, WorkerProcess, WorkerStage
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 
 class Replicas(Subsystem):

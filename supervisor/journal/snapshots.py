@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from router.control.messages import Snapshot
-from router.control.ops import Op
-from supervisor.children.worker import WorkerProcess
-from supervisor.journal.journal import Journal
+from sluice.router.control.messages import Snapshot
+from sluice.router.control.ops import Op
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.journal.journal import Journal
 
 
 class Snapshots:

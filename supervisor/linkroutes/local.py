@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from router.addressing.pattern import PatternTree
-from router.config.entities import LinkRouteConfig
-from router.config.roles import ROUTE_CONTAINER
-from router.control.message import ControlMessage
-from router.log import ProcessLog
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.containers import Containers, name_of
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.pattern import PatternTree
+from sluice.router.config.entities import LinkRouteConfig
+from sluice.router.config.roles import ROUTE_CONTAINER
+from sluice.router.control.message import ControlMessage
+from sluice.router.log import ProcessLog
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.containers import Containers, name_of
+from sluice.supervisor.subsystem import Subsystem
 
 IN: Final = "in"
 OUT: Final = "out"

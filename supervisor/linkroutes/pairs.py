@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from router.config.roles import INTER_ROUTER
-from router.control import messages as control
-from router.control import pair_messages
-from router.control.handlers import HandlerTable
-from router.routed.errors import LINK_LOST
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router
-from supervisor.links.attach import NO_ROUTE, AttachRouted
-from supervisor.subsystem import Subsystem
+from sluice.router.config.roles import INTER_ROUTER
+from sluice.router.control import messages as control
+from sluice.router.control import pair_messages
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.routed.errors import LINK_LOST
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router
+from sluice.supervisor.links.attach import NO_ROUTE, AttachRouted
+from sluice.supervisor.subsystem import Subsystem
 
 # Limit of links with one name that were attached by routers and are unanswered. More of them are in a loop, which
 # routers of Dispatch 1.19 allow.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from router.addressing.pattern import MAX_TOKENS, PatternError, PatternTree, canonical, from_prefix
-from supervisor.linkroutes.local import IN, OUT
+from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, PatternTree, canonical, from_prefix
+from sluice.supervisor.linkroutes.local import IN, OUT
 
 # Link direction by class of the address key.
 CLASSES: Final = {"C": IN, "E": IN, "D": OUT, "F": OUT}

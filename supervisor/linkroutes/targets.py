@@ -12,11 +12,11 @@ Dispatch 1.19 carries no route; `pairs` detects its loops.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from router.addressing.pattern import PatternTree
-from router.control.messages import Attach
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
-from supervisor.linkroutes.remote import RemoteLinkRoutes, RemotePattern
+from sluice.router.addressing.pattern import PatternTree
+from sluice.router.control.messages import Attach
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
+from sluice.supervisor.linkroutes.remote import RemoteLinkRoutes, RemotePattern
 
 # Function from the number of an inter-router connection to the connection and whether its peer is Sluice. Returns None
 # if the connection has ended.

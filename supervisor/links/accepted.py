@@ -1,16 +1,16 @@
 """Accepted attaches: binding of their links to addresses, and the answers to the workers. No I/O here."""
 
-from router.control import messages as control
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.children.worker import WorkerFaultError, WorkerProcess
-from supervisor.connections.connections import RegisteredLink
-from supervisor.edge.interior import Edges
-from supervisor.edge.uplink import Uplink
-from supervisor.journal.journal import Journal
-from supervisor.links.attach import TRACKING_KEY, AttachAccepted
-from supervisor.links.pending_answers import PendingAttachAnswers
-from supervisor.subsystem import Subsystem
+from sluice.router.control import messages as control
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.edge.interior import Edges
+from sluice.supervisor.edge.uplink import Uplink
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.links.attach import TRACKING_KEY, AttachAccepted
+from sluice.supervisor.links.pending_answers import PendingAttachAnswers
+from sluice.supervisor.subsystem import Subsystem
 
 
 class AcceptedLinks(Subsystem):

@@ -6,7 +6,7 @@ Does no input or output. routing-semantics.md 4.2 to 4.5. The checks run in the 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from router.addressing.address import (
+from sluice.router.addressing.address import (
     EDGE,
     EDGE_MODE,
     FALLBACK_PHASE,
@@ -23,17 +23,17 @@ from router.addressing.address import (
     normalise,
     too_long,
 )
-from router.addressing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
-from router.addressing.settings import LOCAL as SCOPE_LOCAL
-from router.config.roles import EDGE as EDGE_ROLE
-from router.config.roles import INTER_EDGE, INTER_ROUTER
-from router.control.messages import Attach
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable, AddressTooLongError, TableFullError
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.linkroutes.targets import LinkNextHop, LinkTargets
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.settings import BALANCED, CLOSEST, UNAVAILABLE, AddressSettings
+from sluice.router.addressing.settings import LOCAL as SCOPE_LOCAL
+from sluice.router.config.roles import EDGE as EDGE_ROLE
+from sluice.router.config.roles import INTER_EDGE, INTER_ROUTER
+from sluice.router.control.messages import Attach
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable, AddressTooLongError, TableFullError
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.linkroutes.targets import LinkNextHop, LinkTargets
+from sluice.supervisor.subsystem import Subsystem
 
 
 class AttachRefused(NamedTuple):

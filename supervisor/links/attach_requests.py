@@ -3,21 +3,21 @@
 from collections.abc import Callable
 from typing import Final
 
-from router.addressing.address import escapes_tenant_prefix, normalise
-from router.amqp.errors import INVALID_FIELD
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from router.policy.decisions import LINK_TEXT, UNAUTHORIZED
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.lookups import Lookups, RemoteLinkRoute
-from supervisor.linkroutes.pairs import LinkPairs
-from supervisor.links.accepted import AcceptedLinks
-from supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
-from supervisor.links.links import Links
-from supervisor.network.neighbour_connections import NeighbourConnections
-from supervisor.policy.policy import Policy
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.address import escapes_tenant_prefix, normalise
+from sluice.router.amqp.errors import INVALID_FIELD
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.policy.decisions import LINK_TEXT, UNAUTHORIZED
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.lookups import Lookups, RemoteLinkRoute
+from sluice.supervisor.linkroutes.pairs import LinkPairs
+from sluice.supervisor.links.accepted import AcceptedLinks
+from sluice.supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
+from sluice.supervisor.links.links import Links
+from sluice.supervisor.network.neighbour_connections import NeighbourConnections
+from sluice.supervisor.policy.policy import Policy
+from sluice.supervisor.subsystem import Subsystem
 
 ESCAPES_TEXT: Final = "The address of a tenant must not begin with more than one scheme"
 

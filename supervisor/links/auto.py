@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
-from router.config.entities import AutoLinkConfig, Configuration
-from router.config.roles import ROUTE_CONTAINER
-from router.control.message import ControlMessage
-from router.log import INFO, WARNING, ProcessLog
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import AddressTable, TableFullError
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.connections.containers import Containers
-from supervisor.links.attach import TABLE_FULL, AttachAccepted, AttachRefused
-from supervisor.links.initiated import InitiatedLinks
-from supervisor.runtime.waker import Cancellable, Waker
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMBER, normalise, too_long
+from sluice.router.config.entities import AutoLinkConfig, Configuration
+from sluice.router.config.roles import ROUTE_CONTAINER
+from sluice.router.control.message import ControlMessage
+from sluice.router.log import INFO, WARNING, ProcessLog
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.addresses.table import AddressTable, TableFullError
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.connections.containers import Containers
+from sluice.supervisor.links.attach import TABLE_FULL, AttachAccepted, AttachRefused
+from sluice.supervisor.links.initiated import InitiatedLinks
+from sluice.supervisor.runtime.waker import Cancellable, Waker
+from sluice.supervisor.subsystem import Subsystem
 
 FIRST_RETRY: Final = 2.0  # seconds; first retry of an auto link
 RETRY: Final = 5.0  # seconds; all later retries

@@ -1,15 +1,15 @@
 """Handlers of worker messages about links that exist, or that the router initiates. Does no input or output."""
 
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from supervisor.children.worker import WorkerProcess
-from supervisor.edge.interior import Edges
-from supervisor.journal.journal import Journal
-from supervisor.links.accepted import AcceptedLinks
-from supervisor.links.attach_requests import AttachRequests
-from supervisor.links.initiated import InitiatedLinks, initiated_link
-from supervisor.links.links import Links
-from supervisor.subsystem import Events, Subsystem
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.edge.interior import Edges
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.links.accepted import AcceptedLinks
+from sluice.supervisor.links.attach_requests import AttachRequests
+from sluice.supervisor.links.initiated import InitiatedLinks, initiated_link
+from sluice.supervisor.links.links import Links
+from sluice.supervisor.subsystem import Events, Subsystem
 
 
 class LinkHandler(Subsystem):

@@ -10,11 +10,11 @@ from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
-from router.control import messages
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.links.attach import AttachAccepted, AttachRefused
-from supervisor.subsystem import Subsystem
+from sluice.router.control import messages
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.links.attach import AttachAccepted, AttachRefused
+from sluice.supervisor.subsystem import Subsystem
 
 _NAME_CHARACTERS: Final = (string.ascii_letters + string.digits + "+_").encode()  # 64
 _CHARACTER_OF: Final = bytes(_NAME_CHARACTERS[octet % len(_NAME_CHARACTERS)] for octet in range(256))

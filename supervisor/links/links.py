@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
-from router.control.ops import Op
-from router.log import ProcessLog
-from supervisor.addresses.table import AddressTable
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
-from supervisor.subsystem import Subsystem
+from sluice.router.control.ops import Op
+from sluice.router.log import ProcessLog
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
+from sluice.supervisor.subsystem import Subsystem
 
 
 class Links(Subsystem):

@@ -2,10 +2,10 @@
 
 from collections import deque
 
-from router.control.messages import Attached
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredLink
-from supervisor.journal.journal import Journal
+from sluice.router.control.messages import Attached
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.journal.journal import Journal
 
 # Attach answer that waits: epoch, worker, link, answer. A plain tuple, because a burst has thousands of attaches.
 PendingAttachAnswer = tuple[int, WorkerProcess, RegisteredLink, Attached]

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from router.pacing.admission_share import share_divisor
-from router.pacing.token_bucket import TokenBucket
+from sluice.router.pacing.admission_share import share_divisor
+from sluice.router.pacing.token_bucket import TokenBucket
 
 BURST_CONNECTIONS: Final = 8  # length of the accept queue above which a burst is assumed
 BURST_PAUSE_NS: Final = 1_000_000_000  # time without a burst, after which the next one counts as new

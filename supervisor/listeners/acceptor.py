@@ -11,22 +11,22 @@ from functools import partial
 from io import FileIO
 from typing import Final
 
-from router.config.entities import ListenerConfig
-from router.config.roles import INTER_ROUTER
-from router.control.codec import ControlError, decode_handover, encode_handover
-from router.control.handover import Handover
-from router.log import ERROR, INFO, WARNING, ProcessLog
-from supervisor.children.worker import WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.registry import Connections
-from supervisor.listeners.accept_rate import AcceptRateLimiter, accept_queue_length
-from supervisor.listeners.placement import Placements
-from supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
-from supervisor.listeners.proxy_header import ProxyError
-from supervisor.network.neighbour_connections import NeighbourConnections
-from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, numeric_addresses, place
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.config.roles import INTER_ROUTER
+from sluice.router.control.codec import ControlError, decode_handover, encode_handover
+from sluice.router.control.handover import Handover
+from sluice.router.log import ERROR, INFO, WARNING, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.registry import Connections
+from sluice.supervisor.listeners.accept_rate import AcceptRateLimiter, accept_queue_length
+from sluice.supervisor.listeners.placement import Placements
+from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
+from sluice.supervisor.listeners.proxy_header import ProxyError
+from sluice.supervisor.network.neighbour_connections import NeighbourConnections
+from sluice.supervisor.runtime.host_names import AddressesByHosts, HostAddresses, numeric_addresses, place
+from sluice.supervisor.subsystem import Subsystem
 
 MAX_CONNECTIONS: Final = 65535  # default of policy.maxConnections
 ACCEPTS_PER_WAKE: Final = 64  # limit of connections accepted before other events are handled

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from router.config.entities import ListenerConfig
-from router.log import ProcessLog
-from supervisor.journal.journal import Journal
-from supervisor.listeners.acceptor import Acceptor, Listener
-from supervisor.listeners.profiles import ListenerProfiles
-from supervisor.web.lazy import LazyHttp
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.log import ProcessLog
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.listeners.acceptor import Acceptor, Listener
+from sluice.supervisor.listeners.profiles import ListenerProfiles
+from sluice.supervisor.web.lazy import LazyHttp
 
 
 class OpenListeners:

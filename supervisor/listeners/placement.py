@@ -6,9 +6,9 @@ A worker has to be chosen before the first octet of AMQP. Only the listener and 
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
 
-from router.config.entities import Configuration, PlacementConfig
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import Configuration, PlacementConfig
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.subsystem import Subsystem
 
 _MAPPED: Final = "::ffff:"  # prefix of an IPv4 address accepted by an IPv6 socket
 

@@ -8,11 +8,11 @@ without its profile.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from router.config.entities import ConnectorConfig, ListenerConfig
-from router.control.ops import Op, ProfileGone, ProfileOp
-from supervisor.configuration.ops import profile_op
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import ConnectorConfig, ListenerConfig
+from sluice.router.control.ops import Op, ProfileGone, ProfileOp
+from sluice.supervisor.configuration.ops import profile_op
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import Subsystem
 
 
 class _Profile:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, parse
+from sluice.supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, parse
 
 HEADER_SECONDS: Final = 5.0
 MOST_WAITING: Final = 1024  # limit of connections that wait for their header

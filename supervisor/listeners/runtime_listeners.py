@@ -9,15 +9,15 @@ import traceback
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from router.config.entities import Configuration, ListenerConfig
-from router.log import ProcessLog
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.listeners.open_listeners import OpenListeners
-from supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import Configuration, ListenerConfig
+from sluice.router.log import ProcessLog
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.listeners.acceptor import Listener, ListenError
+from sluice.supervisor.listeners.open_listeners import OpenListeners
+from sluice.supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import Subsystem
 
 RETRY_AFTER: Final = 5.0  # seconds until a listener that could not be opened is retried
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from router.config.schema import SCHEMA
-from router.policy.management import ALL, OPERATE, READ
-from supervisor.management.request import Request
-from supervisor.management.response import FORBIDDEN, StatusError
+from sluice.router.config.schema import SCHEMA
+from sluice.router.policy.management import ALL, OPERATE, READ
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import FORBIDDEN, StatusError
 
 # Link routes of the sender's own connection; `allowDynamicLinkRoutes` applies to them as well.
 LINK_ROUTE: Final = f"{SCHEMA.prefix}.router.connection.linkRoute"

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.addressing.address import CONTROL_KEYS, FLOODED_KEYS, TOPOLOGICAL
-from router.addressing.settings import BALANCED
-from router.policy.management import SERVED_KEYS
-from supervisor.addresses.record import AddressRecord
-from supervisor.linkroutes.local import LinkAddress
-from supervisor.linkroutes.remote import RemoteLinkAddress
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant
-from supervisor.management.response import NOT_FOUND, StatusError
+from sluice.router.addressing.address import CONTROL_KEYS, FLOODED_KEYS, TOPOLOGICAL
+from sluice.router.addressing.settings import BALANCED
+from sluice.router.policy.management import SERVED_KEYS
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.linkroutes.local import LinkAddress
+from sluice.supervisor.linkroutes.remote import RemoteLinkAddress
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.core_type import PREFIX, Column, CoreType, constant
+from sluice.supervisor.management.response import NOT_FOUND, StatusError
 
 
 class LinkKey(NamedTuple):

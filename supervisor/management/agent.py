@@ -11,27 +11,27 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from router.addressing.address import escapes_tenant_prefix, is_temporary, normalise
-from router.amqp import codec
-from router.config.roles import BETWEEN_ROUTERS, EDGE
-from router.config.schema import SCHEMA
-from router.log import CRITICAL, DEBUG, ERROR, WARNING, ProcessLog
-from router.policy.management import UNLIMITED, ManagementRights
-from router.ring.region import Region
-from supervisor.addresses.inprocess import LocalMessage
-from supervisor.audit.requests import RequestAudit
-from supervisor.composition import RouterCore
-from supervisor.management.access import LINK_ROUTE, permit
-from supervisor.management.addresses import AddressCoreType
-from supervisor.management.connection_link_routes import ConnectionLinkRoutes
-from supervisor.management.connections import ConnectionCoreType
-from supervisor.management.context import AgentContext, Changes
-from supervisor.management.core_type import CoreType
-from supervisor.management.links import LinkCoreType
-from supervisor.management.query_rows import MOST_VALUES, count
-from supervisor.management.remote import RemoteAgents
-from supervisor.management.request import Request, decode
-from supervisor.management.response import (
+from sluice.router.addressing.address import escapes_tenant_prefix, is_temporary, normalise
+from sluice.router.amqp import codec
+from sluice.router.config.roles import BETWEEN_ROUTERS, EDGE
+from sluice.router.config.schema import SCHEMA
+from sluice.router.log import CRITICAL, DEBUG, ERROR, WARNING, ProcessLog
+from sluice.router.policy.management import UNLIMITED, ManagementRights
+from sluice.router.ring.region import Region
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.audit.requests import RequestAudit
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.management.access import LINK_ROUTE, permit
+from sluice.supervisor.management.addresses import AddressCoreType
+from sluice.supervisor.management.connection_link_routes import ConnectionLinkRoutes
+from sluice.supervisor.management.connections import ConnectionCoreType
+from sluice.supervisor.management.context import AgentContext, Changes
+from sluice.supervisor.management.core_type import CoreType
+from sluice.supervisor.management.links import LinkCoreType
+from sluice.supervisor.management.query_rows import MOST_VALUES, count
+from sluice.supervisor.management.remote import RemoteAgents
+from sluice.supervisor.management.request import Request, decode
+from sluice.supervisor.management.response import (
     BAD_REQUEST,
     INTERNAL_ERROR,
     Outcome,
@@ -40,8 +40,8 @@ from supervisor.management.response import (
     Steps,
     encode,
 )
-from supervisor.management.router import ConsoleCoreType, RouterType
-from supervisor.management.settings import (
+from sluice.supervisor.management.router import ConsoleCoreType, RouterType
+from sluice.supervisor.management.settings import (
     ConfiguredAddresses,
     ConfiguredAutoLinks,
     ConfiguredBindings,
@@ -49,8 +49,8 @@ from supervisor.management.settings import (
     ConfiguredLinkRoutes,
     ConfiguredNumbers,
 )
-from supervisor.management.store import Store
-from supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
+from sluice.supervisor.management.store import Store
+from sluice.supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
 
 # Short names that mean the store's form, which differs from the rows of the core.
 STORED: Final = ("router", "console")

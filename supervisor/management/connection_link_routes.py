@@ -6,16 +6,24 @@ Only that connection sees and removes them (brokers-and-edge.md 6; management.md
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from router.addressing.pattern import MAX_TOKENS, address_tokens
-from router.config.entities import LinkRouteConfig
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.linkroutes.local import IN, OUT, LinkRoute
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, CREATED, FORBIDDEN, NO_CONTENT, NOT_FOUND, Response, StatusError
+from sluice.router.addressing.pattern import MAX_TOKENS, address_tokens
+from sluice.router.config.entities import LinkRouteConfig
+from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.linkroutes.local import IN, OUT, LinkRoute
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.core_type import PREFIX, Column, CoreType, constant, given
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import (
+    BAD_REQUEST,
+    CREATED,
+    FORBIDDEN,
+    NO_CONTENT,
+    NOT_FOUND,
+    Response,
+    StatusError,
+)
 
 MAX_TEXT: Final = 1_024  # limit in characters of a name or pattern
 

@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.management import values
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Response, StatusError
-from supervisor.network.neighbour_connections import COST_PROPERTY
+from sluice.router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.management import values
+from sluice.supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Response, StatusError
+from sluice.supervisor.network.neighbour_connections import COST_PROPERTY
 
 FORCED: Final = "amqp:connection:forced"
 FORCED_TEXT: Final = "Connection forced-closed by management request"

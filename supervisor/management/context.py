@@ -6,14 +6,14 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from router.config.entities import Configuration
-from router.config.entity import EntityConfig
-from router.log import ProcessLog
-from router.ring.region import Region
-from supervisor.composition import RouterCore
-from supervisor.management.remote import RemoteAgents
-from supervisor.management.request import Request
-from supervisor.management.response import Response
+from sluice.router.config.entities import Configuration
+from sluice.router.config.entity import EntityConfig
+from sluice.router.log import ProcessLog
+from sluice.router.ring.region import Region
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.management.remote import RemoteAgents
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import Response
 
 _Result = TypeVar("_Result")
 

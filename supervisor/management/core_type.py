@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-from router.amqp import codec
-from router.config.schema import SCHEMA
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.query_rows import QueryRows
-from supervisor.management.request import Request
-from supervisor.management.response import (
+from sluice.router.amqp import codec
+from sluice.router.config.schema import SCHEMA
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.query_rows import QueryRows
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import (
     BAD_REQUEST,
     FORBIDDEN,
     NOT_FOUND,

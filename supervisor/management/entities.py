@@ -7,15 +7,15 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.config.entities import SELF
-from router.config.entity import EntityConfig
-from router.config.schema import SCHEMA, EntityType
-from supervisor.listeners.acceptor import MAX_CONNECTIONS
-from supervisor.management.context import AgentContext
-from supervisor.management.memory import pools
-from supervisor.management.nodes import nodes
-from supervisor.management.settings import NUMBERED
-from supervisor.policy.shared_usage import VHOST, SharedUsage
+from sluice.router.config.entities import SELF
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.schema import SCHEMA, EntityType
+from sluice.supervisor.listeners.acceptor import MAX_CONNECTIONS
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.memory import pools
+from sluice.supervisor.management.nodes import nodes
+from sluice.supervisor.management.settings import NUMBERED
+from sluice.supervisor.policy.shared_usage import VHOST, SharedUsage
 
 _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 

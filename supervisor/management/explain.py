@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
-from router.addressing.address import (
+from sluice.router.addressing.address import (
     AREA,
     EDGE,
     FALLBACK_PHASE,
@@ -26,19 +26,19 @@ from router.addressing.address import (
     key,
     normalise,
 )
-from router.addressing.pattern import PatternError
-from router.addressing.settings import UNAVAILABLE, AddressSetting
-from router.config import roles
-from router.stalls.reason import StallReason, StallWord
-from supervisor.addresses.record import AddressRecord
-from supervisor.configuration.ops import address_entry
-from supervisor.connections.connections import DATA, RegisteredLink
-from supervisor.management.context import AgentContext
-from supervisor.management.explain_brokers import add_brokers
-from supervisor.management.explain_uplink import add_peers, add_uplink
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
-from supervisor.management.stalls import LinkStall, find_stall
+from sluice.router.addressing.pattern import PatternError
+from sluice.router.addressing.settings import UNAVAILABLE, AddressSetting
+from sluice.router.config import roles
+from sluice.router.stalls.reason import StallReason, StallWord
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.configuration.ops import address_entry
+from sluice.supervisor.connections.connections import DATA, RegisteredLink
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.explain_brokers import add_brokers
+from sluice.supervisor.management.explain_uplink import add_peers, add_uplink
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
+from sluice.supervisor.management.stalls import LinkStall, find_stall
 
 DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
 MAX_LIMIT: Final = 10_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from router.addressing.address import normalise
-from router.config.entities import AutoLinkConfig
-from supervisor.composition import RouterCore
-from supervisor.linkroutes.local import IN, OUT
-from supervisor.links.auto import AutoLinkState
-from supervisor.management.context import AgentContext
+from sluice.router.addressing.address import normalise
+from sluice.router.config.entities import AutoLinkConfig
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.linkroutes.local import IN, OUT
+from sluice.supervisor.links.auto import AutoLinkState
+from sluice.supervisor.management.context import AgentContext
 
 _CLIENTS: Final = {IN: "senders", OUT: "receivers"}
 _ROUTERS: Final = 10  # routers named in a finding

@@ -17,18 +17,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from router.addressing.address import EDGE_MODE, EVERY, normalise
-from router.amqp import codec
-from router.amqp.errors import RemoteError
-from router.config.roles import BETWEEN_ROUTERS
-from router.policy.management import MANAGEMENT, address_for
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.explain import explain
-from supervisor.management.nodes import management_address
-from supervisor.management.query_rows import MOST_VALUES, count
-from supervisor.management.request import Request
-from supervisor.management.response import (
+from sluice.router.addressing.address import EDGE_MODE, EVERY, normalise
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.config.roles import BETWEEN_ROUTERS
+from sluice.router.policy.management import MANAGEMENT, address_for
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.explain import explain
+from sluice.supervisor.management.nodes import management_address
+from sluice.supervisor.management.query_rows import MOST_VALUES, count
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import (
     BAD_REQUEST,
     FORBIDDEN,
     INTERNAL_ERROR,

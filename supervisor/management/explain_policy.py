@@ -1,15 +1,15 @@
 """EXPLAIN-POLICY: decision of the policy in force about a connection and its links, with the deciding lines.
 
-Not in Dispatch. The body is a map with the fields of router.policy.question.PolicyQuestion. The answer is a list of
+Not in Dispatch. The body is a map with the fields of PolicyQuestion (router/policy/question). The answer is a list of
 maps: `allowed`, `what`, `why`, `file`, `line` (null for rules created by management).
 """
 
 from collections.abc import Generator
 
-from router.policy.question import PolicyQuestion, QuestionError
-from supervisor.management.context import AgentContext
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
+from sluice.router.policy.question import PolicyQuestion, QuestionError
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
 
 
 def explain_policy(request: Request, context: AgentContext) -> Generator[None, None, Response]:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from router.addressing.address import EDGE, LOCAL, MOBILE, UPLINK, edge_id, key, normalise
-from router.addressing.settings import NETWORK
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.table import AddressTable
-from supervisor.edge.peers import EdgePeers
-from supervisor.edge.uplink import Uplink
+from sluice.router.addressing.address import EDGE, LOCAL, MOBILE, UPLINK, edge_id, key, normalise
+from sluice.router.addressing.settings import NETWORK
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.edge.peers import EdgePeers
+from sluice.supervisor.edge.uplink import Uplink
 
 
 def add_peers(peers: EdgePeers, table: AddressTable, text: str, record_key: str, verdict: dict[str, Any]) -> bool:

@@ -4,15 +4,15 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from router.amqp import codec
-from router.config.roles import INTER_ROUTER
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredLink
-from supervisor.management import values
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
-from supervisor.management.stalls import LinkStall, find_stall
+from sluice.router.amqp import codec
+from sluice.router.config.roles import INTER_ROUTER
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.management import values
+from sluice.supervisor.management.core_type import PREFIX, Column, CoreType, constant
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import BAD_REQUEST, NOT_FOUND, Response, StatusError
+from sluice.supervisor.management.stalls import LinkStall, find_stall
 
 ROUTERS: Final = 128  # entries of the ingress histogram: one for each router that a network may have
 _IN: Final = values.string("in")

@@ -6,7 +6,7 @@ have its name, because scripts look for it.
 
 from typing import Any, Final
 
-from router.ring.region import Region
+from sluice.router.ring.region import Region
 
 _PAGE: Final = 4096  # octets
 _ADDRESS_SLOT: Final = 64  # octets of an address's counters in one worker

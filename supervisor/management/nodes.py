@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from supervisor.management.context import AgentContext
+from sluice.supervisor.management.context import AgentContext
 
 
 def management_address(router_id: str, *, edge: bool = False) -> str:

@@ -6,16 +6,16 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from router.config.schema import SCHEMA, EntityType
-from router.policy.management import OPERATE
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.explain_path import explain_path
-from supervisor.management.explain_policy import explain_policy
-from supervisor.management.nodes import management_address
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
-from supervisor.management.workers_view import get_workers
+from sluice.router.config.schema import SCHEMA, EntityType
+from sluice.router.policy.management import OPERATE
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.explain_path import explain_path
+from sluice.supervisor.management.explain_policy import explain_policy
+from sluice.supervisor.management.nodes import management_address
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
+from sluice.supervisor.management.workers_view import get_workers
 
 if TYPE_CHECKING:
     import cProfile

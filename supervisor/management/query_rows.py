@@ -8,9 +8,9 @@ missing.
 
 from typing import Final
 
-from router.amqp import codec
-from supervisor.management import values
-from supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
+from sluice.router.amqp import codec
+from sluice.supervisor.management import values
+from sluice.supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
 
 MOST_VALUES: Final = 65_535
 _AROUND: Final = 16  # values of an answer besides names and rows

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from supervisor.management.request import Request, encode_request
-from supervisor.management.response import INTERNAL_ERROR, StatusError
-from supervisor.runtime.waker import Waker
+from sluice.supervisor.management.request import Request, encode_request
+from sluice.supervisor.management.response import INTERNAL_ERROR, StatusError
+from sluice.supervisor.runtime.waker import Waker
 
 MOST_PATHS: Final = 16  # paths that are followed at a time
 MOST_PATHS_OF_CLIENT: Final = 2  # for one connection

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from router.amqp import codec
-from router.amqp.errors import RemoteError
-from router.config.schema import EntityType
-from router.policy.management import UNLIMITED, ManagementRights
-from supervisor.management import values
-from supervisor.management.response import BAD_REQUEST, NOT_FOUND, StatusError
-from supervisor.management.values import EMPTY_MAP, NULL
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.config.schema import EntityType
+from sluice.router.policy.management import UNLIMITED, ManagementRights
+from sluice.supervisor.management import values
+from sluice.supervisor.management.response import BAD_REQUEST, NOT_FOUND, StatusError
+from sluice.supervisor.management.values import EMPTY_MAP, NULL
 
 PROPERTIES: Final = 0x73
 APPLICATION_PROPERTIES: Final = 0x74

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from router.amqp import codec
-from supervisor.management import values
+from sluice.router.amqp import codec
+from sluice.supervisor.management import values
 
 OK: Final = 200
 CREATED: Final = 201

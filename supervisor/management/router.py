@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from supervisor.composition import RouterCore
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
-from supervisor.management.query_rows import table
-from supervisor.management.request import Request
-from supervisor.management.response import FORBIDDEN, Response, StatusError
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.core_type import PREFIX, Column, CoreType, constant, forbidden
+from sluice.supervisor.management.query_rows import table
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import FORBIDDEN, Response, StatusError
 
 # Counter columns, and their names in the totals of shared memory.
 COUNTERS: Final = {

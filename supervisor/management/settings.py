@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from router.addressing.settings import UNAVAILABLE
-from router.config.entity import EntityConfig
-from supervisor.configuration.errors import ChangeError
-from supervisor.links.auto import AutoLinkStatus as AutoLinkShown
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.core_type import PREFIX, Column, CoreType, constant
-from supervisor.management.request import Request
-from supervisor.management.response import (
+from sluice.router.addressing.settings import UNAVAILABLE
+from sluice.router.config.entity import EntityConfig
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.links.auto import AutoLinkStatus as AutoLinkShown
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.core_type import PREFIX, Column, CoreType, constant
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import (
     BAD_REQUEST,
     CREATED,
     NO_CONTENT,

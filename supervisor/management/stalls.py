@@ -2,10 +2,10 @@
 
 from typing import Any, Final, NamedTuple
 
-from router.config import roles
-from router.stalls.reason import StallReason, StallWord
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.router.config import roles
+from sluice.router.stalls.reason import StallReason, StallWord
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 
 _OF_PEERS: Final = {
     StallReason.CREDIT: StallWord.CREDIT,

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from router.config.schema import SCHEMA, EntityType
-from router.policy.management import READ
-from supervisor.configuration.errors import ChangeError
-from supervisor.management import operations, values
-from supervisor.management.access import permit
-from supervisor.management.context import AgentContext
-from supervisor.management.entities import StoreEntity, entities, management, named, shown
-from supervisor.management.query_rows import QueryRows
-from supervisor.management.request import Request
-from supervisor.management.response import (
+from sluice.router.config.schema import SCHEMA, EntityType
+from sluice.router.policy.management import READ
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.management import operations, values
+from sluice.supervisor.management.access import permit
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.entities import StoreEntity, entities, management, named, shown
+from sluice.supervisor.management.query_rows import QueryRows
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import (
     BAD_REQUEST,
     CREATED,
     INTERNAL_ERROR,
@@ -25,7 +25,7 @@ from supervisor.management.response import (
     StatusError,
     Steps,
 )
-from supervisor.management.settings import NUMBERED
+from sluice.supervisor.management.settings import NUMBERED
 
 ROWS_A_STEP: Final = 50
 _SHOWN: Final = 200  # characters of client input in a text

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from supervisor.connections.watches import MAX_WATCHES, Lines, WatchesFullError
-from supervisor.management import values
-from supervisor.management.context import AgentContext
-from supervisor.management.operations import register
-from supervisor.management.request import Request
-from supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUND, OK, Response, StatusError
+from sluice.supervisor.connections.watches import MAX_WATCHES, Lines, WatchesFullError
+from sluice.supervisor.management import values
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.operations import register
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUND, OK, Response, StatusError
 
 SUBJECT: Final = "trace"
 MAX_SECONDS: Final = 7 * 24 * 3600

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from router.amqp import codec
+from sluice.router.amqp import codec
 
 NULL: Final = b"\x40"
 TRUE: Final = b"\x41"

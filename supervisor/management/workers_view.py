@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import psutil
 
-from router.ring.layout import DROP_NAMES, WorkerState
-from router.ring.region import Region
-from router.stats.latency import quantile
-from supervisor.management.context import AgentContext
-from supervisor.management.request import Request
-from supervisor.management.response import OK, Response
+from sluice.router.ring.layout import DROP_NAMES, WorkerState
+from sluice.router.ring.region import Region
+from sluice.router.stats.latency import quantile
+from sluice.supervisor.management.context import AgentContext
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import OK, Response
 
 QUANTILES: Final = (("latencyP50Seconds", 0.5), ("latencyP90Seconds", 0.9), ("latencyP99Seconds", 0.99))
 

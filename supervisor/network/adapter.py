@@ -13,22 +13,29 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from router.addressing.address import CONTROL_KEYS, EDGE, FALLBACK_PHASE, MOBILE, ROUTER, key
-from router.addressing.pattern import PatternError
-from router.addressing.settings import BALANCED, CLOSEST, DEFAULT_OVERFLOW, MULTICAST, UNAVAILABLE, AddressSetting
-from router.config.entities import RouterConfig
-from router.control.ops import Op, RadiusOp, RouterGone, RouterOp
-from router.log import ERROR, WARNING, ProcessLog
-from supervisor.addresses.record import AddressRecord
-from supervisor.addresses.settings import Settings
-from supervisor.addresses.table import AddressTable, TableFullError
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.journal.journal import Journal
-from supervisor.linkroutes.local import LinkAddress
-from supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
-from supervisor.linkroutes.remote import RemoteLinkRoutes
-from supervisor.network.protocol.engine import Engine
-from supervisor.network.protocol.outputs import (
+from sluice.router.addressing.address import CONTROL_KEYS, EDGE, FALLBACK_PHASE, MOBILE, ROUTER, key
+from sluice.router.addressing.pattern import PatternError
+from sluice.router.addressing.settings import (
+    BALANCED,
+    CLOSEST,
+    DEFAULT_OVERFLOW,
+    MULTICAST,
+    UNAVAILABLE,
+    AddressSetting,
+)
+from sluice.router.config.entities import RouterConfig
+from sluice.router.control.ops import Op, RadiusOp, RouterGone, RouterOp
+from sluice.router.log import ERROR, WARNING, ProcessLog
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.addresses.table import AddressTable, TableFullError
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.linkroutes.local import LinkAddress
+from sluice.supervisor.linkroutes.remote import CLASSES as LINK_ROUTE_CLASSES
+from sluice.supervisor.linkroutes.remote import RemoteLinkRoutes
+from sluice.supervisor.network.protocol.engine import Engine
+from sluice.supervisor.network.protocol.outputs import (
     KeysChanged,
     PathChanged,
     RadiusChanged,
@@ -37,8 +44,8 @@ from supervisor.network.protocol.outputs import (
     RouterRow,
     Unreachable,
 )
-from supervisor.network.protocol.timers import Timers
-from supervisor.subsystem import Subsystem
+from sluice.supervisor.network.protocol.timers import Timers
+from sluice.supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for changes of addresses before other events are handled
 ADDRESSES_AN_EPOCH: Final = 256

@@ -10,18 +10,18 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from router.addressing.settings import PRIORITIES
-from router.config.roles import INTER_ROUTER
-from router.control.handlers import HandlerTable
-from router.control.messages import Attached, Count, Opened, RouterLink, Taken
-from router.control.names import CONTROL_KEY
-from router.control.ops import NextHopGone, NextHopOp, Op
-from supervisor.addresses.inprocess import InProcessAddresses
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
-from supervisor.journal.journal import Journal
-from supervisor.links.links import Links
-from supervisor.subsystem import Subsystem
+from sluice.router.addressing.settings import PRIORITIES
+from sluice.router.config.roles import INTER_ROUTER
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import Attached, Count, Opened, RouterLink, Taken
+from sluice.router.control.names import CONTROL_KEY
+from sluice.router.control.ops import NextHopGone, NextHopOp, Op
+from sluice.supervisor.addresses.inprocess import InProcessAddresses
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.connections.connections import DATA, RegisteredConnection, RegisteredLink
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.links.links import Links
+from sluice.supervisor.subsystem import Subsystem
 
 TURN: Final = 0.002  # seconds for control messages before other events are handled
 COST_PROPERTY: Final = "qd.inter-router-cost"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from router.log import INFO, ProcessLog
+from sluice.router.log import INFO, ProcessLog
 
 LOGGED_A_SECOND: Final = 20  # limit of log lines per second for one kind
 MODULE: Final = "POLICY"

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from router.addressing.address import normalise
-from router.config.entities import EndpointConfig, ListenerConfig
-from router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, LinkOwner, decide_link
-from router.policy.rules import GroupRules, LinkRules, VhostRules
-from supervisor.audit.trail import AuditTrail, remote
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.policy.denials import NO_VHOST, DenialKind
-from supervisor.policy.shared_usage import LimitedUsage
-from supervisor.policy.stats import VhostStats
+from sluice.router.addressing.address import normalise
+from sluice.router.config.entities import EndpointConfig, ListenerConfig
+from sluice.router.policy.decisions import RESOURCE_LIMIT, LinkDenied, LinkFacts, LinkOwner, decide_link
+from sluice.router.policy.rules import GroupRules, LinkRules, VhostRules
+from sluice.supervisor.audit.trail import AuditTrail, remote
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.policy.denials import NO_VHOST, DenialKind
+from sluice.supervisor.policy.shared_usage import LimitedUsage
+from sluice.supervisor.policy.stats import VhostStats
 
 
 class OpenFacts(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from router.amqp.errors import CONNECTION_FORCED
-from router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig
-from router.config.policy_entities import SharedLimits, VhostConfig
-from router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
-from router.config.vhosts import host_fault
-from router.control.handlers import HandlerTable
-from router.control.messages import (
+from sluice.router.amqp.errors import CONNECTION_FORCED
+from sluice.router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig
+from sluice.router.config.policy_entities import SharedLimits, VhostConfig
+from sluice.router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
+from sluice.router.config.vhosts import host_fault
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import (
     Attach,
     Forbidden,
     Limits,
@@ -30,8 +30,8 @@ from router.control.messages import (
     RulesGone,
     SessionDenied,
 )
-from router.log import DEBUG, ProcessLog
-from router.policy.decisions import (
+from sluice.router.log import DEBUG, ProcessLog
+from sluice.router.policy.decisions import (
     CONNECTION_TEXT,
     LINK_TEXT,
     RESOURCE_LIMIT,
@@ -44,29 +44,36 @@ from router.policy.decisions import (
     decide_connector,
     decide_group,
 )
-from router.policy.hosts import HostError, HostRules, known, resolve_hosts
-from router.policy.management import LINK_ROUTES, NONE, UNLIMITED, ManagementRights, address_for, is_of_another_router
-from router.policy.rules import (
+from sluice.router.policy.hosts import HostError, HostRules, known, resolve_hosts
+from sluice.router.policy.management import (
+    LINK_ROUTES,
+    NONE,
+    UNLIMITED,
+    ManagementRights,
+    address_for,
+    is_of_another_router,
+)
+from sluice.router.policy.rules import (
     GroupRules,
     LinkRules,
     Vhosts,
     host_names,
     with_service_addresses,
 )
-from router.ring.region import Region
-from supervisor.audit.trail import AuditTrail
-from supervisor.children.worker import WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.admission import Admit, Decision, Deny
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.connections.tenants import tenant_of
-from supervisor.policy.denials import MODULE, NO_VHOST, DenialKind, Denials
-from supervisor.policy.grant import Grant, OpenFacts
-from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
-from supervisor.policy.stats import VhostStats
-from supervisor.runtime.threads import Threads
-from supervisor.subsystem import Subsystem
+from sluice.router.ring.region import Region
+from sluice.supervisor.audit.trail import AuditTrail
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.admission import Admit, Decision, Deny
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.connections.tenants import tenant_of
+from sluice.supervisor.policy.denials import MODULE, NO_VHOST, DenialKind, Denials
+from sluice.supervisor.policy.grant import Grant, OpenFacts
+from sluice.supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
+from sluice.supervisor.policy.stats import VhostStats
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.subsystem import Subsystem
 
 RESOLVE_SECONDS: Final = 10.0  # timeout for the names of remote hosts
 MAX_RESOLVERS: Final = 8  # threads

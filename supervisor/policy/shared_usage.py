@@ -6,9 +6,9 @@ Shared are connections, links, addresses, and a quota for messages. Does no inpu
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.config.policy_entities import SharedLimits
-from router.control.messages import Scope
-from router.ring.region import MAX_QUOTAS, Region
+from sluice.router.config.policy_entities import SharedLimits
+from sluice.router.control.messages import Scope
+from sluice.router.ring.region import MAX_QUOTAS, Region
 
 VHOST: Final = ""  # group name that stands for the whole vhost
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from router.policy.decisions import ConnectionCounts
+from sluice.router.policy.decisions import ConnectionCounts
 
 # Limit of users, and of hosts, that management shows after their last connection. Clients that connect from ever new
 # addresses must not fill the memory.

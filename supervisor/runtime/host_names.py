@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from router.config.entities import ListenerConfig
-from supervisor.runtime.threads import Threads
+from sluice.router.config.entities import ListenerConfig
+from sluice.supervisor.runtime.threads import Threads
 
 RESOLVE_SECONDS: Final = 10.0  # timeout for the names of listeners
 MAX_RESOLVERS: Final = 64  # threads

@@ -8,14 +8,14 @@ from typing import Any, Final
 import psutil
 from msgspec import Struct, field
 
-from router.addressing.address import MOBILE
-from router.ring.region import Region
-from router.stats.sums import LINK_SUMS, AddressCounters, add_links
-from supervisor.addresses.record import AddressRecord
-from supervisor.children.worker import WorkerProcess
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredLink
-from supervisor.telemetry.other_addresses import OtherAddresses
+from sluice.router.addressing.address import MOBILE
+from sluice.router.ring.region import Region
+from sluice.router.stats.sums import LINK_SUMS, AddressCounters, add_links
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.telemetry.other_addresses import OtherAddresses
 
 SHOWN_ADDRESSES: Final = 100  # addresses with series of their own: those with the most deliveries
 SLICE: Final = 1000  # records or links read without a pause, which takes under a millisecond

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psutil
 
-from router.ring.region import Region
-from router.stats.snapshot import LINK_COUNTERS, LinkReader, SampleReader
-from router.telemetry.schema import Row
+from sluice.router.ring.region import Region
+from sluice.router.stats.snapshot import LINK_COUNTERS, LinkReader, SampleReader
+from sluice.router.telemetry.schema import Row
 
 if TYPE_CHECKING:
-    from router.stats.snapshot import LinkRow, SampleRow
+    from sluice.router.stats.snapshot import LinkRow, SampleRow
 
 Rows = dict[str, list[Row]]
 # Counters of workers, by column of `fact_worker`.

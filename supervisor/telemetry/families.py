@@ -10,18 +10,18 @@ from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
-from router.config.entities import RouterConfig
-from router.ring.layout import DROP_NAMES
-from router.ring.region import Region
-from router.stats.sums import ADDRESS_SUMS
-from supervisor.auth import failures
-from supervisor.composition import RouterCore
-from supervisor.management.memory import pools
-from supervisor.policy.denials import ROUTER_CONNECTIONS
-from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
-from supervisor.telemetry.collect import AddressRow, MetricsSnapshot, WorkerRow
-from supervisor.telemetry.health import Health
-from supervisor.telemetry.page import DispatchMetric, Families
+from sluice.router.config.entities import RouterConfig
+from sluice.router.ring.layout import DROP_NAMES
+from sluice.router.ring.region import Region
+from sluice.router.stats.sums import ADDRESS_SUMS
+from sluice.supervisor.auth import failures
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.management.memory import pools
+from sluice.supervisor.policy.denials import ROUTER_CONNECTIONS
+from sluice.supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
+from sluice.supervisor.telemetry.collect import AddressRow, MetricsSnapshot, WorkerRow
+from sluice.supervisor.telemetry.health import Health
+from sluice.supervisor.telemetry.page import DispatchMetric, Families
 
 # Limit of vhosts and groups with series.
 MOST_SHARES: Final = 1000

@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
 
 # Time without a serving worker after which the router is not live. Dead workers are replaced within milliseconds, hung
 # ones within some ten seconds.

@@ -5,18 +5,28 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from router.config.entities import LogConfig
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from router.control.ops import LogOp, Op
-from router.log import LEVELS, MODULES, LogChange, LogError, LogSettings, ProcessLog, Sink, close_outputs, open_outputs
-from supervisor.children.worker import WorkerFaultError, WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.journal.journal import Journal
-from supervisor.runtime.threads import Threads
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import LogConfig
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.ops import LogOp, Op
+from sluice.router.log import (
+    LEVELS,
+    MODULES,
+    LogChange,
+    LogError,
+    LogSettings,
+    ProcessLog,
+    Sink,
+    close_outputs,
+    open_outputs,
+)
+from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import Subsystem
 
 LOG_SECONDS: Final = 10.0  # timeout for opening log files
 KEPT: Final = "A log file was not reopened, and lines still go to the old file"

@@ -8,7 +8,7 @@ receivers), `log`.
 import json
 from typing import Any, Final
 
-from supervisor.children.framing import MessageError
+from sluice.supervisor.children.framing import MessageError
 
 MAX_REQUEST: Final = 64 << 20  # octets of a message to the process, and of all that wait for it
 MAX_REPORT: Final = 16 << 20  # octets of a message to the supervisor

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from router.stats.sums import ADDRESS_SUMS
-from supervisor.addresses.record import AddressRecord
+from sluice.router.stats.sums import ADDRESS_SUMS
+from sluice.supervisor.addresses.record import AddressRecord
 
 FIELDS: Final = len(ADDRESS_SUMS)
 

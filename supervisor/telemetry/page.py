@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from supervisor.telemetry.catalogue import Definition
+from sluice.supervisor.telemetry.catalogue import Definition
 
 PIECE: Final = 200  # samples rendered without a pause, which takes about a millisecond
 MAX_LABEL: Final = 200  # limit in characters for a label value; longer ones are cut and made unique

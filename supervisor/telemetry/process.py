@@ -1,4 +1,4 @@
-"""Telemetry process: `python -P -m supervisor.telemetry.process SOCKET REGION PARENT NAME`.
+"""Telemetry process: `python -P -m sluice.supervisor.telemetry.process SOCKET REGION PARENT NAME`.
 
 The process maps the counters for reading. Before each reading it queries the supervisor for new connections, links and
 events. All files are written here. The process ends when its socket is closed, after a last reading.
@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from router.ring.region import Region
-from router.telemetry.schema import TABLES, Row
-from router.telemetry.writer import Encode, TelemetryWriter
-from supervisor.children.framing import MessageSplitter, pack
-from supervisor.children.zygote import IGNORED, adopt_process
-from supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
-from supervisor.telemetry.messages import MAX_REQUEST, Message, decode, encode
+from sluice.router.ring.region import Region
+from sluice.router.telemetry.schema import TABLES, Row
+from sluice.router.telemetry.writer import Encode, TelemetryWriter
+from sluice.supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.children.zygote import IGNORED, adopt_process
+from sluice.supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
+from sluice.supervisor.telemetry.messages import MAX_REQUEST, Message, decode, encode
 
 UMASK: Final = 0o027  # folders and files are readable for this user and its group, also with -d
 READ_SIZE: Final = 1 << 18
@@ -255,7 +255,7 @@ def _parquet() -> Encode | None:
     """Return the encoder for Parquet, or None if pyarrow is not installed. Loading takes 0.3 s."""
     if importlib.util.find_spec("pyarrow") is None:
         return None
-    from router.telemetry.parquet import encode
+    from sluice.router.telemetry.parquet import encode
 
     return encode
 

@@ -13,26 +13,26 @@ import uuid
 from collections import deque
 from typing import Final
 
-from router.addressing.address import LOCAL, key
-from router.amqp.codec import encode_binary, encode_described, encode_string, encode_symbol, encode_value
-from router.config.entities import Configuration, TelemetryConfig
-from router.config.policy_entities import VhostConfig
-from router.config.roles import INTER_ROUTER
-from router.control.messages import Opened
-from router.log import ERROR, LEVELS, ProcessLog
-from router.ring.region import Region
-from router.telemetry.schema import Row
-from supervisor.children.child_process import ChildProcess, ChildProgram, module_command
-from supervisor.children.framing import MessageError
-from supervisor.children.worker import WorkerProcess
-from supervisor.composition import RouterCore
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.policy.denials import DenialKind
-from supervisor.subsystem import Subsystem
-from supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST, Message, decode, encode
+from sluice.router.addressing.address import LOCAL, key
+from sluice.router.amqp.codec import encode_binary, encode_described, encode_string, encode_symbol, encode_value
+from sluice.router.config.entities import Configuration, TelemetryConfig
+from sluice.router.config.policy_entities import VhostConfig
+from sluice.router.config.roles import INTER_ROUTER
+from sluice.router.control.messages import Opened
+from sluice.router.log import ERROR, LEVELS, ProcessLog
+from sluice.router.ring.region import Region
+from sluice.router.telemetry.schema import Row
+from sluice.supervisor.children.child_process import ChildProcess, ChildProgram, module_command
+from sluice.supervisor.children.framing import MessageError
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.policy.denials import DenialKind
+from sluice.supervisor.subsystem import Subsystem
+from sluice.supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST, Message, decode, encode
 
-MODULE: Final = "supervisor.telemetry.process"
+MODULE: Final = "sluice.supervisor.telemetry.process"
 LOG_MODULE: Final = "SERVER"
 MOST_PAUSE: Final = 60.0  # maximum seconds before a restart; nobody waits for the process
 END_SECONDS: Final = 5.0  # time limit for the last files of the process

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from router.control.messages import TlsFacts
-from router.tls.profile import unknown_letter
+from sluice.router.control.messages import TlsFacts
+from sluice.router.tls.profile import unknown_letter
 
 EXTERNAL: Final = "EXTERNAL"
 SEPARATOR: Final = ";"

@@ -5,10 +5,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from router.config.entities import SslProfileConfig
-from router.log import INFO, WARNING, ProcessLog
-from supervisor.runtime.threads import Threads
-from supervisor.tls.lists import ListError, RevocationList, fetch
+from sluice.router.config.entities import SslProfileConfig
+from sluice.router.log import INFO, WARNING, ProcessLog
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.tls.lists import ListError, RevocationList, fetch
 
 FIRST_PAUSE: Final = 5.0  # seconds after a failure; doubled with each further failure
 MOST_PAUSE: Final = 300.0

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.threads import Threads
 
 FETCH_SECONDS: Final = 30.0  # timeout for one list, including name lookups and redirections
 MAX_LIST: Final = 4 << 20  # octets

@@ -17,11 +17,17 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from router.config.entities import Configuration, ConnectorConfig, EndpointConfig, ListenerConfig, SslProfileConfig
-from router.control.messages import Opened, TlsFacts
-from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
-from router.log import ERROR, INFO, WARNING, ProcessLog
-from router.tls.profile import (
+from sluice.router.config.entities import (
+    Configuration,
+    ConnectorConfig,
+    EndpointConfig,
+    ListenerConfig,
+    SslProfileConfig,
+)
+from sluice.router.control.messages import Opened, TlsFacts
+from sluice.router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
+from sluice.router.log import ERROR, INFO, WARNING, ProcessLog
+from sluice.router.tls.profile import (
     CredentialUse,
     Material,
     ProfileFault,
@@ -31,14 +37,14 @@ from router.tls.profile import (
     read_profile,
     unknown_letter,
 )
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.journal.journal import Journal
-from supervisor.runtime.threads import Threads
-from supervisor.runtime.waker import Waker
-from supervisor.subsystem import NEVER, LiveAttributes, Subsystem
-from supervisor.tls.identity import EXTERNAL, user_of
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.subsystem import NEVER, LiveAttributes, Subsystem
+from sluice.supervisor.tls.identity import EXTERNAL, user_of
 
 READ_SECONDS: Final = 30.0  # timeout for reading all files of a change
 MAX_READERS: Final = 4  # threads for reading

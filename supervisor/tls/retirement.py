@@ -4,15 +4,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from router.config.entities import SslProfileConfig
-from router.control.messages import Opened
-from router.log import ProcessLog
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.registry import Connections
-from supervisor.runtime.waker import Cancellable, Waker
-from supervisor.subsystem import Subsystem
-from supervisor.tls.profiles import TlsProfiles
+from sluice.router.config.entities import SslProfileConfig
+from sluice.router.control.messages import Opened
+from sluice.router.log import ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.registry import Connections
+from sluice.supervisor.runtime.waker import Cancellable, Waker
+from sluice.supervisor.subsystem import Subsystem
+from sluice.supervisor.tls.profiles import TlsProfiles
 
 FORCED: Final = "amqp:connection:forced"
 STEPS_A_SECOND: Final = 20  # limit; at a high rate each step closes several connections

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from router.config.entities import Configuration, SslProfileConfig
-from router.log import WARNING, ProcessLog
-from router.tls.profile import files_of
-from supervisor.runtime.threads import Threads
-from supervisor.subsystem import Subsystem
-from supervisor.tls.list_cache import ListCache
-from supervisor.tls.profiles import Materials, TlsProfiles
+from sluice.router.config.entities import Configuration, SslProfileConfig
+from sluice.router.log import WARNING, ProcessLog
+from sluice.router.tls.profile import files_of
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.subsystem import Subsystem
+from sluice.supervisor.tls.list_cache import ListCache
+from sluice.supervisor.tls.profiles import Materials, TlsProfiles
 
 INTERVAL: Final = 1.0  # seconds between two checks
 LOOK_SECONDS: Final = 10.0  # timeout for one check of all files

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from router.config.entities import ListenerConfig
-from router.websocket.handshake import answer_upgrade, requests_websocket
-from router.websocket.http import END, HeadError, parse_request
-from router.websocket.origins import OriginPolicy
-from supervisor.runtime.deadline import Deadline
-from supervisor.runtime.remote_hosts import HostCounts, remote_host
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.websocket.handshake import answer_upgrade, requests_websocket
+from sluice.router.websocket.http import END, HeadError, parse_request
+from sluice.router.websocket.origins import OriginPolicy
+from sluice.supervisor.runtime.deadline import Deadline
+from sluice.supervisor.runtime.remote_hosts import HostCounts, remote_host
 
 MAX_CONNECTIONS: Final = 64  # limit of all HTTP listeners together
 MOST_OF_HOST: Final = 32  # limit for one host

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.threads import Threads
 
 INDEX: Final = "index.html"
 MOST_OCTETS: Final = 16 << 20  # limit for one file

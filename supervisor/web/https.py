@@ -8,12 +8,12 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 
-from router.config.entities import ListenerConfig
-from router.control.ops import Credentials
-from router.log import ERROR, ProcessLog
-from router.tls.context import default_ciphers
-from router.tls.versions import limit_versions
-from supervisor.tls.profiles import TlsProfiles
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.control.ops import Credentials
+from sluice.router.log import ERROR, ProcessLog
+from sluice.router.tls.context import default_ciphers
+from sluice.router.tls.versions import limit_versions
+from sluice.supervisor.tls.profiles import TlsProfiles
 
 _DEFAULT: Final = ["TLSv1.2", "TLSv1.3"]
 

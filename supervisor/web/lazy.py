@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Final, Protocol
 
-from router.config.entities import ListenerConfig
-from router.log import ProcessLog
-from supervisor.children.worker import WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.listeners.acceptor import Listener
-from supervisor.runtime.host_names import HostAddresses
-from supervisor.runtime.threads import Threads
-from supervisor.subsystem import Subsystem
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.log import ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.listeners.acceptor import Listener
+from sluice.supervisor.runtime.host_names import HostAddresses
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.subsystem import Subsystem
 
-_MODULE: Final = "supervisor.web.server"
+_MODULE: Final = "sluice.supervisor.web.server"
 
 
 class HttpListeners(Protocol):

@@ -10,14 +10,14 @@ import msgspec.json
 from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from router.config.entities import ListenerConfig
-from router.log import WARNING, ProcessLog
-from supervisor.telemetry.collect import MetricsCollector
-from supervisor.telemetry.families import MetricsBuilder
-from supervisor.telemetry.health import Health, HealthCheckResult
-from supervisor.telemetry.page import render
-from supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
-from supervisor.web.tokens import MetricsTokens
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.log import WARNING, ProcessLog
+from sluice.supervisor.telemetry.collect import MetricsCollector
+from sluice.supervisor.telemetry.families import MetricsBuilder
+from sluice.supervisor.telemetry.health import Health, HealthCheckResult
+from sluice.supervisor.telemetry.page import render
+from sluice.supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
+from sluice.supervisor.web.tokens import MetricsTokens
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"

@@ -18,24 +18,24 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from router.config.entities import ListenerConfig, RouterConfig
-from router.log import DEBUG, WARNING, ProcessLog, place
-from router.ring.region import Region
-from router.stats.sums import AddressCounters
-from supervisor.children.worker import WorkerProcess
-from supervisor.composition import RouterCore
-from supervisor.listeners.acceptor import Acceptor, Listener, ListenError
-from supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
-from supervisor.listeners.proxy_header import ProxyError
-from supervisor.runtime.host_names import HostAddresses
-from supervisor.telemetry.collect import MetricsCollector
-from supervisor.telemetry.families import HttpCounts, MetricsBuilder
-from supervisor.telemetry.health import Health
-from supervisor.web.connection_limits import MAX_REQUEST, REQUEST_TIME, HttpConnection, HttpConnectionLimiter
-from supervisor.web.files import Files
-from supervisor.web.https import HttpsContexts
-from supervisor.web.pages import HttpAnswer, MetricsPage, Pages
-from supervisor.web.tokens import MetricsTokens
+from sluice.router.config.entities import ListenerConfig, RouterConfig
+from sluice.router.log import DEBUG, WARNING, ProcessLog, place
+from sluice.router.ring.region import Region
+from sluice.router.stats.sums import AddressCounters
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.listeners.acceptor import Acceptor, Listener, ListenError
+from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
+from sluice.supervisor.listeners.proxy_header import ProxyError
+from sluice.supervisor.runtime.host_names import HostAddresses
+from sluice.supervisor.telemetry.collect import MetricsCollector
+from sluice.supervisor.telemetry.families import HttpCounts, MetricsBuilder
+from sluice.supervisor.telemetry.health import Health
+from sluice.supervisor.web.connection_limits import MAX_REQUEST, REQUEST_TIME, HttpConnection, HttpConnectionLimiter
+from sluice.supervisor.web.files import Files
+from sluice.supervisor.web.https import HttpsContexts
+from sluice.supervisor.web.pages import HttpAnswer, MetricsPage, Pages
+from sluice.supervisor.web.tokens import MetricsTokens
 
 # The product as in AMQP, without a version. 1.19 sends qpid-dispatch-router.
 SERVER_NAME: Final = "sluice-router"

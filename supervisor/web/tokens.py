@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from router.config.entities import ListenerConfig
-from router.config.password import find, in_file, is_password_reference
-from router.log import WARNING, ProcessLog
-from supervisor.runtime.threads import Threads
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.config.password import find, in_file, is_password_reference
+from sluice.router.log import WARNING, ProcessLog
+from sluice.supervisor.runtime.threads import Threads
 
 READ_SECONDS: Final = 5.0  # timeout for the file of a token
 MOST_READERS: Final = 4

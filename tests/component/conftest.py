@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import router.testing.engine as engine
-from router.control.messages import Limits
-from supervisor.connections.admission import Admit
-from supervisor.policy.policy import Policy
+import sluice.router.testing.engine as engine
+from sluice.router.control.messages import Limits
+from sluice.supervisor.connections.admission import Admit
+from sluice.supervisor.policy.policy import Policy
 from tests.component.engine.host import InProcessRouter, configuration
 from tests.component.engine.network import InProcessNetwork
 from tests.in_process import (

@@ -13,18 +13,25 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from router.amqp.codec import described_list, encode_map, encode_string, encode_symbol, encode_symbols, encode_value
-from router.amqp.errors import AmqpError
-from router.sasl.bearer import OAuthBearerServer, XOAuth2Server
-from router.sasl.mechanism import Challenge, Failure, ServerExchange, Success, wrong_credentials
-from router.sasl.scram import ScramClient, ScramServer
-from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
-from router.sasl.users import Users, UsersError
-from router.sasl.users import parse as parse_users
-from router.sasl.verifiers import make
-from supervisor.auth.messages import TokenIssuer
-from supervisor.auth.service import FRAME_HEADER, open_frame, read_open
-from supervisor.auth.tokens import ALL_ALGORITHMS, FileKeys, Issuer, KeysError, check_token, parse_keys
+from sluice.router.amqp.codec import (
+    described_list,
+    encode_map,
+    encode_string,
+    encode_symbol,
+    encode_symbols,
+    encode_value,
+)
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.sasl.bearer import OAuthBearerServer, XOAuth2Server
+from sluice.router.sasl.mechanism import Challenge, Failure, ServerExchange, Success, wrong_credentials
+from sluice.router.sasl.scram import ScramClient, ScramServer
+from sluice.router.sasl.simple import AnonymousServer, ExternalServer, PlainServer
+from sluice.router.sasl.users import Users, UsersError
+from sluice.router.sasl.users import parse as parse_users
+from sluice.router.sasl.verifiers import make
+from sluice.supervisor.auth.messages import TokenIssuer
+from sluice.supervisor.auth.service import FRAME_HEADER, open_frame, read_open
+from sluice.supervisor.auth.tokens import ALL_ALGORITHMS, FileKeys, Issuer, KeysError, check_token, parse_keys
 from tests.peer.damage import spoil
 
 Case = dict[str, Any]

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, ProxyHeader, parse
+from sluice.supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, ProxyHeader, parse
 from tests.peer import proxy_headers as proxy
 from tests.peer.damage import spoil
 

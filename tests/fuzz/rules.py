@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
-from router.config.entities import Configuration
-from router.config.errors import ConfigError
-from router.config.load import load_text
-from router.config.policy_entities import GroupConfig, VhostConfig
-from router.policy.question import PolicyQuestion, QuestionError
+from sluice.router.config.entities import Configuration
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
+from sluice.router.config.policy_entities import GroupConfig, VhostConfig
+from sluice.router.policy.question import PolicyQuestion, QuestionError
 from tests.peer.damage import spoil
 from tests.unit.router.policy.naive import listed, matched
 

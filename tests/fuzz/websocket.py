@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from router.testing.websocket import WebSocketReader, frame
-from router.websocket.handshake import Upgrade, answer_upgrade, check_upgrade_response, requests_websocket
-from router.websocket.http import HeadError
-from router.websocket.origins import OriginPolicy
+from sluice.router.testing.websocket import WebSocketReader, frame
+from sluice.router.websocket.handshake import Upgrade, answer_upgrade, check_upgrade_response, requests_websocket
+from sluice.router.websocket.http import HeadError
+from sluice.router.websocket.origins import OriginPolicy
 from tests.peer import websocket as peer
 from tests.peer.damage import spoil
 from tests.unit.router.websocket.naive import NaiveFrameReader

@@ -11,8 +11,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from router.sasl.users import Users
-from router.sasl.verifiers import make
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
 
 SCRAM: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1")
 ITERATIONS: Final = 4096  # of the password's key derivation: few, so that tests compute little

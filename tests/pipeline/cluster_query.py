@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 def import_path(batches):
     import pyarrow as pa
 
-    import pipeline.decode
+    import sluice.pipeline.decode
 
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"place": [pipeline.decode.__file__]})
+        yield pa.RecordBatch.from_pydict({"place": [sluice.pipeline.decode.__file__]})
 
 
 if __name__ == "__main__":

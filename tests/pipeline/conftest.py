@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import MissingError
-from pipeline.prerequisites import find_java
-from pipeline.segments import Landing
+from sluice.pipeline.errors import MissingError
+from sluice.pipeline.prerequisites import find_java
+from sluice.pipeline.segments import Landing
 from tests.pipeline.java import OPTIONS, environment
 from tests.system.conftest import pytest_runtest_makereport, start
 from tests.system.router import SETTINGS, RouterProcess, listener
@@ -60,7 +60,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark session with two slots and a small heap, in which a failed task is retried."""
     pytest.importorskip("pyspark")
     skip_without_java()
-    from pipeline.env import spark_session
+    from sluice.pipeline.env import spark_session
 
     os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]  # the session's workers inherit the variable
     folder = tmp_path_factory.mktemp("spark")

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline import stores
-from pipeline.cli import main
-from router.client.bulk import BulkState
+from sluice.pipeline import stores
+from sluice.pipeline.cli import main
+from sluice.router.client.bulk import BulkState
 
 
 def crash() -> None:

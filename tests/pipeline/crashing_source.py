@@ -21,9 +21,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.options import source_options
-from pipeline.sink import StreamWriter, sink_options
-from pipeline.source import Amqp, StreamReader, _names
+from sluice.pipeline.options import source_options
+from sluice.pipeline.sink import StreamWriter, sink_options
+from sluice.pipeline.source import Amqp, StreamReader, _names
 
 PATIENCE = 120.0  # seconds for a query
 
@@ -120,7 +120,7 @@ def run(spark: Any, landing: str, checkpoint: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    from pipeline.env import spark_session
+    from sluice.pipeline.env import spark_session
 
     made = spark_session("crashing", memory="512m", conf={"spark.master": "local[2,4]", "spark.log.level": "ERROR"})
     run(made, *sys.argv[1:])

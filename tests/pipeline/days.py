@@ -4,9 +4,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from router.telemetry.parquet import encode
-from router.telemetry.schema import TABLES
-from router.telemetry.writer import TelemetryWriter
+from sluice.router.telemetry.parquet import encode
+from sluice.router.telemetry.schema import TABLES
+from sluice.router.telemetry.writer import TelemetryWriter
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017
 INTERVAL = 600  # seconds; long, so that a day has few rows

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.segments import Landing, schema
-from router.client import Accepted, Backoff, ClientError, connect
+from sluice.pipeline.segments import Landing, schema
+from sluice.router.client import Accepted, Backoff, ClientError, connect
 from tests.system.router import ROOT
 
 PATIENCE = 60.0  # seconds for one step of a lander or a sender
-COMMAND = (sys.executable, "-m", "router.cli.main", "pipeline")
+COMMAND = (sys.executable, "-m", "sluice.router.cli.main", "pipeline")
 HEAD = b"\x00\x53\x75\xa0\x04"  # data section of 4 octets
 
 

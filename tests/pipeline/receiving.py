@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from router.client.blocking import connect
-from router.client.errors import ClientError
-from router.client.links import Delivery
-from router.client.message import Message
+from sluice.router.client.blocking import connect
+from sluice.router.client.errors import ClientError
+from sluice.router.client.links import Delivery
+from sluice.router.client.message import Message
 
 Settle = Callable[[Delivery], Any]
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.segments import Landing, LandingLog, Segment, schema
-from router.client.message import Message
+from sluice.pipeline.segments import Landing, LandingLog, Segment, schema
+from sluice.router.client.message import Message
 
 ARRIVED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -4,8 +4,8 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline import stores
-from pipeline.cli import main
+from sluice.pipeline import stores
+from sluice.pipeline.cli import main
 
 CHECK_INTERVAL = 0.05  # seconds between two checks for the file
 

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 import pyspark
 
-from pipeline.segments import Landing, LandingLog
+from sluice.pipeline.segments import Landing, LandingLog
 from tests.pipeline.java import environment
 from tests.pipeline.segments import land, numbered
 from tests.system.networks import ports
@@ -91,8 +91,9 @@ class SparkCluster:
         """Return the archive of this tree with the contents that docs/user/pipeline.md names."""
         path = self.folder / "sluice.tgz"
         with tarfile.open(path, "w:gz") as archive:
-            for name in ("router", "pipeline", "pyspark_amqp.py"):
-                archive.add(ROOT / name, name, filter=lambda info: None if "__pycache__" in info.name else info)
+            for name in ("sluice/__init__.py", "sluice/router", "sluice/pipeline", "pyspark_amqp.py"):
+                path_in_tree = (ROOT / name).resolve()  # packages are symbolic links
+                archive.add(path_in_tree, name, filter=lambda info: None if "__pycache__" in info.name else info)
         return path
 
     def stop(self) -> None:

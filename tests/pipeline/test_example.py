@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyspark")
-from pipeline.segments import Landing, LandingLog
-from router.client.blocking import connect
-from router.client.message import Message
+from sluice.pipeline.segments import Landing, LandingLog
+from sluice.router.client.blocking import connect
+from sluice.router.client.message import Message
 from tests.pipeline.java import environment
 from tests.pipeline.landers import LanderProcess
 from tests.pipeline.receiving import ReceivingThread

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 
-from pipeline.segments import Landing, LandingLog
+from sluice.pipeline.segments import Landing, LandingLog
 from tests.pipeline.crashing_source import mark, run
 from tests.pipeline.java import environment
 from tests.pipeline.landers import LanderProcess, SendingThread, rows

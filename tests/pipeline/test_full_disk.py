@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 import pyarrow.dataset as ds
 
-from pipeline.segments import Landing, LandingLog
+from sluice.pipeline.segments import Landing, LandingLog
 from tests.pipeline.java import environment
 from tests.pipeline.landers import COMMAND
 from tests.pipeline.segments import land, numbered

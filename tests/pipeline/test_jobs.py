@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from pipeline.cli import main
-from pipeline.commands.report import collect
-from pipeline.jobs import addresses, capacity, links, rollup
-from pipeline.telemetry.reader import TelemetryError, TelemetryTables
+from sluice.pipeline.cli import main
+from sluice.pipeline.commands.report import collect
+from sluice.pipeline.jobs import addresses, capacity, links, rollup
+from sluice.pipeline.telemetry.reader import TelemetryError, TelemetryTables
 from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
 DAY = timedelta(days=1)

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
-from pipeline.segments import Group, Landing, check_metadata, schema
-from router.client import Accepted, Rejected, connect
+from sluice.pipeline.segments import Group, Landing, check_metadata, schema
+from sluice.router.client import Accepted, Rejected, connect
 from tests.peer.pki import pki
 from tests.pipeline.landers import (
     COMMAND,

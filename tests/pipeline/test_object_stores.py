@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("pyarrow")
 from moto.server import ThreadedMotoServer
 
-from pipeline import stores
-from pipeline.errors import LandingError, LockedError
-from pipeline.segments import Group, Landing, Segment, delete_consumed_segments
-from pipeline.stores import ArrowStore, open_store
+from sluice.pipeline import stores
+from sluice.pipeline.errors import LandingError, LockedError
+from sluice.pipeline.segments import Group, Landing, Segment, delete_consumed_segments
+from sluice.pipeline.stores import ArrowStore, open_store
 from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all
 from tests.system.router import SETTINGS, RouterProcess, listener
 

@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pipeline.jobs.addresses import AddressFigures
-from pipeline.jobs.capacity import RouterCapacity
-from pipeline.jobs.links import LinkFigures
-from pipeline.report import Findings, page
-from pipeline.report_parts import duration, lines, number
-from pipeline.telemetry.names import OUTCOMES
+from sluice.pipeline.jobs.addresses import AddressFigures
+from sluice.pipeline.jobs.capacity import RouterCapacity
+from sluice.pipeline.jobs.links import LinkFigures
+from sluice.pipeline.report import Findings, page
+from sluice.pipeline.report_parts import duration, lines, number
+from sluice.pipeline.telemetry.names import OUTCOMES
 from tests.console.conftest import CHROMIUM
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)  # noqa: UP017

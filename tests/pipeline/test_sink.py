@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
-from pipeline.segments import Landing, LandingLog
-from router.client.links import Delivery
-from router.client.message import Message
+from sluice.pipeline.segments import Landing, LandingLog
+from sluice.router.client.links import Delivery
+from sluice.router.client.message import Message
 from tests.pipeline.receiving import ReceivingThread
 from tests.pipeline.segments import land, numbered
 from tests.system.fixtures import Start

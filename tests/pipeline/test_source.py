@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 
-from pipeline import columns
-from pipeline.segments import FORMAT_KEY, Group, Landing, LandingLog, Segment, now
-from router.client.message import Message
+from sluice.pipeline import columns
+from sluice.pipeline.segments import FORMAT_KEY, Group, Landing, LandingLog, Segment, now
+from sluice.router.client.message import Message
 from tests.pipeline.segments import ARRIVED, land, numbered
 
 if TYPE_CHECKING:
@@ -293,8 +293,8 @@ def test_groups_read_all_segments_each(spark: SparkSession, landing: Landing, tm
     ],
 )
 def test_invalid_options_are_reported(options: dict[str, str], text: str):
-    from pipeline.errors import PipelineOptionError
-    from pipeline.options import source_options
+    from sluice.pipeline.errors import PipelineOptionError
+    from sluice.pipeline.options import source_options
 
     with pytest.raises(PipelineOptionError) as caught:
         source_options({"path": "/landing", **options}, stream=False)

@@ -10,8 +10,8 @@ import pytest
 from loadtests.network.scenario import COLD, FOREIGN, RandomEventNetwork
 from loadtests.network.simulated import SimulatedNetwork
 from loadtests.network.topologies import TOPOLOGIES
-from supervisor.network.protocol.outputs import Unreachable
-from supervisor.network.protocol.timers import ProtocolLimits
+from sluice.supervisor.network.protocol.outputs import Unreachable
+from sluice.supervisor.network.protocol.timers import ProtocolLimits
 
 EVENTS = 12
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from router.ring.layout import DROP_NAMES
-from router.ring.region import MEMFD_NAME, Region
+from sluice.router.ring.layout import DROP_NAMES
+from sluice.router.ring.region import MEMFD_NAME, Region
 from tests.system.router import RouterProcess, poll
 
 #: Ends of a delivery from a client, each counted once. Drops of presettled deliveries are counted in addition.

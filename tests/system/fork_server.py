@@ -36,9 +36,12 @@ ROOM: Final = "." * 200
 
 #: Entry points of the commands: the module, and modules that its processes import later.
 ENTRIES: Final = {
-    "sluice": ("router.cli.main", ("supervisor.main", "workers.main", "supervisor.web.server")),
-    "qdstat": ("router.cli.stat.main", ()),
-    "qdmanage": ("router.cli.manage", ()),
+    "sluice": (
+        "sluice.router.cli.main",
+        ("sluice.supervisor.main", "sluice.workers.main", "sluice.supervisor.web.server"),
+    ),
+    "qdstat": ("sluice.router.cli.stat.main", ()),
+    "qdmanage": ("sluice.router.cli.manage", ()),
 }
 
 

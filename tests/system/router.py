@@ -83,7 +83,7 @@ def command() -> list[str]:
     installed = ROOT / ".venv" / "bin" / "sluice"
     if installed.exists():
         return [str(installed)]
-    return [sys.executable, "-m", "router.cli.main"]
+    return [sys.executable, "-m", "sluice.router.cli.main"]
 
 
 def poll(condition: Callable[[], Any], what: str, timeout: float = 10.0) -> Any:

@@ -17,7 +17,7 @@ from tests.system.router import ROOT
 
 #: Time limit in s for one run of a tool on a busy machine.
 TIMEOUT = 60.0
-_MODULES = {"stat": "router.cli.stat.main", "manage": "router.cli.manage"}
+_MODULES = {"stat": "sluice.router.cli.stat.main", "manage": "sluice.router.cli.manage"}
 
 Row = dict[str, str]
 
@@ -45,7 +45,7 @@ def command(tool: str) -> list[str]:
         return [str(installed / name)]
     if name is None and (installed / "sluice").exists():
         return [str(installed / "sluice"), tool]
-    return [sys.executable, "-m", "router.cli.main", tool]
+    return [sys.executable, "-m", "sluice.router.cli.main", tool]
 
 
 def run(tool: str, port: int, *words: str, stdin: str | None = None) -> ToolResult:

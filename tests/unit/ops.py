@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from router.control.ops import Op
+from sluice.router.control.ops import Op
 
 
 def wire(ops: Iterable[Op]) -> list[list[Any]]:

@@ -4,15 +4,22 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.unit.source_files import ROOT, source_files
+
 PACKAGES = ("router", "workers", "supervisor", "pipeline")
 CIMPORT = re.compile(r"^(?:from\s+([\w.]+)\s+(c?import)\s+(.+?)|(c?import)\s+([\w., ]+))\s*(?:#.*)?$")
 SUFFIXES = (".py", ".pyx", ".pxd")
 
 
 def module_of(path: Path) -> str:
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    name = ".".join(["sluice", *path.relative_to(ROOT).with_suffix("").parts])
     return name.removesuffix(".__init__")
+
+
+def package_of(name: str) -> str | None:
+    """Return the package of the project to which a module belongs; None for a module of others."""
+    first, *rest = name.split(".")
+    return rest[0] if first == "sluice" and rest else None
 
 
 def statements(path: Path) -> list[tuple[str, list[str]]]:
@@ -58,7 +65,7 @@ def imported(path: Path) -> set[str]:
     """Return the modules of the project that are loaded with this one."""
     found = set()
     for module, names in statements(path):
-        if module.split(".")[0] in PACKAGES:
+        if package_of(module):
             parts = {f"{module}.{name}" for name in names} & MODULES
             found |= parts or {module}
     return found
@@ -67,7 +74,7 @@ def imported(path: Path) -> set[str]:
 def all_imports(path: Path) -> set[str]:
     """Return all modules that the file imports, including imports in functions and for type checking."""
     if path.suffix != ".py":
-        return imported(path)
+        return {module for module, _ in statements(path)}
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -88,6 +95,17 @@ def test_reader_finds_all_kinds_of_imports(tmp_path):
     assert statements(source) == [("a", ["b"]), ("d.e", [])]
 
 
+def test_product_is_imported_by_installed_names():
+    """In the repository `import router` works as well, but loads a second copy of each module."""
+    wrong = {
+        (str(path.relative_to(ROOT)), name)
+        for path in source_files()
+        for name in all_imports(path)
+        if name.split(".")[0] in PACKAGES
+    }
+    assert not wrong
+
+
 def test_amqp_package_imports_only_itself():
     """router/amqp imports nothing of the project outside itself."""
     paths = sources("router/amqp")
@@ -96,7 +114,7 @@ def test_amqp_package_imports_only_itself():
         (module_of(path), name)
         for path in paths
         for name in all_imports(path)
-        if name.split(".")[0] in PACKAGES and not name.startswith("router.amqp")
+        if package_of(name) and not name.startswith("sluice.router.amqp")
     }
     assert not foreign
 
@@ -106,8 +124,7 @@ def test_client_imports_only_amqp_sasl_and_records():
         (module_of(path), name)
         for path in sources("router/client")
         for name in all_imports(path)
-        if name.split(".")[0] in PACKAGES
-        and not name.startswith(("router.amqp", "router.client", "router.record", "router.sasl"))
+        if package_of(name) and not name.removeprefix("sluice.router.").startswith(("amqp", "client", "record", "sasl"))
     }
     assert not foreign
 
@@ -118,7 +135,7 @@ def test_router_and_its_processes_import_no_client():
         (module_of(path), name)
         for path in sources("router", "workers", "supervisor")
         for name in all_imports(path)
-        if name.startswith("router.client") and not module_of(path).startswith("router.client")
+        if name.startswith("sluice.router.client") and not module_of(path).startswith("sluice.router.client")
     }
     assert not wrong
 
@@ -128,7 +145,7 @@ def test_sasl_imports_only_amqp_and_records():
         (module_of(path), name)
         for path in sources("router/sasl")
         for name in all_imports(path)
-        if name.split(".")[0] in PACKAGES and not name.startswith(("router.amqp", "router.record", "router.sasl"))
+        if package_of(name) and not name.removeprefix("sluice.router.").startswith(("amqp", "record", "sasl"))
     }
     assert not foreign
 
@@ -143,13 +160,13 @@ def test_workers_and_supervisor_share_only_router_package():
         "pipeline": {"router", "pipeline"},
     }
     # Exception: `sluice run` starts the supervisor.
-    verbs = {"router.cli.start"}
+    verbs = {"sluice.router.cli.start"}
     wrong = {
         (module_of(path), name)
         for path in sources(*PACKAGES)
         for name in all_imports(path)
-        if name.split(".")[0] in PACKAGES
-        and name.split(".")[0] not in allowed[path.relative_to(ROOT).parts[0]]
+        if (package := package_of(name))
+        and package not in allowed[path.relative_to(ROOT).parts[0]]
         and module_of(path) not in verbs
     }
     assert not wrong
@@ -161,11 +178,11 @@ def test_router_imports_no_pipeline_dependencies():
         (module_of(path), name)
         for path in sources("router", "workers", "supervisor")
         for name in {*all_imports(path), *(module for module, _ in statements(path))}
-        if name.split(".")[0] in extra or name == "router.telemetry.parquet"
+        if name.split(".")[0] in extra or name == "sluice.router.telemetry.parquet"
     }
     # Exception: the telemetry process writes Parquet if pyarrow is installed, and imports it at run time.
-    loads = {("router.telemetry.parquet", "pyarrow"), ("router.telemetry.parquet", "pyarrow.parquet")}
-    assert {module for module, name in wrong if (module, name) not in loads} <= {"supervisor.telemetry.process"}
+    loads = {("sluice.router.telemetry.parquet", "pyarrow"), ("sluice.router.telemetry.parquet", "pyarrow.parquet")}
+    assert {module for module, name in wrong if (module, name) not in loads} <= {"sluice.supervisor.telemetry.process"}
 
 
 def import_cycles(graph: dict[str, set[str]]) -> list[list[str]]:

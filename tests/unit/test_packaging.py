@@ -47,7 +47,7 @@ def test_testing_modules_are_not_installed(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "SLUICE_TESTING"}
     subprocess.run(command, cwd=ROOT, check=True, env={**environment, "SLUICE_EXTENSIONS": "0"})
     installed = list(tmp_path.rglob("*"))
-    assert tmp_path / "router" / "amqp" / "sasl.py" in installed
+    assert tmp_path / "sluice" / "router" / "amqp" / "sasl.py" in installed
     assert [path for path in installed if path.stem == "testing"] == []
 
 

@@ -23,7 +23,7 @@ PACKAGES: Final = ("router", "workers", "pipeline")
 #: Base classes of stub classes that exist for type checkers only.
 TYPE_ONLY: Final = frozenset(("NamedTuple", "Protocol", "TypedDict"))
 STUBS: Final = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+    ".".join(["sluice", *path.relative_to(ROOT).with_suffix("").parts]): path
     for path in source_files(*PACKAGES)
     if path.suffix == ".pyi"
 }

@@ -6,12 +6,12 @@ behind at most that many; further opens wait in the worker. A client that gets n
 
 from typing import TYPE_CHECKING, Final
 
-from router.control import messages as control
-from workers.connections.opening import refuse_undecided
+from sluice.router.control import messages as control
+from sluice.workers.connections.opening import refuse_undecided
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.worker import WorkerRuntime
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.worker import WorkerRuntime
 
 MAX_PENDING_OPENS: Final = 256
 # Period and number of looks at waiting connections. A count is used instead of a time because nothing is counted while

@@ -6,31 +6,31 @@ routing-semantics.md 1.3, 2, inter-router.md 2.2.
 
 from typing import TYPE_CHECKING
 
-from router.amqp.connection import Connection
-from router.amqp.sasl import SaslClient, SaslServer
-from router.amqp.session import Session
-from router.amqp.text.messages import components
-from router.control import login_messages
-from router.control import messages as control
-from router.control.handover import InitiateData
-from router.control.ops import Profile
-from router.links.delivery_link import DeliveryLink
-from workers.connections import opening
-from workers.connections.links import ConnectionLinks
-from workers.connections.login import MAX_LOGGED_CHARACTERS, Login
-from workers.connections.policy import ConnectionPolicy
-from workers.connections.role import ConnectionRole
-from workers.connections.router import InterRouterLinks
-from workers.connections.sessions import RouterSessions, begin_session, make_session
-from workers.frame_trace import FrameTrace
-from workers.links.attach import check_attach
-from workers.links.requested_link import RefusedLink
-from workers.revocations import REVOKED
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.sasl import SaslClient, SaslServer
+from sluice.router.amqp.session import Session
+from sluice.router.amqp.text.messages import components
+from sluice.router.control import login_messages
+from sluice.router.control import messages as control
+from sluice.router.control.handover import InitiateData
+from sluice.router.control.ops import Profile
+from sluice.router.links.delivery_link import DeliveryLink
+from sluice.workers.connections import opening
+from sluice.workers.connections.links import ConnectionLinks
+from sluice.workers.connections.login import MAX_LOGGED_CHARACTERS, Login
+from sluice.workers.connections.policy import ConnectionPolicy
+from sluice.workers.connections.role import ConnectionRole
+from sluice.workers.connections.router import InterRouterLinks
+from sluice.workers.connections.sessions import RouterSessions, begin_session, make_session
+from sluice.workers.frame_trace import FrameTrace
+from sluice.workers.links.attach import check_attach
+from sluice.workers.links.requested_link import RefusedLink
+from sluice.workers.revocations import REVOKED
 
 if TYPE_CHECKING:
-    from router.amqp.connection import RemoteOpen
-    from workers.transport.base import Transport
-    from workers.worker import WorkerRuntime
+    from sluice.router.amqp.connection import RemoteOpen
+    from sluice.workers.transport.base import Transport
+    from sluice.workers.worker import WorkerRuntime
 
 
 class ConnectionHandler:

@@ -2,21 +2,21 @@
 
 from typing import TYPE_CHECKING, assert_never
 
-from router.amqp.connection import Connection, Pause
-from router.amqp.errors import RemoteError
-from router.amqp.session import Session
-from router.control import messages as control
-from router.control import pair_messages
-from router.links.delivery_link import DeliveryLink
-from workers.links.attach_replies import AttachReplies, Decision
-from workers.links.initiated_link import InitiatedLink
-from workers.links.record import LinkRecord
-from workers.links.requested_link import RequestedLink
+from sluice.router.amqp.connection import Connection, Pause
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.control import pair_messages
+from sluice.router.links.delivery_link import DeliveryLink
+from sluice.workers.links.attach_replies import AttachReplies, Decision
+from sluice.workers.links.initiated_link import InitiatedLink
+from sluice.workers.links.record import LinkRecord
+from sluice.workers.links.requested_link import RequestedLink
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.links.routed import RoutedEnd
-    from workers.worker import WorkerRuntime
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.links.routed import RoutedEnd
+    from sluice.workers.worker import WorkerRuntime
 
 
 class ConnectionLinks:

@@ -8,16 +8,16 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-from router.amqp.sasl import DEFERRED, Anonymous, Deferred, External, Mechanism, SaslClient, SaslServer
-from router.control import login_messages
-from router.control import messages as control
-from router.control.handover import InitiateData
-from router.control.ops import Profile
-from router.sasl.client import usable_exchanges
-from workers.background import Result
+from sluice.router.amqp.sasl import DEFERRED, Anonymous, Deferred, External, Mechanism, SaslClient, SaslServer
+from sluice.router.control import login_messages
+from sluice.router.control import messages as control
+from sluice.router.control.handover import InitiateData
+from sluice.router.control.ops import Profile
+from sluice.router.sasl.client import usable_exchanges
+from sluice.workers.background import Result
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 ANONYMOUS_USER: Final = "anonymous"
 MAX_LOGGED_CHARACTERS: Final = 1_000  # most characters of a failed login's reason

@@ -6,14 +6,14 @@ routing-semantics.md C-8, inter-router.md 2.2.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
-from router.config.roles import INTER_EDGE
-from router.control import edge_properties
-from router.control.ops import ProfileFailoverServer
-from workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION
+from sluice.router.amqp.codec import Symbol, encode_int, encode_string, encode_symbol, encode_value
+from sluice.router.config.roles import INTER_EDGE
+from sluice.router.control import edge_properties
+from sluice.router.control.ops import ProfileFailoverServer
+from sluice.workers.connections.router import BUNDLE, BUNDLE_CHECKS, COST, VERSION
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 ANNOTATIONS_VERSION: Final = 1  # version of router annotations, as in 1.19
 DEFAULT_PORT: Final = "5672"

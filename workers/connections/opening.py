@@ -5,18 +5,18 @@ routing-semantics.md 1.3, C-5; security.md S-5, T-8, T-9.
 
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.connection import Pause
-from router.amqp.errors import RESOURCE_LIMIT
-from router.control import login_messages
-from router.control import messages as control
-from workers.connections.open_properties import open_properties, plain_map
-from workers.connections.role import STREAMING
-from workers.connections.router import announced
-from workers.revocations import REVOKED
+from sluice.router.amqp.connection import Pause
+from sluice.router.amqp.errors import RESOURCE_LIMIT
+from sluice.router.control import login_messages
+from sluice.router.control import messages as control
+from sluice.workers.connections.open_properties import open_properties, plain_map
+from sluice.workers.connections.role import STREAMING
+from sluice.workers.connections.router import announced
+from sluice.workers.revocations import REVOKED
 
 if TYPE_CHECKING:
-    from router.amqp.connection import RemoteOpen
-    from workers.connections.handler import ConnectionHandler
+    from sluice.router.amqp.connection import RemoteOpen
+    from sluice.workers.connections.handler import ConnectionHandler
 
 CAPABILITIES: Final = ("ANONYMOUS-RELAY", STREAMING)
 POLICY_ERROR: Final = "amqp:connection:policy-error"  # used in the log only

@@ -1,10 +1,10 @@
 """Orders of the supervisor about one connection."""
 
-from router.control import login_messages
-from router.control import messages as control
-from router.control.handlers import HandlerTable
-from workers.connections.handler import ConnectionHandler
-from workers.connections.opening import apply_admission
+from sluice.router.control import login_messages
+from sluice.router.control import messages as control
+from sluice.router.control.handlers import HandlerTable
+from sluice.workers.connections.handler import ConnectionHandler
+from sluice.workers.connections.opening import apply_admission
 
 
 def register(handlers: HandlerTable[ConnectionHandler]) -> None:

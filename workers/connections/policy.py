@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.connection import Connection
-from router.control import messages as control
-from router.control.ops import Profile
-from router.links.delivery_link import DeliveryLink
-from router.policy.messages import MessageRules
-from router.policy.quota import TenantQuota
+from sluice.router.amqp.connection import Connection
+from sluice.router.control import messages as control
+from sluice.router.control.ops import Profile
+from sluice.router.links.delivery_link import DeliveryLink
+from sluice.router.policy.messages import MessageRules
+from sluice.router.policy.quota import TenantQuota
 
 if TYPE_CHECKING:
-    from workers.worker import WorkerRuntime
+    from sluice.workers.worker import WorkerRuntime
 
 NO_LIMITS: Final = control.Limits()
 FORBIDDEN_AFTER_MS: Final = 100  # time until rejected messages are reported to the supervisor

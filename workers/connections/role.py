@@ -5,21 +5,21 @@ inter-router.md 2.2, docs/internals/edge.md.
 
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.codec import encode_string
-from router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
-from router.control import edge_properties
-from router.control.handover import InitiateData
-from router.control.ops import Profile
-from router.links.consumer_link import ConsumerLink
-from router.links.data_link import RouterOut
-from router.links.limited_link import LimitedConsumerLink
-from router.links.producer_link import ProducerLink
-from router.links.source_link import SourceLink
-from workers.links.edge_streams import EdgeStreamLinks
+from sluice.router.amqp.codec import encode_string
+from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
+from sluice.router.control import edge_properties
+from sluice.router.control.handover import InitiateData
+from sluice.router.control.ops import Profile
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.data_link import RouterOut
+from sluice.router.links.limited_link import LimitedConsumerLink
+from sluice.router.links.producer_link import ProducerLink
+from sluice.router.links.source_link import SourceLink
+from sluice.workers.links.edge_streams import EdgeStreamLinks
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.connections.open_properties import PlainValue
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.open_properties import PlainValue
 
 STREAMING: Final = "qd.streaming-links"
 

@@ -10,8 +10,8 @@ auto links. A peer that allows few links in a session (handle-max) gets further 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from router.amqp.errors import RemoteError
-from router.amqp.session import Session
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.amqp.session import Session
 
 MAX_ROUTED_SESSIONS: Final = 1000  # most sessions; further groups share them
 

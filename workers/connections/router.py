@@ -7,20 +7,20 @@ attached. Further links carry streamed messages.
 
 from typing import TYPE_CHECKING, Final
 
-from router.addressing.settings import PRIORITIES
-from router.amqp.codec import decode, decode_one
-from router.amqp.errors import NOT_ALLOWED
-from router.amqp.session import Session
-from router.control import messages as control
-from router.links.consumer_link import ConsumerLink
-from workers.links.attach import ROLE, SOURCE_FIELD, TARGET_FIELD
-from workers.links.inter_router_link import CONTROL, DATA, InterRouterLink
-from workers.links.record import IN, OUT
-from workers.links.streams import StreamLinks
-from workers.links.terminus import NULL, PeerTerminus
+from sluice.router.addressing.settings import PRIORITIES
+from sluice.router.amqp.codec import decode, decode_one
+from sluice.router.amqp.errors import NOT_ALLOWED
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.workers.links.attach import ROLE, SOURCE_FIELD, TARGET_FIELD
+from sluice.workers.links.inter_router_link import CONTROL, DATA, InterRouterLink
+from sluice.workers.links.record import IN, OUT
+from sluice.workers.links.streams import StreamLinks
+from sluice.workers.links.terminus import NULL, PeerTerminus
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 # Time without a control link after which the router closes a connection that it opened.
 WITHOUT_CONTROL_MS: Final = 1000

@@ -6,15 +6,15 @@ brokers-and-edge.md AL-5, LR-14.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.errors import RESOURCE_LIMIT, RemoteError
-from router.amqp.session import Session
-from router.control import messages as control
-from router.control import pair_messages
-from workers.connections.routed_sessions import RoutedSessions
-from workers.links.streams import SPARE_CHANNELS
+from sluice.router.amqp.errors import RESOURCE_LIMIT, RemoteError
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.control import pair_messages
+from sluice.workers.connections.routed_sessions import RoutedSessions
+from sluice.workers.links.streams import SPARE_CHANNELS
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 AUTO_LINK_CHANNELS: Final = 1  # reserved for the session of auto links
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from router.amqp.codec import decode_one
-from router.amqp.errors import INVALID_FIELD, RemoteError
-from workers.links.terminus import NULL
+from sluice.router.amqp.codec import decode_one
+from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
+from sluice.workers.links.terminus import NULL
 
 (
     NAME, HANDLE, ROLE, SND_MODE, RCV_MODE, SOURCE_FIELD, TARGET_FIELD, UNSETTLED, INCOMPLETE, INITIAL_COUNT,

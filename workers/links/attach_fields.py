@@ -8,7 +8,7 @@ pass on itself. Containers and clients never see the route.
 
 from typing import Final
 
-from router.amqp.codec import (
+from sluice.router.amqp.codec import (
     decode,
     decode_one,
     encode_described,
@@ -19,7 +19,7 @@ from router.amqp.codec import (
     encode_ubyte,
     encode_ulong,
 )
-from workers.links.attach import (
+from sluice.workers.links.attach import (
     DESIRED,
     INCOMPLETE,
     MAX_SIZE,
@@ -32,7 +32,7 @@ from workers.links.attach import (
     SOURCE_FIELD,
     UNSETTLED,
 )
-from workers.links.terminus import NULL, SOURCE, PeerTerminus
+from sluice.workers.links.terminus import NULL, SOURCE, PeerTerminus
 
 ROUTE: Final = "sluice.route"
 MAX_ROUTE_LENGTH: Final = 2048  # most routers on a route

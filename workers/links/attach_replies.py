@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.session import Session
-from router.control import messages as control
-from router.control import pair_messages
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.control import pair_messages
 
 if TYPE_CHECKING:
-    from workers.links.requested_link import RequestedLink
+    from sluice.workers.links.requested_link import RequestedLink
 
 UNDECIDED: Final = ("asked", "postponed")
 Decision = control.Attached | control.Refused | pair_messages.Paired

@@ -4,17 +4,17 @@ import secrets
 import string
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.codec import encode_string, encode_ubyte, encode_uint
-from router.amqp.session import Session
-from router.links.data_link import RouterOut, StreamPool
-from workers.links.attach import RCV_FIRST, SENDER, SND_MIXED, TARGET_FIELD
-from workers.links.initiated_link import node
-from workers.links.record import LinkRecord
-from workers.links.streams import StreamLinks
-from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
+from sluice.router.amqp.codec import encode_string, encode_ubyte, encode_uint
+from sluice.router.amqp.session import Session
+from sluice.router.links.data_link import RouterOut, StreamPool
+from sluice.workers.links.attach import RCV_FIRST, SENDER, SND_MIXED, TARGET_FIELD
+from sluice.workers.links.initiated_link import node
+from sluice.workers.links.record import LinkRecord
+from sluice.workers.links.streams import StreamLinks
+from sluice.workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 _NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "+_"
 _RANDOM_PART: Final = 15

@@ -6,12 +6,12 @@ octets. An interior router drops a connection whose heartbeats stop.
 
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.codec import encode_int
-from router.control.messages import HeartbeatMissed
+from sluice.router.amqp.codec import encode_int
+from sluice.router.control.messages import HeartbeatMissed
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.links.record import LinkRecord
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.links.record import LinkRecord
 
 PERIOD_MS: Final = 2000  # period of heartbeats, and of checks for them
 MISSED_MS: Final = 2 * PERIOD_MS  # time without a heartbeat after which at least one is late

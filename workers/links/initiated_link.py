@@ -5,7 +5,7 @@ brokers-and-edge.md AL-5 to AL-9.
 
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.codec import (
+from sluice.router.amqp.codec import (
     decode_one,
     encode_described,
     encode_string,
@@ -13,15 +13,15 @@ from router.amqp.codec import (
     encode_ubyte,
     encode_uint,
 )
-from router.amqp.errors import AmqpError
-from router.amqp.performatives import read_error
-from router.amqp.session import Session
-from router.control import messages as control
-from router.delivery.peer_message_handler import PeerMessageHandler
-from router.links.consumer_link import ConsumerLink
-from router.links.limited_link import LimitedConsumerLink
-from router.links.producer_link import ProducerLink
-from workers.links.attach import (
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.amqp.performatives import read_error
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.delivery.peer_message_handler import PeerMessageHandler
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.limited_link import LimitedConsumerLink
+from sluice.router.links.producer_link import ProducerLink
+from sluice.workers.links.attach import (
     RCV_FIRST,
     RECEIVER,
     SENDER,
@@ -34,9 +34,9 @@ from workers.links.attach import (
     message_limit,
     padded,
 )
-from workers.links.heartbeats import HeartbeatSender
-from workers.links.record import OUT, LinkRecord
-from workers.links.terminus import (
+from sluice.workers.links.heartbeats import HeartbeatSender
+from sluice.workers.links.record import OUT, LinkRecord
+from sluice.workers.links.terminus import (
     NULL,
     SOURCE,
     SOURCE_CAPABILITIES,
@@ -47,7 +47,7 @@ from workers.links.terminus import (
 )
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 FALSE: Final = b"\x42"
 # Period and number of checks of a link that is to be closed when it is quiet; after the last one it is closed in any

@@ -4,19 +4,19 @@ import secrets
 import string
 from typing import TYPE_CHECKING, Final, Literal
 
-from router.amqp.codec import decode_one, encode_described, encode_string, encode_symbol, encode_uint
-from router.amqp.errors import RESOURCE_LIMIT
-from router.amqp.session import Session
-from router.control import messages as control
-from router.control.names import CONTROL_KEY
-from router.control.ops import Profile
-from router.delivery.control_handler import ControlHandler
-from router.delivery.router_handler import RouterHandler
-from router.links.consumer_link import ConsumerLink
-from router.links.control_link import ControlIn, ControlOut
-from router.links.data_link import RouterIn, RouterOut
-from router.links.producer_link import DeliveryHandler, ProducerLink
-from workers.links.attach import (
+from sluice.router.amqp.codec import decode_one, encode_described, encode_string, encode_symbol, encode_uint
+from sluice.router.amqp.errors import RESOURCE_LIMIT
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.control.names import CONTROL_KEY
+from sluice.router.control.ops import Profile
+from sluice.router.delivery.control_handler import ControlHandler
+from sluice.router.delivery.router_handler import RouterHandler
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.control_link import ControlIn, ControlOut
+from sluice.router.links.data_link import RouterIn, RouterOut
+from sluice.router.links.producer_link import DeliveryHandler, ProducerLink
+from sluice.workers.links.attach import (
     HANDLE,
     NAME,
     RECEIVER,
@@ -27,9 +27,9 @@ from workers.links.attach import (
     initial_count,
     padded,
 )
-from workers.links.initiated_link import LINK_DETACH, described
-from workers.links.record import OUT, LinkRecord
-from workers.links.terminus import (
+from sluice.workers.links.initiated_link import LINK_DETACH, described
+from sluice.workers.links.record import OUT, LinkRecord
+from sluice.workers.links.terminus import (
     DURABLE,
     DYNAMIC,
     EXPIRY,
@@ -44,7 +44,7 @@ from workers.links.terminus import (
 )
 
 if TYPE_CHECKING:
-    from workers.connections.router import InterRouterLinks
+    from sluice.workers.connections.router import InterRouterLinks
 
 CONTROL: Final = "qd.router"
 DATA: Final = "qd.router-data"

@@ -5,25 +5,25 @@ routing-semantics.md 4, brokers-and-edge.md LR-30.
 
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.errors import INTERNAL_ERROR, LocalError
-from router.amqp.session import Session
-from router.control import messages as control
-from router.delivery.anonymous_handler import AnonymousHandler
-from router.delivery.peer_message_handler import PeerMessageHandler
-from router.delivery.producer_origin import ProducerOrigin
-from router.delivery.targeted_handler import TargetedHandler
-from router.links.consumer_link import ConsumerLink
-from router.links.producer_link import DeliveryHandler, ProducerLink
-from router.log import INFO
-from workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
-from workers.links.terminus import PeerTerminus
-from workers.slots import Slot
+from sluice.router.amqp.errors import INTERNAL_ERROR, LocalError
+from sluice.router.amqp.session import Session
+from sluice.router.control import messages as control
+from sluice.router.delivery.anonymous_handler import AnonymousHandler
+from sluice.router.delivery.peer_message_handler import PeerMessageHandler
+from sluice.router.delivery.producer_origin import ProducerOrigin
+from sluice.router.delivery.targeted_handler import TargetedHandler
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.producer_link import DeliveryHandler, ProducerLink
+from sluice.router.log import INFO
+from sluice.workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
+from sluice.workers.links.terminus import PeerTerminus
+from sluice.workers.slots import Slot
 
 if TYPE_CHECKING:
-    from router.policy.messages import MessageRules
-    from router.table.table import ForwardingAddress
-    from workers.connections.handler import ConnectionHandler
-    from workers.links.routed import RoutedEnd
+    from sluice.router.policy.messages import MessageRules
+    from sluice.router.table.table import ForwardingAddress
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.links.routed import RoutedEnd
 
 # Counters of a link's slot, with their names in the log line of 1.19 about the end of a link.
 FIGURES: Final = (

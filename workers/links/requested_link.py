@@ -5,18 +5,18 @@ routing-semantics.md 4.
 
 from typing import TYPE_CHECKING
 
-from router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
-from router.amqp.errors import RESOURCE_LIMIT
-from router.amqp.session import Session
-from router.config.roles import INTER_ROUTER
-from router.control import messages as control
-from router.control import pair_messages
-from router.delivery.peer_message_handler import PeerMessageHandler
-from router.links.consumer_link import ConsumerLink
-from router.links.limited_link import LimitedConsumerLink
-from router.links.producer_link import ProducerLink
-from router.links.source_link import SourceLink
-from workers.links.attach import (
+from sluice.router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
+from sluice.router.amqp.errors import RESOURCE_LIMIT
+from sluice.router.amqp.session import Session
+from sluice.router.config.roles import INTER_ROUTER
+from sluice.router.control import messages as control
+from sluice.router.control import pair_messages
+from sluice.router.delivery.peer_message_handler import PeerMessageHandler
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.limited_link import LimitedConsumerLink
+from sluice.router.links.producer_link import ProducerLink
+from sluice.router.links.source_link import SourceLink
+from sluice.workers.links.attach import (
     HANDLE,
     NAME,
     PROPERTIES,
@@ -34,13 +34,13 @@ from workers.links.attach import (
     padded,
     settle_mode,
 )
-from workers.links.attach_fields import route_of
-from workers.links.heartbeats import HeartbeatWatch
-from workers.links.record import IN, OUT, LinkRecord
-from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
+from sluice.workers.links.attach_fields import route_of
+from sluice.workers.links.heartbeats import HeartbeatWatch
+from sluice.workers.links.record import IN, OUT, LinkRecord
+from sluice.workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
+    from sluice.workers.connections.handler import ConnectionHandler
 
 NO_SOURCE = encode_described(SOURCE, [])
 NO_TARGET = encode_described(TARGET, [])

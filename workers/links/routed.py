@@ -8,7 +8,7 @@ only what management shows. The container or the client may be another router; t
 
 from typing import TYPE_CHECKING, Final
 
-from router.amqp.codec import (
+from sluice.router.amqp.codec import (
     decode_one,
     encode_described,
     encode_error,
@@ -17,15 +17,15 @@ from router.amqp.codec import (
     encode_uint,
     fields,
 )
-from router.amqp.errors import RESOURCE_LIMIT, AmqpError
-from router.control import pair_messages
-from router.control.handlers import HandlerTable
-from router.routed.consumer_end import ConsumerEnd
-from router.routed.errors import LINK_LOST
-from router.routed.producer_end import ProducerEnd
-from router.routed.remote_end import RemoteEnd
-from router.routed.routed_link import LinkEvent, RoutedLink
-from workers.links.attach import (
+from sluice.router.amqp.errors import RESOURCE_LIMIT, AmqpError
+from sluice.router.control import pair_messages
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.routed.consumer_end import ConsumerEnd
+from sluice.router.routed.errors import LINK_LOST
+from sluice.router.routed.producer_end import ProducerEnd
+from sluice.router.routed.remote_end import RemoteEnd
+from sluice.router.routed.routed_link import LinkEvent, RoutedLink
+from sluice.workers.links.attach import (
     HANDLE,
     INCOMPLETE,
     INITIAL_COUNT,
@@ -40,15 +40,24 @@ from workers.links.attach import (
     initial_count,
     padded,
 )
-from workers.links.attach_fields import leave_out, with_node_address, with_route
-from workers.links.record import log_end
-from workers.links.requested_link import RequestedLink
-from workers.links.terminus import ADDRESS, COORDINATOR, EXPIRY, NODE_PROPERTIES, NULL, SESSION_END, TRUE, PeerTerminus
-from workers.slots import Slot
+from sluice.workers.links.attach_fields import leave_out, with_node_address, with_route
+from sluice.workers.links.record import log_end
+from sluice.workers.links.requested_link import RequestedLink
+from sluice.workers.links.terminus import (
+    ADDRESS,
+    COORDINATOR,
+    EXPIRY,
+    NODE_PROPERTIES,
+    NULL,
+    SESSION_END,
+    TRUE,
+    PeerTerminus,
+)
+from sluice.workers.slots import Slot
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.worker import WorkerRuntime
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.worker import WorkerRuntime
 
 TOO_LONG: Final = "the attach is too long for a frame at the other end of the link route"
 NOT_READ: Final = "the peer at the other end of the link route does not read"

@@ -3,13 +3,13 @@
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from router.amqp.errors import RemoteError
-from router.amqp.session import Session
-from router.links.data_link import RouterOut, StreamPool
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.amqp.session import Session
+from sluice.router.links.data_link import RouterOut, StreamPool
 
 if TYPE_CHECKING:
-    from workers.connections.handler import ConnectionHandler
-    from workers.links.record import LinkRecord
+    from sluice.workers.connections.handler import ConnectionHandler
+    from sluice.workers.links.record import LinkRecord
 
 SECOND_MS: Final = 1000
 # Sessions that a neighbour may always begin: 1.19 needs one for its streams.

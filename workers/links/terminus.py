@@ -3,8 +3,8 @@ answer."""
 
 from typing import Final
 
-from router.amqp.codec import decode_one, described_list, encode_described, encode_string
-from router.amqp.errors import INVALID_FIELD, RemoteError
+from sluice.router.amqp.codec import decode_one, described_list, encode_described, encode_string
+from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
 
 SOURCE: Final = 0x28
 TARGET: Final = 0x29

@@ -1,9 +1,9 @@
 """Interface of a transport, and of the loop that runs it."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from router.amqp.connection cimport Connection
-from workers.fairness cimport LoopScheduler
-from workers.poller cimport Poller
+from sluice.router.amqp.connection cimport Connection
+from sluice.workers.fairness cimport LoopScheduler
+from sluice.workers.poller cimport Poller
 
 # Result of handshake().
 cdef enum Handshake:

@@ -1,10 +1,10 @@
 from collections.abc import Callable
 
-from router.amqp.connection import Connection
-from router.amqp.scheduler import Scheduler
-from router.control.messages import TlsFacts
-from router.tls.context import TlsContext
-from workers.lingering import LingeringSockets
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.control.messages import TlsFacts
+from sluice.router.tls.context import TlsContext
+from sluice.workers.lingering import LingeringSockets
 
 class TransportHost:
     @property

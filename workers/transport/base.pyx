@@ -16,13 +16,13 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from router.amqp.block cimport BLOCK_LEAST, block_give, block_take
-from router.amqp.buffer cimport buffer_release, buffer_used, read32
-from router.amqp.connection cimport PAUSE_TURN
-from router.amqp.spec cimport FRAME_HEADER
-from router.stats.counters cimport totals
-from workers.fairness cimport BULK_OCTETS, ESTABLISHED_MS, READ_BUFFER_OCTETS, WRITES_PER_TURN
-from workers.poller cimport READABLE, WRITABLE
+from sluice.router.amqp.block cimport BLOCK_LEAST, block_give, block_take
+from sluice.router.amqp.buffer cimport buffer_release, buffer_used, read32
+from sluice.router.amqp.connection cimport PAUSE_TURN
+from sluice.router.amqp.spec cimport FRAME_HEADER
+from sluice.router.stats.counters cimport totals
+from sluice.workers.fairness cimport BULK_OCTETS, ESTABLISHED_MS, READ_BUFFER_OCTETS, WRITES_PER_TURN
+from sluice.workers.poller cimport READABLE, WRITABLE
 
 import os
 

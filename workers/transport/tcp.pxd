@@ -1,5 +1,5 @@
 """Transport over a TCP socket."""
-from workers.transport.base cimport Transport
+from sluice.workers.transport.base cimport Transport
 
 cdef class TcpTransport(Transport):
     pass

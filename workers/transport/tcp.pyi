@@ -1,3 +1,3 @@
-from workers.transport.base import Transport
+from sluice.workers.transport.base import Transport
 
 class TcpTransport(Transport): ...

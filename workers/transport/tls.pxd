@@ -1,7 +1,7 @@
 """Transport over TLS."""
-from router.tls.context cimport TlsContext
-from router.tls.openssl cimport SSL
-from workers.transport.base cimport Handshake, Transport
+from sluice.router.tls.context cimport TlsContext
+from sluice.router.tls.openssl cimport SSL
+from sluice.workers.transport.base cimport Handshake, Transport
 
 cdef class TlsTransport(Transport):
     cdef TlsContext context

@@ -1,6 +1,6 @@
-from router.amqp.connection import Connection
-from router.tls.context import TlsContext
-from workers.transport.base import Transport, TransportHost
+from sluice.router.amqp.connection import Connection
+from sluice.router.tls.context import TlsContext
+from sluice.workers.transport.base import Transport, TransportHost
 
 class TlsTransport(Transport):
     def __init__(

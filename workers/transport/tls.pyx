@@ -6,12 +6,12 @@ record, a handshake follows. Otherwise the octets pass unchanged, and the connec
 from libc.errno cimport EAGAIN, EINTR, EPROTO, errno
 from libc.stdint cimport uint8_t, uint32_t
 
-from router.tls.context cimport TlsContext
-from router.tls.openssl cimport *
-from router.tls.peer cimport channel_binding, is_certificate_expired, negotiated_tls, is_chain_revoked
-from workers.fairness cimport TLS_HANDSHAKE_COST
-from workers.poller cimport READABLE, WRITABLE
-from workers.transport.base cimport (
+from sluice.router.tls.context cimport TlsContext
+from sluice.router.tls.openssl cimport *
+from sluice.router.tls.peer cimport channel_binding, is_certificate_expired, negotiated_tls, is_chain_revoked
+from sluice.workers.fairness cimport TLS_HANDSHAKE_COST
+from sluice.workers.poller cimport READABLE, WRITABLE
+from sluice.workers.transport.base cimport (
     HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, HANDSHAKE_WAITS, Handshake, Transport,
 )
 

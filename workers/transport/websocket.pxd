@@ -1,8 +1,8 @@
 """Transport over WebSocket."""
 from libc.stdint cimport uint8_t, uint64_t
 
-from router.websocket.frames cimport FrameReader
-from workers.transport.base cimport Handshake, Transport
+from sluice.router.websocket.frames cimport FrameReader
+from sluice.workers.transport.base cimport Handshake, Transport
 
 cdef class WebSocketTransport(Transport):
     cdef Transport below                   # TCP or TLS transport; it only reads and writes the descriptor

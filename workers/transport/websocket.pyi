@@ -1,8 +1,8 @@
 from collections.abc import Callable
 
-from router.amqp.connection import Connection
-from router.websocket.origins import OriginPolicy
-from workers.transport.base import Transport, TransportHost
+from sluice.router.amqp.connection import Connection
+from sluice.router.websocket.origins import OriginPolicy
+from sluice.workers.transport.base import Transport, TransportHost
 
 class ServerSide:
     site: OriginPolicy

@@ -9,18 +9,20 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from router.websocket.frames cimport (
+from sluice.router.websocket.frames cimport (
     BINARY, CLOSE, HEADER_MOST, NO_CODE, NORMAL, PONG, FrameReader, apply_mask, write_header,
 )
-from workers.poller cimport READABLE, WRITABLE
-from workers.transport.base cimport (
+from sluice.workers.poller cimport READABLE, WRITABLE
+from sluice.workers.transport.base cimport (
     HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_GOES_ON, HANDSHAKE_WAITS, Handshake, Transport,
 )
 
 import os
 
-from router.websocket.handshake import answer_upgrade, requests_websocket, check_upgrade_response, make_key, request
-from router.websocket.http import END, MAX_HEAD, HeadError
+from sluice.router.websocket.handshake import (
+    answer_upgrade, requests_websocket, check_upgrade_response, make_key, request,
+)
+from sluice.router.websocket.http import END, MAX_HEAD, HeadError
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t recv(int fd, void* data, size_t size, int flags)

@@ -5,7 +5,7 @@
 
 from typing import Final
 
-from router.amqp.text.values import ShortError, escaped, value_text
+from sluice.router.amqp.text.values import ShortError, escaped, value_text
 
 HEADER_OCTETS: Final = 8
 PAYLOAD_OCTETS: Final = 64  # octets of a transfer's payload that are shown

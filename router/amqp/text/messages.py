@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from router.amqp.text.trace_context import TRACEPARENT
-from router.amqp.text.values import ShortError, value_text
+from sluice.router.amqp.text.trace_context import TRACEPARENT
+from sluice.router.amqp.text.values import ShortError, value_text
 
 # Names of properties (AMQP 1.0 part 3, 3.2.4) in the listener attribute messageLoggingComponents.
 PROPERTIES: Final = (

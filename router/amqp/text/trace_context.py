@@ -8,7 +8,7 @@ routes. A delivery has no state for it. See docs/decisions/0027-trace-context.md
 import re
 from typing import Final, NamedTuple
 
-from router.amqp.text.values import ShortError, value_text
+from sluice.router.amqp.text.values import ShortError, value_text
 
 TRACEPARENT: Final = "traceparent"
 

@@ -1,8 +1,8 @@
 """`qdstat -a`: show addresses, parsed from the keys of the address table (management.md 6.3)."""
 
-from router.cli.client import Row
-from router.cli.stat.context import StatContext, sorted_by
-from router.cli.table import Cells, commas
+from sluice.router.cli.client import Row
+from sluice.router.cli.stat.context import StatContext, sorted_by
+from sluice.router.cli.table import Cells, commas
 
 _CLASSES = {
     "M": "mobile",

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from router.cli.client import Row
-from router.cli.stat.context import StatContext
-from router.cli.table import Cells, long_time
+from sluice.router.cli.client import Row
+from sluice.router.cli.stat.context import StatContext
+from sluice.router.cli.table import Cells, long_time
 
 _MECHANISMS = {"GSSAPI": "Kerberos", "EXTERNAL": "x.509"}
 _HEADS = [

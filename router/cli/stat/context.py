@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from router.cli.client import ManagementClient, Properties, Row
-from router.cli.table import Cells, Display
+from sluice.router.cli.client import ManagementClient, Properties, Row
+from sluice.router.cli.table import Cells, Display
 
 
 class StatContext(Struct):

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from router.cli.stat.context import StatContext
-from router.cli.table import Cells, long_time, memory
+from sluice.router.cli.stat.context import StatContext
+from sluice.router.cli.table import Cells, long_time, memory
 
 
 def _plain(value: Any) -> Any:

@@ -1,10 +1,10 @@
 """`qdstat -l`: show links."""
 
-from router.cli.client import Row
-from router.cli.stat.addresses import class_of, phase_of, text_of
-from router.cli.stat.context import StatContext
-from router.cli.table import Cells, short_time
-from router.stalls.reason import StallWord
+from sluice.router.cli.client import Row
+from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
+from sluice.router.cli.stat.context import StatContext
+from sluice.router.cli.table import Cells, short_time
+from sluice.router.stalls.reason import StallWord
 
 # Headings of columns with their attributes; all other columns are computed.
 _PLAIN = [

@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from router.cli.stat.context import StatContext
-from router.log.text import CONTINUED
+from sluice.router.cli.stat.context import StatContext
+from sluice.router.log.text import CONTINUED
 
 
 def show(context: StatContext) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from router.cli.client import ManagementClient, run_tool
-from router.cli.options import Parser, add_connection_options, add_target_options, target
-from router.cli.stat import addresses, connections, general, links, log, memory, network, policy
-from router.cli.stat.context import StatContext
-from router.cli.streams import run_command
-from router.cli.table import Display
+from sluice.router.cli.client import ManagementClient, run_tool
+from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.stat import addresses, connections, general, links, log, memory, network, policy
+from sluice.router.cli.stat.context import StatContext
+from sluice.router.cli.streams import run_command
+from sluice.router.cli.table import Display
 
 Show = Callable[[StatContext], None]
 

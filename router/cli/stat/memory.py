@@ -1,7 +1,7 @@
 """`qdstat -m`: show memory pools and the memory of the process."""
 
-from router.cli.stat.context import StatContext, sorted_by
-from router.cli.table import Cells, commas, memory
+from sluice.router.cli.stat.context import StatContext, sorted_by
+from sluice.router.cli.table import Cells, commas, memory
 
 _HEADS = ["type", "size", "batch", "thread-max", "total", "in-threads", "rebal-in", "rebal-out"]
 _COLUMNS = [

@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from router.cli.client import Row
-from router.cli.stat.context import StatContext, sorted_by
-from router.cli.table import Cells
+from sluice.router.cli.client import Row
+from sluice.router.cli.stat.context import StatContext, sorted_by
+from sluice.router.cli.table import Cells
 
 _AUTO_LINK_HEADS = ["addr", "dir", "phs", "extAddr", "link", "status", "lastErr"]
 _AUTO_LINK_COLUMNS = ["address", "direction", "phase", "externalAddress", "linkRef", "operStatus", "lastError"]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from router.cli.client import Row
-from router.cli.stat.connections import tenant
-from router.cli.stat.context import StatContext
-from router.cli.table import Cells
+from sluice.router.cli.client import Row
+from sluice.router.cli.stat.connections import tenant
+from sluice.router.cli.stat.context import StatContext
+from sluice.router.cli.table import Cells
 
 _NIL = "(nil)"
 _ATTRIBUTES = ["attr", "value"]

@@ -1,10 +1,10 @@
 """Advertisements (RA): the present sequences of this router, sent to all (inter-router.md 7)."""
 
-from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.messages import encode_advertisement
-from supervisor.network.protocol.nodes import RouterNodes
-from supervisor.network.protocol.timers import NEVER
+from sluice.supervisor.network.protocol.flooding import Flooding
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.messages import encode_advertisement
+from sluice.supervisor.network.protocol.nodes import RouterNodes
+from sluice.supervisor.network.protocol.timers import NEVER
 
 
 class Advertisements:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from router.amqp import codec
-from router.amqp.errors import AmqpError
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import AmqpError
 
 _HEADER: Final = bytes.fromhex("005370d0000000050000000142")  # durable=false, as 1.19 writes it
 _ANNOTATIONS: Final = b"\x00\x53\x72"

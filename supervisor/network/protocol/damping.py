@@ -3,7 +3,7 @@
 inter-router-protocol.md 4.4.
 """
 
-from supervisor.network.protocol.timers import Timers
+from sluice.supervisor.network.protocol.timers import Timers
 
 
 class Damping:

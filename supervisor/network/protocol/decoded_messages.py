@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
-from supervisor.network.protocol.messages import Message, decode
+from sluice.supervisor.network.protocol.messages import Message, decode
 
 _MESSAGES: Final = 256
 _LARGEST: Final = 4096  # limit in octets of a cached tail

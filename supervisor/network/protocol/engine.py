@@ -15,24 +15,24 @@ connection. Its number must be unique while the link is up; data links of the co
 from collections import deque
 from typing import Final
 
-from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.advertisements import Advertisements
-from supervisor.network.protocol.annotations import ControlMessageError, Envelope
-from supervisor.network.protocol.decoded_messages import DecodedMessages
-from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.keys import Keys
-from supervisor.network.protocol.link_state import LinkStates
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.messages import Message
-from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbour_table import ControlLink, NeighbourTable
-from supervisor.network.protocol.neighbours import Neighbours
-from supervisor.network.protocol.nodes import RouterNodes
-from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, EngineOutbox
-from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend, PathChanged, RouterRow
-from supervisor.network.protocol.requests import RequestQueue
-from supervisor.network.protocol.sync import Sync
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.supervisor.network.protocol import annotations, messages
+from sluice.supervisor.network.protocol.advertisements import Advertisements
+from sluice.supervisor.network.protocol.annotations import ControlMessageError, Envelope
+from sluice.supervisor.network.protocol.decoded_messages import DecodedMessages
+from sluice.supervisor.network.protocol.flooding import Flooding
+from sluice.supervisor.network.protocol.keys import Keys
+from sluice.supervisor.network.protocol.link_state import LinkStates
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.messages import Message
+from sluice.supervisor.network.protocol.mobile import Mobile
+from sluice.supervisor.network.protocol.neighbour_table import ControlLink, NeighbourTable
+from sluice.supervisor.network.protocol.neighbours import Neighbours
+from sluice.supervisor.network.protocol.nodes import RouterNodes
+from sluice.supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, WARNING, EngineOutbox
+from sluice.supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend, PathChanged, RouterRow
+from sluice.supervisor.network.protocol.requests import RequestQueue
+from sluice.supervisor.network.protocol.sync import Sync
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 _LS: Final = "qdrouter"
 _MOBILE: Final = "qdrouter.ma"

@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from typing import Final
 
-from supervisor.network.protocol.annotations import Envelope, relayed
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.neighbour_table import NeighbourTable
-from supervisor.network.protocol.nodes import RouterNode, RouterNodes
-from supervisor.network.protocol.outbox import DEBUG, EngineOutbox
+from sluice.supervisor.network.protocol.annotations import Envelope, relayed
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.neighbour_table import NeighbourTable
+from sluice.supervisor.network.protocol.nodes import RouterNode, RouterNodes
+from sluice.supervisor.network.protocol.outbox import DEBUG, EngineOutbox
 
 # Limits of remembered flooded messages and of their octets.
 _MOST_SEEN: Final = 16384

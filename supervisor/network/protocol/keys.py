@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from supervisor.network.protocol.messages import MobileChange, MobileState
+from sluice.supervisor.network.protocol.messages import MobileChange, MobileState
 
 Keys = Mapping[str, int | None]  # key -> treatment; immutable once created
 NO_KEYS: Keys = MappingProxyType({})

@@ -1,19 +1,19 @@
 """Link states: announcement of the local one; requests, storage and ageing of others (inter-router.md 7)."""
 
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.advertisements import Advertisements
-from supervisor.network.protocol.damping import DoublingPacer
-from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.messages import Advertisement, LinkStateRequest, LinkStateUpdate
-from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbour_table import ControlLink, NeighbourTable
-from supervisor.network.protocol.nodes import RouterNode, RouterNodes
-from supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, EngineOutbox
-from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
-from supervisor.network.protocol.paths import Edges, compute
-from supervisor.network.protocol.requests import RequestQueue
-from supervisor.network.protocol.timers import NEVER
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.advertisements import Advertisements
+from sluice.supervisor.network.protocol.damping import DoublingPacer
+from sluice.supervisor.network.protocol.flooding import Flooding
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.messages import Advertisement, LinkStateRequest, LinkStateUpdate
+from sluice.supervisor.network.protocol.mobile import Mobile
+from sluice.supervisor.network.protocol.neighbour_table import ControlLink, NeighbourTable
+from sluice.supervisor.network.protocol.nodes import RouterNode, RouterNodes
+from sluice.supervisor.network.protocol.outbox import DEBUG, ERROR, INFO, NOTICE, EngineOutbox
+from sluice.supervisor.network.protocol.outputs import PathChanged, RadiusChanged, Unreachable
+from sluice.supervisor.network.protocol.paths import Edges, compute
+from sluice.supervisor.network.protocol.requests import RequestQueue
+from sluice.supervisor.network.protocol.timers import NEVER
 
 
 class LinkStates:

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from router.amqp import codec
-from supervisor.network.protocol.annotations import originated_head
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.router.amqp import codec
+from sluice.supervisor.network.protocol.annotations import originated_head
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 
 class LocalRouter(Struct):

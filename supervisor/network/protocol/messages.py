@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
-from router.amqp import codec
-from router.amqp.errors import AmqpError
-from supervisor.network.protocol.annotations import ControlMessageError, section
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import AmqpError
+from sluice.supervisor.network.protocol.annotations import ControlMessageError, section
 
 VERSION: Final = 1
 MOST_COST: Final = 2**31 - 1

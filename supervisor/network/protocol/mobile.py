@@ -5,18 +5,18 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.advertisements import Advertisements
-from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.keys import NO_KEYS, Keys, apply
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.messages import MobileChange, MobileRequest, MobileState
-from supervisor.network.protocol.neighbour_table import ControlLink
-from supervisor.network.protocol.nodes import RouterNode, RouterNodes
-from supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, EngineOutbox
-from supervisor.network.protocol.outputs import KeysChanged
-from supervisor.network.protocol.requests import RequestQueue
-from supervisor.network.protocol.timers import NEVER
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.advertisements import Advertisements
+from sluice.supervisor.network.protocol.flooding import Flooding
+from sluice.supervisor.network.protocol.keys import NO_KEYS, Keys, apply
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.messages import MobileChange, MobileRequest, MobileState
+from sluice.supervisor.network.protocol.neighbour_table import ControlLink
+from sluice.supervisor.network.protocol.nodes import RouterNode, RouterNodes
+from sluice.supervisor.network.protocol.outbox import DEBUG, ERROR, WARNING, EngineOutbox
+from sluice.supervisor.network.protocol.outputs import KeysChanged
+from sluice.supervisor.network.protocol.requests import RequestQueue
+from sluice.supervisor.network.protocol.timers import NEVER
 
 _NEVER_YET: Final = -1e9
 # limit of a message's octets besides its addresses, including the annotations of all its hops

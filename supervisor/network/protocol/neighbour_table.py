@@ -1,7 +1,7 @@
 """Neighbours and the control links to them."""
 
-from supervisor.network.protocol.damping import Damping
-from supervisor.network.protocol.paths import Edges
+from sluice.supervisor.network.protocol.damping import Damping
+from sluice.supervisor.network.protocol.paths import Edges
 
 
 class ControlLink:

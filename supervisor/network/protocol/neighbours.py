@@ -2,12 +2,12 @@
 
 from typing import Final, Protocol
 
-from supervisor.network.protocol.damping import Damping
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.messages import Hello, encode_hello
-from supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
-from supervisor.network.protocol.nodes import RouterNodes
-from supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, EngineOutbox
+from sluice.supervisor.network.protocol.damping import Damping
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.messages import Hello, encode_hello
+from sluice.supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
+from sluice.supervisor.network.protocol.nodes import RouterNodes
+from sluice.supervisor.network.protocol.outbox import CRITICAL, DEBUG, INFO, NOTICE, WARNING, EngineOutbox
 
 _MAX_HELLO_IDS: Final = 4096  # limit of ids; each expires a few seconds after its last HELLO
 _FORGET: Final = 600.0  # seconds after which the penalty of a lost neighbour is dropped

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from supervisor.network.protocol.keys import NO_KEYS, Keys
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.outbox import DEBUG, ERROR, EngineOutbox
-from supervisor.network.protocol.outputs import PathChanged, RouterAdded, RouterRemoved, indexes
-from supervisor.network.protocol.paths import Edges
+from sluice.supervisor.network.protocol.keys import NO_KEYS, Keys
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.outbox import DEBUG, ERROR, EngineOutbox
+from sluice.supervisor.network.protocol.outputs import PathChanged, RouterAdded, RouterRemoved, indexes
+from sluice.supervisor.network.protocol.paths import Edges
 
 
 class RouterNode(Struct, eq=False):

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from router.log import CRITICAL, DEBUG, ERROR, INFO, NOTICE, WARNING
-from supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend
+from sluice.router.log import CRITICAL, DEBUG, ERROR, INFO, NOTICE, WARNING
+from sluice.supervisor.network.protocol.outputs import Change, EngineLogLine, EngineSend
 
 _LONGEST: Final = 2047  # characters of a remembered text, more than a log line has
 _MOST_LINES: Final = 1000  # limit of pending lines; a further line reports that the rest was dropped

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from router.addressing.paths import ShortestPathTrees
+from sluice.router.addressing.paths import ShortestPathTrees
 
 Edges = tuple[tuple[str, int], ...]  # neighbours of a router and the costs of the links to them
 

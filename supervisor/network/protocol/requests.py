@@ -1,8 +1,8 @@
 """Routers of which data is missing, and the times at which to request it."""
 
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.nodes import RouterNode
-from supervisor.network.protocol.timers import NEVER
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.nodes import RouterNode
+from sluice.supervisor.network.protocol.timers import NEVER
 
 
 class RequestQueue:

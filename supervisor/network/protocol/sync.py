@@ -8,16 +8,16 @@ other lacks. A router relays news to its other Sluice neighbours, in the message
 an additional entry in each. Routers of 1.19 never receive these messages, and send requests as always.
 """
 
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.flooding import Flooding
-from supervisor.network.protocol.link_state import LinkStates
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.messages import Summary
-from supervisor.network.protocol.mobile import Mobile
-from supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
-from supervisor.network.protocol.nodes import RouterNode, RouterNodes
-from supervisor.network.protocol.requests import RequestQueue
-from supervisor.network.protocol.timers import NEVER
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.flooding import Flooding
+from sluice.supervisor.network.protocol.link_state import LinkStates
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.messages import Summary
+from sluice.supervisor.network.protocol.mobile import Mobile
+from sluice.supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
+from sluice.supervisor.network.protocol.nodes import RouterNode, RouterNodes
+from sluice.supervisor.network.protocol.requests import RequestQueue
+from sluice.supervisor.network.protocol.timers import NEVER
 
 
 class Sync:

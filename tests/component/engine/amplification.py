@@ -12,7 +12,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.expensive_frames import ROWS, FrameRow
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 

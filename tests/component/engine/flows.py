@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.actor import ActorReceiver, ActorSender, AmqpActor, numbered, run
 from tests.component.engine.host import InProcessRouter, configuration
 

@@ -11,27 +11,27 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import router.testing.engine as engine
-from router.config.load import load_text
-from router.config.roles import EDGE, INTER_EDGE
-from router.control import messages as control
-from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
-from router.control.handover import Handover, InitiateData
-from router.control.setup import WorkerSetup
-from router.links.consumer_link import set_tag_space
-from router.links.pause import RouterPause
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from router.message.annotations import use_node
-from router.ring.region import Region
-from router.testing.engine import consumers_by_address, port_counts
-from supervisor.children.worker import WorkerCorruptError, WorkerStage
-from supervisor.children.worker import WorkerProcess as Known
-from supervisor.composition import RouterCore
+import sluice.router.testing.engine as engine
+from sluice.router.config.load import load_text
+from sluice.router.config.roles import EDGE, INTER_EDGE
+from sluice.router.control import messages as control
+from sluice.router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
+from sluice.router.control.handover import Handover, InitiateData
+from sluice.router.control.setup import WorkerSetup
+from sluice.router.links.consumer_link import set_tag_space
+from sluice.router.links.pause import RouterPause
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.message.annotations import use_node
+from sluice.router.ring.region import Region
+from sluice.router.testing.engine import consumers_by_address, port_counts
+from sluice.supervisor.children.worker import WorkerCorruptError, WorkerStage
+from sluice.supervisor.children.worker import WorkerProcess as Known
+from sluice.supervisor.composition import RouterCore
+from sluice.workers.links.routed import RoutedEnd
+from sluice.workers.testing import LoopWouldSleep, MemoryPoller, MemoryTransport, count_in
+from sluice.workers.transport.base import Transport
+from sluice.workers.worker import WorkerRuntime
 from tests.unit.router.control.facts import facts
-from workers.links.routed import RoutedEnd
-from workers.testing import LoopWouldSleep, MemoryPoller, MemoryTransport, count_in
-from workers.transport.base import Transport
-from workers.worker import WorkerRuntime
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 RING_OCTETS = 1 << 18

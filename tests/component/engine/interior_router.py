@@ -1,11 +1,11 @@
 """Interior router with scripted neighbours, and a network protocol that records their messages."""
 
-from router.addressing.settings import PRIORITIES
+from sluice.router.addressing.settings import PRIORITIES
+from sluice.workers.links.inter_router_link import CONTROL, DATA
 from tests.peer.frames import source, target
 from tests.peer.talk import MANY, flow, say, start
 from tests.peer.types import Symbol
 from tests.unit.ops import wire
-from workers.links.inter_router_link import CONTROL, DATA
 
 INTERIOR = """
 router {

@@ -6,9 +6,9 @@ Engines, cores and the inter-router protocol are the real ones. Octets are moved
 from collections.abc import Callable
 from typing import Any
 
-import router.testing.engine as engine
-import supervisor.network.adapter
-from supervisor.connections.connections import ConnectionEnd
+import sluice.router.testing.engine as engine
+import sluice.supervisor.network.adapter
+from sluice.supervisor.connections.connections import ConnectionEnd
 from tests.component.engine.host import FaultError, InProcessPeer, InProcessRouter
 from tests.peer.talk import frames, start
 
@@ -200,7 +200,7 @@ class InProcessNetwork:
         self.time = VirtualTime()
         # receives the octets that a router sends to another router
         self.on_octets: Callable[[InProcessRouter, bytes], None] | None = None
-        monkeypatch.setattr(supervisor.network.adapter, "time", self.time)
+        monkeypatch.setattr(sluice.supervisor.network.adapter, "time", self.time)
         fields = {"listener": "", "between": "", "more": "", **options}
         self.before = engine.live_objects()
         self.routers = {

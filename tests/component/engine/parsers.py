@@ -6,21 +6,21 @@ Each target swallows the errors that its parser may raise; any other exception i
 from array import array
 from typing import Any
 
-from pipeline.decode import COLUMNS
-from pipeline.decode import decode as decode_columns
-from router.addressing.address import classify, key, normalise
-from router.addressing.pattern import PatternError, PatternTree, from_prefix
-from router.amqp.codec import decode, described_list, fields
-from router.amqp.errors import RemoteError
-from router.amqp.sasl import Anonymous, SaslServer
-from router.config.errors import ConfigError
-from router.config.load import load_text
-from router.policy.hosts import HostError, HostRules, known
-from router.policy.names import NameList, NamePatterns
-from router.testing.frames import disposition_dict, equal_span, flow_dict, transfer_dict
-from router.testing.message import rewrite_annotations, scan_dict
+from sluice.pipeline.decode import COLUMNS
+from sluice.pipeline.decode import decode as decode_columns
+from sluice.router.addressing.address import classify, key, normalise
+from sluice.router.addressing.pattern import PatternError, PatternTree, from_prefix
+from sluice.router.amqp.codec import decode, described_list, fields
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.amqp.sasl import Anonymous, SaslServer
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
+from sluice.router.policy.hosts import HostError, HostRules, known
+from sluice.router.policy.names import NameList, NamePatterns
+from sluice.router.testing.frames import disposition_dict, equal_span, flow_dict, transfer_dict
+from sluice.router.testing.message import rewrite_annotations, scan_dict
+from sluice.workers.links.terminus import PeerTerminus
 from tests.unit.router.policy.naive import listed, matched
-from workers.links.terminus import PeerTerminus
 
 Case = dict[str, Any]
 ANNOTATED = 2  # SCAN_TRUNCATED; higher results are refusals

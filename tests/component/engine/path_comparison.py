@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import router.testing.engine as engine
-from router.stats.snapshot import LinkReader
+import sluice.router.testing.engine as engine
+from sluice.router.stats.snapshot import LinkReader
 from tests.component.engine.host import ADDRESSES, InProcessPeer, InProcessRouter
 from tests.component.engine.replay import ConversationReplay
 from tests.peer.codec import encode

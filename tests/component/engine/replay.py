@@ -20,8 +20,8 @@ copies are spread over wakes.
 import math
 from typing import Any
 
-import router.testing.engine as engine
-from router.control.ops import RouterOp
+import sluice.router.testing.engine as engine
+from sluice.router.control.ops import RouterOp
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.component.engine.manual_scheduler import ManualScheduler
 from tests.component.engine.neighbour_answers import NeighbourAnswers

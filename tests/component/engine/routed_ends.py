@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config.entities import LinkRouteConfig
+from sluice.router.config.entities import LinkRouteConfig
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.talk import flow, frames, message, of, producer, say, start
 

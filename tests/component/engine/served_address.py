@@ -1,6 +1,6 @@
 """Router in this process that serves an address itself, as its management agent does."""
 
-from supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.addresses.inprocess import LocalMessage
 from tests.peer.talk import consumer, frames, messages, producer, start
 
 KEY = "M0inner"

@@ -3,10 +3,10 @@
 import socket
 from typing import Any
 
-from router.control.handover import Handover
+from sluice.router.control.handover import Handover
+from sluice.workers.testing import FaultyTransport, MemoryPoller
+from sluice.workers.transport.tcp import TcpTransport
 from tests.component.engine.host import InProcessRouter, InProcessWorker
-from workers.testing import FaultyTransport, MemoryPoller
-from workers.transport.tcp import TcpTransport
 
 
 class LoopWorker(InProcessWorker):

@@ -1,7 +1,7 @@
 """Time at which a worker acknowledges an epoch."""
 
-from router.control.messages import Ack
-from router.control.ops import DefaultOp, UnawaitedOp
+from sluice.router.control.messages import Ack
+from sluice.router.control.ops import DefaultOp, UnawaitedOp
 
 
 def test_acknowledgement_of_later_epoch_does_not_wake_supervisor(routers):

@@ -23,7 +23,7 @@ TIME_LIMIT = 30  # seconds
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> InProcessNetwork:
     """Interior router A, and edge router E with one worker that takes few attaches before the supervisor answers."""
-    monkeypatch.setattr("workers.worker.MAX_UNDECIDED_ATTACHES", QUESTIONS)
+    monkeypatch.setattr("sluice.workers.worker.MAX_UNDECIDED_ATTACHES", QUESTIONS)
     network = InProcessNetwork("A", 1, monkeypatch=monkeypatch, more=EDGE_LISTENER)
     edge = network.routers["E"] = InProcessRouter(1, EDGE)
     (uplink,) = edge.configuration.connectors

@@ -10,19 +10,19 @@ import msgspec
 import pytest
 import zmq
 
-from router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
-from router.control.framing import FrameDecoder, pack
-from router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
-from router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
-from router.control.messages import Control as Order
-from router.control.names import deltas_path
-from router.control.ops import AddressGone
-from router.control.setup import WorkerSetup
-from supervisor.children.channels import make_keys
+from sluice.router.control.codec import decode_events, encode, encode_delta, encode_handover, join_octets
+from sluice.router.control.framing import FrameDecoder, pack
+from sluice.router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
+from sluice.router.control.messages import MESSAGES_A_PART, Ack, Closed, Forwarded, Gone, Local, Log
+from sluice.router.control.messages import Control as Order
+from sluice.router.control.names import deltas_path
+from sluice.router.control.ops import AddressGone
+from sluice.router.control.setup import WorkerSetup
+from sluice.supervisor.children.channels import make_keys
+from sluice.workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_PER_WAKE, SocketChannels, WorkerControl
 from tests.component.workers.loops import LoopRouter, SocketPeer
 from tests.peer.talk import frames, producer, start
 from tests.unit.router.control.facts import facts
-from workers.control import HANDOVER_OCTETS, MESSAGES_A_WAKE, OPS_PER_WAKE, SocketChannels, WorkerControl
 
 
 def worker_setup(handover, control, keys, directory):

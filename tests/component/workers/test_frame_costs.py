@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.amqp.scheduler import Work
+from sluice.router.amqp.scheduler import Work
 from tests.component.engine.expensive_frames import MAP, ROWS
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.conftest import FLAVOUR

@@ -2,8 +2,8 @@
 
 import re
 
-from router.control.messages import Snapshot
-from router.log import ALL_LEVELS, LogSettings, ModuleSettings
+from sluice.router.control.messages import Snapshot
+from sluice.router.log import ALL_LEVELS, LogSettings, ModuleSettings
 from tests.peer.frames import ACCEPTED, AMQP_HEADER
 from tests.peer.talk import begin, consumer, frames, message, of, producer, say, settle, start, transfer
 
@@ -247,7 +247,7 @@ def test_lost_requester_ends_only_its_watch(routers):
 
 
 def test_watched_lines_are_bounded_and_counted(routers, monkeypatch):
-    monkeypatch.setattr("workers.frame_trace.LINES_PER_MESSAGE", 5)
+    monkeypatch.setattr("sluice.workers.frame_trace.LINES_PER_MESSAGE", 5)
     router = routers()
     peer = router.connect()
     peer.feed(start())

@@ -2,15 +2,15 @@
 
 import pytest
 
-import router.testing.engine as engine
-from router.control import messages as control
-from router.links.pause import RouterPause
-from supervisor.addresses.inprocess import LocalMessage
+import sluice.router.testing.engine as engine
+from sluice.router.control import messages as control
+from sluice.router.links.pause import RouterPause
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.workers.inprocess import CONFIRM_MS, CONFIRM_OCTETS, CONNECTION_MESSAGES, HELD_OCTETS, MOST_OCTETS
 from tests.component.engine.host import configuration
 from tests.component.engine.served_address import KEY, ServedAddressRouter
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import frames, message, of, producer, start, transfer
-from workers.inprocess import CONFIRM_MS, CONFIRM_OCTETS, CONNECTION_MESSAGES, HELD_OCTETS, MOST_OCTETS
 
 MOST = 1 << 20  # octets of a message for the router itself
 COLLECTING = 32 << 20  # octets of incomplete messages in a worker

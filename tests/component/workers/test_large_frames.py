@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from router.config.load import load_text
-from router.testing.engine import cached_block_octets, drop_pools
+from sluice.router.config.load import load_text
+from sluice.router.testing.engine import cached_block_octets, drop_pools
 from tests.component.engine.host import configuration
 from tests.component.workers.loops import SocketRouter
 from tests.peer.talk import consumer, frames, message, messages, producer, start, transfer

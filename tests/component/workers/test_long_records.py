@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
-from router.addressing.address import LONGEST
-from router.testing.engine import port_counts
+import sluice.router.testing.engine as engine
+from sluice.router.addressing.address import LONGEST
+from sluice.router.testing.engine import port_counts
 from tests.component.engine.host import configuration
 from tests.peer.frames import ACCEPTED, rejected
 from tests.peer.talk import consumer, frames, message, messages, of, producer, say, settle, start, transfer

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-import router.testing.engine as engine
-from router.amqp.connection import Pause
-from router.testing.interworker import Doorbell, RingEnd
+import sluice.router.testing.engine as engine
+from sluice.router.amqp.connection import Pause
+from sluice.router.testing.interworker import Doorbell, RingEnd
+from sluice.workers import lingering
 from tests.peer.talk import consumer, message, producer, say, start, transfer
 from tests.unit.workers.loop_connections import EMPTY, REGION, SOCKET_OCTETS, LoopConnections
-from workers import lingering
 
 EVENTS_PER_WAKE = 256
 PATIENCE = 10.0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.amqp import codec
-from router.amqp.text.trace_context import trace_context
-from router.log import ALL_LEVELS, LogSettings, ModuleSettings
+from sluice.router.amqp import codec
+from sluice.router.amqp.text.trace_context import trace_context
+from sluice.router.log import ALL_LEVELS, LogSettings, ModuleSettings
 from tests.component.engine.host import configuration
 from tests.peer.talk import consumer, message, producer, start, transfer
 

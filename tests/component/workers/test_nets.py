@@ -7,16 +7,23 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
-import workers.connections.role
-import workers.links.requested_link
-import workers.worker
-from router.amqp.errors import FatalFault
-from router.control import messages as control
-from router.control.ops import BindingOp
-from router.links.pause import RouterPause
-from router.table.table import TableError
-from router.testing.engine import consumers_by_address
+import sluice.router.testing.engine as engine
+import sluice.workers.connections.role
+import sluice.workers.links.requested_link
+import sluice.workers.worker
+from sluice.router.amqp.errors import FatalFault
+from sluice.router.control import messages as control
+from sluice.router.control.ops import BindingOp
+from sluice.router.links.pause import RouterPause
+from sluice.router.table.table import TableError
+from sluice.router.testing.engine import consumers_by_address
+from sluice.workers.frame_trace import Tracing
+from sluice.workers.inprocess import CONFIRM_MS
+from sluice.workers.links.record import LinkRecord
+from sluice.workers.links.requested_link import RequestedLink
+from sluice.workers.links.routed import RoutedEnd
+from sluice.workers.testing import InjectedTransportError as LoopInjectedError
+from sluice.workers.worker import WorkerRuntime
 from tests.component.engine.host import LINKS, InProcessRouter
 from tests.component.engine.routed_ends import ScriptedRouteContainer, link_route
 from tests.component.workers.loops import LoopRouter
@@ -34,13 +41,6 @@ from tests.peer.talk import (
     transfer,
 )
 from tests.peer.types import Symbol
-from workers.frame_trace import Tracing
-from workers.inprocess import CONFIRM_MS
-from workers.links.record import LinkRecord
-from workers.links.requested_link import RequestedLink
-from workers.links.routed import RoutedEnd
-from workers.testing import InjectedTransportError as LoopInjectedError
-from workers.worker import WorkerRuntime
 
 INTERIOR = """
 router {
@@ -287,7 +287,7 @@ def test_fault_outside_connections_ends_worker_with_log_line(socket_router, monk
     monkeypatch.setattr(worker, "report_fault", lambda what, fault: reports.append((what, fault)))
     monkeypatch.setattr(worker, "control", SimpleNamespace(poll=lambda: None, dirty=False, busy=False, more=False))
     monkeypatch.setattr(gc, "set_threshold", lambda *thresholds: None)
-    monkeypatch.setattr(workers.worker, "set_heap_limits", lambda: None)
+    monkeypatch.setattr(sluice.workers.worker, "set_heap_limits", lambda: None)
     assert WorkerRuntime.run(worker) == 1
     ((what, fault),) = reports
     assert what == "Worker 0 ends because of an internal error outside any connection"
@@ -377,8 +377,8 @@ def test_consumer_is_chosen_again_after_snapshot(routers):
 @pytest.fixture
 def two_workers(routers, monkeypatch):
     """Router with two workers, whose links fail on request."""
-    monkeypatch.setattr(workers.links.requested_link, "ProducerLink", engine.FaultyProducerLink)
-    monkeypatch.setattr(workers.connections.role, "ConsumerLink", engine.FaultyConsumerLink)
+    monkeypatch.setattr(sluice.workers.links.requested_link, "ProducerLink", engine.FaultyProducerLink)
+    monkeypatch.setattr(sluice.workers.connections.role, "ConsumerLink", engine.FaultyConsumerLink)
     return routers(2)
 
 
@@ -523,7 +523,7 @@ def test_fault_in_run_of_outcomes_ends_one_connection(two_workers, consumer_at):
 
 
 def test_fault_outside_record_net_ends_worker(monkeypatch):
-    monkeypatch.setattr(workers.connections.role, "ConsumerLink", engine.FaultyConsumerLink)
+    monkeypatch.setattr(sluice.workers.connections.role, "ConsumerLink", engine.FaultyConsumerLink)
     two_workers = InProcessRouter(2)
     consuming, sending = two_workers.connect(0), two_workers.connect(1)
     consuming.feed(start() + consumer(0, "balanced.a"))

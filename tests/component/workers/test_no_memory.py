@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import router.testing.engine as engine
-from router.amqp.errors import FatalFault
-from router.testing import faults
+import sluice.router.testing.engine as engine
+from sluice.router.amqp.errors import FatalFault
+from sluice.router.testing import faults
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.component.engine.network import InProcessNetwork, client
 from tests.component.workers.test_nets import UnaffectedClients

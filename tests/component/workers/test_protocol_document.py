@@ -14,9 +14,9 @@ import msgspec.structs
 import pytest
 
 import tests.component.engine.network as engine_network
-from router.amqp import codec
-from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.messages import (
+from sluice.router.amqp import codec
+from sluice.supervisor.network.protocol import annotations, messages
+from sluice.supervisor.network.protocol.messages import (
     Advertisement,
     Hello,
     LinkStateRequest,
@@ -147,8 +147,8 @@ class DocumentedConversation:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = iter(character for number in range(10_000) for character in f"{number:015d}")
-        monkeypatch.setattr("workers.links.inter_router_link.secrets.choice", lambda _: next(names))
-        monkeypatch.setattr("supervisor.network.adapter.secrets.randbits", lambda _: PROCESS)
+        monkeypatch.setattr("sluice.workers.links.inter_router_link.secrets.choice", lambda _: next(names))
+        monkeypatch.setattr("sluice.supervisor.network.adapter.secrets.randbits", lambda _: PROCESS)
         text = engine_network.CONFIGURATION
         at = text.index("listener {\n    name: between")
         # Connections between the routers announce an idle timeout.

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import router.testing.engine as engine
-from router.control import edge_properties
+import sluice.router.testing.engine as engine
+from sluice.router.control import edge_properties
 from tests.component.engine.host import InProcessRouter
 from tests.component.engine.network import (
     EDGE,
@@ -65,7 +65,7 @@ class PresettledSender:
 def announce_no_tracking(patch: pytest.MonkeyPatch) -> None:
     """Let routers announce no support for tracking presettled messages."""
     properties = {**vars(edge_properties), "CHECKS": "nothing"}
-    patch.setattr("workers.connections.open_properties.edge_properties", SimpleNamespace(**properties))
+    patch.setattr("sluice.workers.connections.open_properties.edge_properties", SimpleNamespace(**properties))
 
 
 def build_network(patch: pytest.MonkeyPatch, workers: int) -> InProcessNetwork:

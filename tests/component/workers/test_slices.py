@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from router.amqp.scheduler import Work
-from router.testing.output import octets_held
+from sluice.router.amqp.scheduler import Work
+from sluice.router.testing.output import octets_held
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import (

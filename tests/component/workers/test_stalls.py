@@ -2,10 +2,10 @@
 
 import pytest
 
-from router.links.pause import RouterPause
-from router.stalls.reason import StallReason, StallWord
-from router.stalls.stall import Stall
-from supervisor.management.stalls import find_stall
+from sluice.router.links.pause import RouterPause
+from sluice.router.stalls.reason import StallReason, StallWord
+from sluice.router.stalls.stall import Stall
+from sluice.supervisor.management.stalls import find_stall
 from tests.component.engine.host import configuration
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import (
@@ -356,7 +356,7 @@ def test_reused_slot_begins_without_stall(routers):
 
 
 def test_stall_checks_cover_links_in_steps(routers, monkeypatch):
-    monkeypatch.setattr("workers.stalls.SLOTS_PER_CHECK", 3)
+    monkeypatch.setattr("sluice.workers.stalls.SLOTS_PER_CHECK", 3)
     router = routers()
     peer = router.connect()
     peer.feed(start() + b"".join(consumer(handle, "balanced.a", 0) for handle in range(10)))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from router.log import LogSettings, ModuleSettings
+from sluice.router.log import LogSettings, ModuleSettings
+from sluice.workers.connections.admissions import LOOK_MS
 from tests.component.engine.host import MS
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import consumer, flow, message, producer, say, settle, start, transfer
-from workers.connections.admissions import LOOK_MS
 
 LOG_ALL = LogSettings({"DEFAULT": ModuleSettings(output="/dev/null")})
 SCAN_MS = 30_000
@@ -219,7 +219,7 @@ def test_stuck_scan_without_links_does_not_run(routers):
 
 
 def test_stuck_scan_covers_links_in_steps(routers, monkeypatch):
-    monkeypatch.setattr("workers.stuck.SLOTS_PER_CHECK", 3)
+    monkeypatch.setattr("sluice.workers.stuck.SLOTS_PER_CHECK", 3)
     router = routers()
     peer = router.connect()
     peer.feed(start() + b"".join(consumer(handle, "balanced.a", 0) for handle in range(10)))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.links.pause import RouterPause
-from router.testing import faults
-from router.testing.engine import consumers_by_address
+from sluice.router.links.pause import RouterPause
+from sluice.router.testing import faults
+from sluice.router.testing.engine import consumers_by_address
 from tests.component.engine.host import RING_OCTETS
 from tests.component.workers.loops import SocketPeer, SocketRouter
 from tests.peer.frames import ACCEPTED

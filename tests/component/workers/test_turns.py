@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from supervisor.connections.registry import DROPS_PER_WAKE
+from sluice.supervisor.connections.registry import DROPS_PER_WAKE
 from tests.peer.frames import RELEASED, SASL_HEADER
 from tests.peer.talk import begin, consumer, flow, frames, message, of, producer, say, start, transfer
 
@@ -210,7 +210,7 @@ def test_attach_behind_many_others_makes_progress(routers):
 
 def test_undecided_attaches_are_bounded(routers, monkeypatch):
     """Other events for the supervisor wait behind these few attaches only."""
-    monkeypatch.setattr("workers.worker.MAX_UNDECIDED_ATTACHES", 100)
+    monkeypatch.setattr("sluice.workers.worker.MAX_UNDECIDED_ATTACHES", 100)
     router = routers()
     worker = router.workers[0]
     greedy = [open_client(router) for _ in range(2)]
@@ -227,7 +227,7 @@ def test_undecided_attaches_are_bounded(routers, monkeypatch):
 
 
 def test_lost_attaches_do_not_count_as_undecided(routers, monkeypatch):
-    monkeypatch.setattr("workers.worker.MAX_UNDECIDED_ATTACHES", 40)
+    monkeypatch.setattr("sluice.workers.worker.MAX_UNDECIDED_ATTACHES", 40)
     router = routers()
     greedy, modest = open_client(router), open_client(router)
     greedy.feed(b"".join(consumer(handle, "balanced.a", 0) for handle in range(40)))

@@ -170,7 +170,7 @@ def test_request_to_1_19_arrives_unchanged(chain: ChainNetwork) -> None:
 def run_tool(name: str, *arguments: str) -> str:
     """Run a command of the package and return its output."""
     program = ROOT / ".venv" / "bin" / name
-    words = [str(program)] if program.exists() else [sys.executable, "-m", f"router.cli.{name[2:]}.main"]
+    words = [str(program)] if program.exists() else [sys.executable, "-m", f"sluice.router.cli.{name[2:]}.main"]
     done = subprocess.run(
         [*words, *arguments], capture_output=True, text=True, timeout=30, check=False, env={**os.environ}
     )

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from router.client import Accepted, Backoff, LinkDetachedError, Message, Released, aconnect, connect
-from router.client.blocking import SyncReceiver, SyncSender
+from sluice.router.client import Accepted, Backoff, LinkDetachedError, Message, Released, aconnect, connect
+from sluice.router.client.blocking import SyncReceiver, SyncSender
 from tests.system.fixtures import Fresh, Start
 from tests.system.router import SETTINGS, RouterProcess, listener
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from router.sasl.mechanism import Challenge, Success
-from router.sasl.scram import ScramServer
-from router.sasl.users import Users
-from router.sasl.verifiers import make
+from sluice.router.sasl.mechanism import Challenge, Success
+from sluice.router.sasl.scram import ScramServer
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
 from tests.peer import frames
 from tests.peer.container import ScriptedBroker
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER

@@ -26,7 +26,7 @@ def words_of(name: str, *words: str) -> list[str]:
     if (BIN / name).exists():
         return [str(BIN / name), *words]
     module = {"qdstat": "stat.main", "qdmanage": "manage", "sluice": "main"}.get(name, name)
-    return [sys.executable, "-m", f"router.cli.{module}", *words]
+    return [sys.executable, "-m", f"sluice.router.cli.{module}", *words]
 
 
 def shell(closed: str, words: Sequence[str]) -> list[str]:
@@ -131,9 +131,9 @@ def test_startup_fault_is_logged(logging_router: FileLoggingRouter, tmp_path: Pa
 
 def test_zygote_fault_is_logged(logging_router: FileLoggingRouter) -> None:
     program = f"""
-from router.config.load import load
-from router.log import ProcessLog
-from supervisor.main import run
+from sluice.router.config.load import load
+from sluice.router.log import ProcessLog
+from sluice.supervisor.main import run
 configuration = load({str(logging_router.config)!r})
 log = ProcessLog(configuration.log_settings())
 run(configuration, log, program="x", test_hooks=False, worker_module="no.such.module")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from router.ring.layout import WorkerState
+from sluice.router.ring.layout import WorkerState
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified
 from tests.peer.links import PeerReceiver, PeerSender

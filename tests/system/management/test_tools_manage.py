@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from router.cli.manage import long_type
+from sluice.router.cli.manage import long_type
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Connect, Fresh, Start, pair, pass_one
 from tests.system.router import SETTINGS, RouterProcess, free_port, listener, render

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.cli import client, top
-from router.cli.options import target
+from sluice.router.cli import client, top
+from sluice.router.cli.options import target
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import RouterProcess, poll

@@ -29,14 +29,14 @@ def sections(path: Path, **more: object) -> list[Section]:
 
 def process_of(router: RouterProcess) -> psutil.Process:
     """Return the telemetry process."""
-    found = [each for each in router.family() if "supervisor.telemetry.process" in _words(each)]
+    found = [each for each in router.family() if "sluice.supervisor.telemetry.process" in _words(each)]
     assert len(found) == 1
     return found[0]
 
 
 def _words(process: psutil.Process) -> list[str]:
     try:
-        return [*process.cmdline(), "supervisor.telemetry.process" if process.name().endswith("-tel") else ""]
+        return [*process.cmdline(), "sluice.supervisor.telemetry.process" if process.name().endswith("-tel") else ""]
     except psutil.Error:
         return []
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from router.sasl.scram import ScramClient
-from router.sasl.users import Users
-from router.sasl.verifiers import make
+from sluice.router.sasl.scram import ScramClient
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
 from tests.peer.frames import SASL_HEADER
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer

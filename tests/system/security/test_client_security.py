@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from router.client import Accepted, Backoff, ConnectionFailedError, Message, Tls, aconnect, connect
-from router.sasl.scram import ScramClient
-from router.sasl.verifiers import BOUND_MECHANISMS
+from sluice.router.client import Accepted, Backoff, ConnectionFailedError, Message, Tls, aconnect, connect
+from sluice.router.sasl.scram import ScramClient
+from sluice.router.sasl.verifiers import BOUND_MECHANISMS
 from tests.peer.logins import SCRAM, token
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 from tests.system.fixtures import Start

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from router.sasl.users import Users
-from router.sasl.verifiers import make
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer

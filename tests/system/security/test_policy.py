@@ -335,7 +335,7 @@ def test_explain_command_names_rule_and_place(start: Start) -> None:
         url = f"amqp://127.0.0.1:{router.port}"
         words = ["policy", "explain", "--url", url, "--vhost", vhost, "--send", "out"]
         done = subprocess.run(
-            [sys.executable, "-m", "router.cli.main", *words], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "sluice.router.cli.main", *words], capture_output=True, text=True, timeout=60
         )
         assert done.stderr == ""
         return done.returncode, done.stdout.splitlines()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from router.process import BACKGROUND_NICE, CAP_DAC_OVERRIDE, KEPT_CAPABILITIES, SHORT_SLICE_NS
+from sluice.router.process import BACKGROUND_NICE, CAP_DAC_OVERRIDE, KEPT_CAPABILITIES, SHORT_SLICE_NS
 from tests.other_user import program_for
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
@@ -24,7 +24,7 @@ from tests.system.router import FILES, ROOT, RouterProcess, Section, listener, p
 #: can be opened.
 OPEN_MEMORY = """
 import sys
-from router.process import drop_capabilities
+from sluice.router.process import drop_capabilities
 
 drop_capabilities()
 for pid in sys.argv[1:]:

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from router.sasl.scram import ScramClient
-from supervisor.auth.authentication import MOST_RENEWALS
+from sluice.router.sasl.scram import ScramClient
+from sluice.supervisor.auth.authentication import MOST_RENEWALS
 from tests import sasldb
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER, error_of
 from tests.peer.logins import ISSUER, SCRAM, token, write_users

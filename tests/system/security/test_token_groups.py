@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from router.client.message import Message, decode
+from sluice.router.client.message import Message, decode
 from tests.peer.logins import token
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from router.client.message import Message, decode
+from sluice.router.client.message import Message, decode
 from tests.peer import logins
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.links import PeerReceiver, PeerSender

@@ -3,8 +3,8 @@
 import pytest
 
 pytest.importorskip("pyspark")
-from pipeline.segments import Segment
-from pipeline.source import BIN_OCTETS, BIN_ROWS, MOST_BINS, divide_into_bins
+from sluice.pipeline.segments import Segment
+from sluice.pipeline.source import BIN_OCTETS, BIN_ROWS, MOST_BINS, divide_into_bins
 
 
 def segments(count: int, rows: int, octets: int) -> list[Segment]:

@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("pyarrow")
 import pyarrow as pa
 
-from pipeline.telemetry import clients
-from pipeline.telemetry.hourly import schema
+from sluice.pipeline.telemetry import clients
+from sluice.pipeline.telemetry.hourly import schema
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipeline import prerequisites
-from pipeline.cli import load, main, verbs
-from pipeline.env import describe_failure
-from pipeline.errors import MissingError
-from pipeline.jobs import period
-from pipeline.segments import Group, Landing
-from pipeline.units import count, minutes, octets_text, size
+from sluice.pipeline import prerequisites
+from sluice.pipeline.cli import load, main, verbs
+from sluice.pipeline.env import describe_failure
+from sluice.pipeline.errors import MissingError
+from sluice.pipeline.jobs import period
+from sluice.pipeline.segments import Group, Landing
+from sluice.pipeline.units import count, minutes, octets_text, size
 from tests.unit.pipeline.test_segments import KEY, publish_segments
 
 
@@ -33,8 +33,8 @@ def test_verb_modules_are_complete():
 def test_command_line_imports_no_optional_packages():
     code = (
         "import sys\n"
-        "from pipeline.cli import load, verbs\n"
-        "import router.cli.main\n"
+        "from sluice.pipeline.cli import load, verbs\n"
+        "import sluice.router.cli.main\n"
         "[load(verb) for verb in verbs()]\n"
         "print(sorted({'pyarrow', 'pandas', 'pyspark', 'numpy'} & set(sys.modules)))"
     )

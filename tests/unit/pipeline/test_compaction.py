@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
-from pipeline.compaction import archive, merge_telemetry
-from pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, Segment, schema
-from pipeline.stores import LocalStore
+from sluice.pipeline.cli import main
+from sluice.pipeline.compaction import archive, merge_telemetry
+from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, Segment, schema
+from sluice.pipeline.stores import LocalStore
 
 KEY = "l/a"
 HOUR = 3_600_000

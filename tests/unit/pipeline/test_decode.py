@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from proton import Message as ProtonMessage
 from proton import symbol, timestamp, ulong
 
-from router.amqp import codec
-from router.client.message import DataSections, Message, Sequences
+from sluice.router.amqp import codec
+from sluice.router.client.message import DataSections, Message, Sequences
 
 pa = pytest.importorskip("pyarrow")
-from pipeline import columns, decode  # noqa: E402
+from sluice.pipeline import columns, decode  # noqa: E402
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "message"
 NULL = b"\x40"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.client.message import Message, decode
+from sluice.router.client.message import Message, decode
 
 pa = pytest.importorskip("pyarrow")
-from pipeline import columns  # noqa: E402
-from pipeline.encode import encode, encoded_messages  # noqa: E402
+from sluice.pipeline import columns  # noqa: E402
+from sluice.pipeline.encode import encode, encoded_messages  # noqa: E402
 
 TEXTS = ("to", "subject", "reply_to", "group_id", "reply_to_group_id", "correlation_id")
 

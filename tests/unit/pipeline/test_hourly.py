@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import FileError
-from pipeline.jobs import sums
-from pipeline.telemetry import hourly
-from pipeline.telemetry.hourly import MicrosecondPeriod, RouterFiles, pack_by_date, sums_of_files, unpacked
-from pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES
-from router.telemetry.parquet import encode
-from router.telemetry.schema import TABLES
+from sluice.pipeline.errors import FileError
+from sluice.pipeline.jobs import sums
+from sluice.pipeline.telemetry import hourly
+from sluice.pipeline.telemetry.hourly import MicrosecondPeriod, RouterFiles, pack_by_date, sums_of_files, unpacked
+from sluice.pipeline.telemetry.names import LINK_COUNTS, LINK_GAUGES
+from sluice.router.telemetry.parquet import encode
+from sluice.router.telemetry.schema import TABLES
 
 HOUR = 3_600_000_000
 ALL = MicrosecondPeriod(0, 1 << 60)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.jobs.percentiles import merge_histograms, percentile, rate_percentile
+from sluice.pipeline.jobs.percentiles import merge_histograms, percentile, rate_percentile
 
 
 @settings(deadline=None)

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from pipeline.report_parts import lines
+from sluice.pipeline.report_parts import lines
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import LandingError, LockedError
-from pipeline.segments import (
+from sluice.pipeline.errors import LandingError, LockedError
+from sluice.pipeline.segments import (
     CONSUMERS,
     FORMAT_FILE,
     Group,

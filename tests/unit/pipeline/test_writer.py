@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from pipeline.commands.bench import LOG, deliveries
-from pipeline.segments import Group, Landing
-from pipeline.stores import LocalStore
-from pipeline.writer import SegmentWriter
+from sluice.pipeline.commands.bench import LOG, deliveries
+from sluice.pipeline.segments import Group, Landing
+from sluice.pipeline.stores import LocalStore
+from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import publish_segments
 
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from router.environment import child_environment, is_needed
+from sluice.router.environment import child_environment, is_needed
 
 ERASE = """
 import os
-from router.environment import find_environment_memory, reduce_environment
+from sluice.router.environment import find_environment_memory, reduce_environment
 
 area = find_environment_memory()
 del os.environ["TOKEN"]

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from router.files import create_new, open_trusted
+from sluice.router.files import create_new, open_trusted
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root has links of other users")
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT

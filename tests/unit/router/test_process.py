@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from router.process import BACKGROUND_NICE, KEPT_CAPABILITIES, PR_SET_PDEATHSIG, prctl
+from sluice.router.process import BACKGROUND_NICE, KEPT_CAPABILITIES, PR_SET_PDEATHSIG, prctl
 
 ROOT = Path(__file__).parents[3]
 
 
 def run(program: str) -> list[str]:
-    """Run a program that may use all of `router.process`; return its words."""
-    head = "import ctypes, os; from router.process import *; from pathlib import Path\n"
+    """Run a program that may use all of `sluice.router.process`; return its words."""
+    head = "import ctypes, os; from sluice.router.process import *; from pathlib import Path\n"
     done = subprocess.run(
         [sys.executable, "-c", head + program], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
     )

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from router import user_check
-from router.user_check import find_obstacle
+from sluice.router import user_check
+from sluice.router.user_check import find_obstacle
 
 pytestmark = pytest.mark.starts
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

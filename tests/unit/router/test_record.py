@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from router.record import Record
+from sluice.router.record import Record
 
 
 class SampleRecord(Record, frozen=True):

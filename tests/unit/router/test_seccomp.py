@@ -9,7 +9,7 @@ pytestmark = pytest.mark.starts
 
 TRY = """
 import ctypes, os, socket, threading
-from router.seccomp import deny_system_calls
+from sluice.router.seccomp import deny_system_calls
 
 if not deny_system_calls():
     print("no filters")

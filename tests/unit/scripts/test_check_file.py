@@ -18,16 +18,18 @@ def copied_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = {
         "router/ring.pxd": "cdef int SIZE\n",
         "router/ring.pyx": "",
-        "router/port.pxd": "from router.ring cimport SIZE\n",
+        "router/port.pxd": "from sluice.router.ring cimport SIZE\n",
         "router/port.pyx": 'include "calls.pxi"\n',
         "router/calls.pxi": "",
-        "workers/loop.pyx": "from router cimport port  # a package\nfrom router.ring cimport (\n    SIZE,\n)\n",
+        "workers/loop.pyx": (
+            "from sluice.router cimport port  # a package\nfrom sluice.router.ring cimport (\n    SIZE,\n)\n"
+        ),
         "supervisor/core.py": "",
         "tests/unit/router/test_port.py": "",
         "tests/unit/router/test_other.py": "",
-        "tests/unit/supervisor/test_core_wakes.py": "from supervisor.core import Core\n",
+        "tests/unit/supervisor/test_core_wakes.py": "from sluice.supervisor.core import Core\n",
         "tests/component/router/test_port.py": "",
-        "tests/component/workers/test_all.py": "import router.port\nfrom supervisor import core\n",
+        "tests/component/workers/test_all.py": "import sluice.router.port\nfrom sluice.supervisor import core\n",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -113,8 +115,8 @@ def test_tables_of_fuzz_targets_have_tests() -> None:
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("supervisor/core.py", ["ruff check supervisor/core.py", "mypy supervisor/core.py"]),
-        ("router/ring.pyx", ["cython-lint router/ring.pyx", "mypy router/ring.pyi"]),
+        ("supervisor/core.py", ["ruff check supervisor/core.py", "mypy sluice/supervisor/core.py"]),
+        ("router/ring.pyx", ["cython-lint router/ring.pyx", "mypy sluice/router/ring.pyi"]),
         ("router/port.pxd", ["cython-lint router/port.pxd"]),
     ],
 )

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-import router
-from router.control.messages import Attach
+import sluice
+from sluice.router.control.messages import Attach
 
-ROOT = Path(str(router.__file__)).parent.parent
+ROOT = Path(str(sluice.__file__)).parent.parent
 LAUNCH = Path(__file__).with_name("launch.py")
 PATIENCE = 15.0  # seconds after which a condition that still does not hold fails the test
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from router.control.ops import Op
-from supervisor.addresses.counter_slots import CounterSlots
-from supervisor.addresses.table import AddressTable
-from supervisor.journal.journal import Journal
+from sluice.router.control.ops import Op
+from sluice.supervisor.addresses.counter_slots import CounterSlots
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.journal.journal import Journal
 from tests.unit.ops import wire
 
 

@@ -10,13 +10,13 @@ FAULTY_ADDRESS: address whose attaches make the supervisor fail.
 import os
 import sys
 
-import supervisor.children.pool
-import supervisor.children.probes
-from router.config.load import load
-from router.control.messages import Attach
-from router.log import ProcessLog
-from supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
-from supervisor.main import run
+import sluice.supervisor.children.pool
+import sluice.supervisor.children.probes
+from sluice.router.config.load import load
+from sluice.router.control.messages import Attach
+from sluice.router.log import ProcessLog
+from sluice.supervisor.links.attach import AttachAccepted, AttachDecider, AttachRefused, AttachRouted
+from sluice.supervisor.main import run
 
 
 def main() -> int:
@@ -24,10 +24,10 @@ def main() -> int:
     log = ProcessLog(configuration.log_settings())
     if "DEADLINE" in os.environ:
         deadline = float(os.environ["DEADLINE"])
-        supervisor.children.pool.START_DEADLINE = supervisor.children.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
+        sluice.supervisor.children.pool.START_DEADLINE = sluice.supervisor.children.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
     if "PROBE" in os.environ:
-        supervisor.children.probes.PROBE_EVERY = float(os.environ["PROBE"])  # type: ignore[misc]
-        supervisor.children.probes.KILL_AFTER = 5 * supervisor.children.probes.PROBE_EVERY  # type: ignore[misc]
+        sluice.supervisor.children.probes.PROBE_EVERY = float(os.environ["PROBE"])  # type: ignore[misc]
+        sluice.supervisor.children.probes.KILL_AFTER = 5 * sluice.supervisor.children.probes.PROBE_EVERY  # type: ignore[misc]
     if "FAULTY_ADDRESS" in os.environ:
         fail_at(os.environ["FAULTY_ADDRESS"])
     module = os.environ.get("WORKER_MODULE", "tests.unit.supervisor.stand_in_worker")

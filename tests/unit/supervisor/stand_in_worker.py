@@ -19,15 +19,15 @@ from typing import Any
 import msgspec
 import zmq
 
-from router.control.codec import decode_delta, decode_handover, decode_orders
-from router.control.framing import FrameDecoder, pack
-from router.control.message import ControlMessage
-from router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
-from router.control.names import deltas_path, identity
-from router.control.ops import Op
-from router.control.setup import WorkerSetup
-from router.ring.region import Region
-from router.testing.interworker import set_worker
+from sluice.router.control.codec import decode_delta, decode_handover, decode_orders
+from sluice.router.control.framing import FrameDecoder, pack
+from sluice.router.control.message import ControlMessage
+from sluice.router.control.messages import Ack, Closed, Drain, Order, Ready, Snapshot
+from sluice.router.control.names import deltas_path, identity
+from sluice.router.control.ops import Op
+from sluice.router.control.setup import WorkerSetup
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import set_worker
 
 MAX_MESSAGE = 4096
 

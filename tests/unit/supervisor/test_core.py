@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config.load import load_text
-from router.control import messages
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
 from tests.unit.ops import wire
 from tests.unit.supervisor.harness import AppliedTable, attach, configuration_text
 

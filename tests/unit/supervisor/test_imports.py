@@ -30,11 +30,11 @@ def _imports(node: ast.AST, *, everywhere: bool) -> Iterator[tuple[str, str]]:
             yield from _imports(child, everywhere=everywhere)
 
 
-def _graph(folder: Path, *, everywhere: bool) -> Graph:
-    """Return the modules of the package that each of its modules imports."""
+def _graph(root: Path, package: str, *, everywhere: bool) -> Graph:
+    """Return the modules of the package that each of its modules imports. root: the folder that imports search."""
     paths = {}
-    for path in folder.rglob("*.py"):
-        parts = path.relative_to(folder.parent).with_suffix("").parts
+    for path in root.joinpath(*package.split(".")).rglob("*.py"):
+        parts = path.relative_to(root).with_suffix("").parts
         paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     graph: dict[str, set[str]] = {}
     for module, path in paths.items():
@@ -65,21 +65,21 @@ def import_cycles(graph: Graph) -> set[frozenset[str]]:
 
 
 def test_supervisor_modules_have_no_import_cycles() -> None:
-    assert import_cycles(_graph(ROOT / "supervisor", everywhere=False)) == set()
+    assert import_cycles(_graph(ROOT, "sluice.supervisor", everywhere=False)) == set()
 
 
 def test_supervisor_modules_have_only_known_type_cycles() -> None:
-    assert import_cycles(_graph(ROOT / "supervisor", everywhere=True)) == KNOWN_CYCLES
+    assert import_cycles(_graph(ROOT, "sluice.supervisor", everywhere=True)) == KNOWN_CYCLES
 
 
 def test_supervisor_core_imports_no_subsystem() -> None:
-    imported = _graph(ROOT / "supervisor", everywhere=True)["supervisor.core"]
+    imported = _graph(ROOT, "sluice.supervisor", everywhere=True)["sluice.supervisor.core"]
     assert imported == {
-        "supervisor.subsystem",
-        "supervisor.journal.journal",
-        "supervisor.journal.snapshots",
-        "supervisor.children.worker",
-        "supervisor.runtime.waker",
+        "sluice.supervisor.subsystem",
+        "sluice.supervisor.journal.journal",
+        "sluice.supervisor.journal.snapshots",
+        "sluice.supervisor.children.worker",
+        "sluice.supervisor.runtime.waker",
     }
 
 
@@ -101,5 +101,5 @@ def test_supervisor_import_cycles_are_found(tmp_path: Path, first: str, at_load:
     (folder / "a.py").write_text(first)
     (folder / "b.py").write_text("from p.a import A")
     both = {frozenset({"p.a", "p.b"})}
-    assert import_cycles(_graph(folder, everywhere=False)) == (both if at_load else set())
-    assert import_cycles(_graph(folder, everywhere=True)) == (both if anywhere else set())
+    assert import_cycles(_graph(tmp_path, "p", everywhere=False)) == (both if at_load else set())
+    assert import_cycles(_graph(tmp_path, "p", everywhere=True)) == (both if anywhere else set())

@@ -2,7 +2,7 @@
 
 import os
 
-from supervisor.main import _cores
+from sluice.supervisor.main import _cores
 
 
 def test_workers_are_pinned_only_if_they_fill_all_cores() -> None:

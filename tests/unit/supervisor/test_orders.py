@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from router.control.messages import MESSAGES_A_PART, Control, Gone, Order
-from router.control.ops import AddressGone, Op, UnawaitedOp
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.journal.journal import Journal
-from supervisor.service import Supervisor
+from sluice.router.control.messages import MESSAGES_A_PART, Control, Gone, Order
+from sluice.router.control.ops import AddressGone, Op, UnawaitedOp
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.service import Supervisor
 
 
 class RecordingChannels:

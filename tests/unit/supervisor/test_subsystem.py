@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from router.config.entities import AddressConfig, Configuration
-from router.config.entity import EntityConfig
-from router.control.handlers import HandlerTable
-from router.control.messages import Attach, Local, Log, Opened
-from router.control.ops import Op, RadiusOp
-from supervisor.children.worker import WorkerFaultError, WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.core import Core
-from supervisor.journal.journal import Journal
-from supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
+from sluice.router.config.entities import AddressConfig, Configuration
+from sluice.router.config.entity import EntityConfig
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import Attach, Local, Log, Opened
+from sluice.router.control.ops import Op, RadiusOp
+from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.core import Core
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter
 from tests.unit.supervisor.test_core import CoreWithReplicas
 

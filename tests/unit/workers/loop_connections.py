@@ -3,12 +3,12 @@
 import socket
 from typing import Any
 
-from router.amqp.connection import Connection
-from router.ring.region import Region
+from sluice.router.amqp.connection import Connection
+from sluice.router.ring.region import Region
+from sluice.workers.loop import Loop
+from sluice.workers.transport.tcp import TcpTransport
 from tests.peer.frames import AMQP_HEADER, frame_octets
 from tests.peer.talk import say
-from workers.loop import Loop
-from workers.transport.tcp import TcpTransport
 
 LINKS = 256
 RING_OCTETS = 1 << 18

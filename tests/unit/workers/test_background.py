@@ -3,7 +3,7 @@
 import select
 import threading
 
-from workers.background import BackgroundThread
+from sluice.workers.background import BackgroundThread
 
 
 class FakeLoop:

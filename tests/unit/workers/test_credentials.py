@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
-from router.tls.context import TlsError
+from sluice.router.control.ops import Credentials, CredentialsGone, CredentialsOp, Profile
+from sluice.router.tls.context import TlsError
+from sluice.workers import credentials as module
+from sluice.workers.credentials import UNKNOWN, CredentialStore
 from tests.peer.pki import Pki, pki
-from workers import credentials as module
-from workers.credentials import UNKNOWN, CredentialStore
 
 #: Profile of a listener that verifies its clients.
 PROFILE: dict[str, Any] = {

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-import workers.testing as testing
+import sluice.workers.testing as testing
+from sluice.workers.loop import Loop
 from tests.peer.talk import begin
 from tests.unit.workers.loop_connections import EMPTY, REGION, STOP, LoopConnections
-from workers.loop import Loop
 
 ESTABLISHED_NS = 1_000_000_000  # time from the open of a client until its traffic limits the work for others
 

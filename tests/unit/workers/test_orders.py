@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from router.control import messages as control
-from workers.orders import CONNECTION_ORDERS, OrderHandlers
+from sluice.router.control import messages as control
+from sluice.workers.orders import CONNECTION_ORDERS, OrderHandlers
 
 CONNECTION = 7
 CLOSE = control.Close(CONNECTION, "amqp:connection:forced", "text")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from router.tls.context import TlsError
-from workers.revocations import CONNECTIONS_PER_CHECK, Revocations
+from sluice.router.tls.context import TlsError
+from sluice.workers.revocations import CONNECTIONS_PER_CHECK, Revocations
 
 
 class CheckedClient:

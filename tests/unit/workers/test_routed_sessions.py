@@ -1,11 +1,11 @@
 """Sessions for routed links, and link names in them: the cost of one more link does not grow with their number."""
 
-from router.amqp.codec import encode_uint
-from router.amqp.connection import Connection
-from router.amqp.scheduler import Scheduler
-from router.amqp.session import Session
-from router.links.consumer_link import ConsumerLink
-from workers.connections.routed_sessions import RoutedSessions
+from sluice.router.amqp.codec import encode_uint
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.amqp.session import Session
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.workers.connections.routed_sessions import RoutedSessions
 
 LINKS = 200
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from router.control import messages as control
-from router.policy.quota import TenantQuota
+from sluice.router.control import messages as control
+from sluice.router.policy.quota import TenantQuota
+from sluice.workers.loop import Loop
+from sluice.workers.orders import OrderHandlers
+from sluice.workers.rules import RuleStore
 from tests.unit.workers.loop_connections import REGION
-from workers.loop import Loop
-from workers.orders import OrderHandlers
-from workers.rules import RuleStore
 
 QUOTA = (0, 100, 0, 0)  # slot, messages per second, octets per second, buffered octets
 

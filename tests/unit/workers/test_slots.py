@@ -2,10 +2,10 @@
 
 import pytest
 
-from router.amqp.errors import RemoteError
-from router.links.producer_link import ProducerLink
-from router.ring.region import Region
-from workers.slots import Slot, SlotPool
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.links.producer_link import ProducerLink
+from sluice.router.ring.region import Region
+from sluice.workers.slots import Slot, SlotPool
 
 SLOTS = 4
 RING_OCTETS = 1 << 18

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.deliveries import states
 from tests.component.engine.deliveries.client import FIRST, SERIAL, ClientLink, ClientSession, ModelledClient
 from tests.component.engine.deliveries.model import LOSSES, DeliveryModel

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.component.engine.network import EDGE, EDGE_LISTENER, IgnoringObserver, InProcessNetwork, RouterConnection
 

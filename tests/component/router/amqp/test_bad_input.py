@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from router.amqp.codec import decode, decode_one
-from router.amqp.errors import RemoteError
-from router.log import LogSettings, ModuleSettings
+from sluice.router.amqp.codec import decode, decode_one
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.log import LogSettings, ModuleSettings
 from tests.peer import talk
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, TLS_HEADER, frame_octets

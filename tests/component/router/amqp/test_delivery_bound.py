@@ -6,7 +6,7 @@ lose their connection.
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.actor import ActorReceiver, ActorSender, AmqpActor, run
 from tests.component.engine.flows import MEGABYTE, check_served, pass_time, send
 from tests.component.engine.host import InProcessRouter, configuration

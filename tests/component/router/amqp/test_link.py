@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.control.messages import Limits
-from supervisor.connections.admission import Admit
+from sluice.router.control.messages import Limits
+from sluice.supervisor.connections.admission import Admit
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, of, producer, say, settle, start, transfer
 

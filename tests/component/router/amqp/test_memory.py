@@ -10,8 +10,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 import tests.component.engine.actor as acting
+from sluice.workers.connections.handler import ConnectionHandler
 from tests.component.engine.actor import ActorReceiver, ActorSender, AmqpActor, run, step
 from tests.component.engine.flows import (
     MEGABYTE,
@@ -24,7 +25,6 @@ from tests.component.engine.flows import (
 )
 from tests.component.engine.host import FaultError, InProcessRouter, configuration
 from tests.peer.talk import message
-from workers.connections.handler import ConnectionHandler
 
 SEEDS = st.integers(0, 1 << 32)
 LITTLE = 150_000  # octets: enough to shut its session's window at a bound

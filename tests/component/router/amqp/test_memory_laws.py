@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 import tests.component.engine.actor as acting
 from tests.component.engine.actor import AmqpActor, run, step
 from tests.component.engine.flows import MEGABYTE, blocked_consumer, check_served, one_router, pass_time, send

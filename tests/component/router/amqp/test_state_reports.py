@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.testing.output import octets_waiting
+from sluice.router.testing.output import octets_waiting
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.component.engine.network import client
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.component.engine.path_comparison import ONE_USER, ScriptedClients, all_counters, frames_by_delivery
 from tests.peer.frames import ACCEPTED, RELEASED, rejected

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.log import LogSettings, ModuleSettings
+from sluice.router.log import LogSettings, ModuleSettings
 from tests.component.engine.interior_router import INTERIOR, InteriorRouter
 from tests.peer.talk import frames, message, of, transfer
 

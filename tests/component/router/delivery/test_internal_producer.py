@@ -2,9 +2,9 @@
 
 import pytest
 
-import router.testing.engine as engine
-from router.control import messages as control
-from router.testing.engine import port_counts
+import sluice.router.testing.engine as engine
+from sluice.router.control import messages as control
+from sluice.router.testing.engine import port_counts
 from tests.component.engine.served_address import ServedAddressRouter
 from tests.peer.frames import source, target
 from tests.peer.talk import flow, frames, key, message, messages, of, say, sections, start

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from router.delivery.peer_message_handler import PeerMessageHandler
+from sluice.router.delivery.peer_message_handler import PeerMessageHandler
 from tests.component.engine.host import InProcessPeer, configuration
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import frames, message, of, producer, start, transfer

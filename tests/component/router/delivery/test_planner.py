@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.host import InProcessRouter
 from tests.component.engine.network import (
     EDGE,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.control import messages as control
+from sluice.router.control import messages as control
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.peer.frames import RELEASED
 from tests.peer.talk import consumer, frames, key, message, messages, of, producer, start, transfer

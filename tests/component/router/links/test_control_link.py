@@ -2,9 +2,9 @@
 
 import pytest
 
+from sluice.workers.links.inter_router_link import DATA
 from tests.component.engine.interior_router import INTERIOR, InteriorRouter
 from tests.peer.talk import MANY, flow, frames, key, message, messages, of, producer, start, transfer
-from workers.links.inter_router_link import DATA
 
 MOST = 32 << 20  # octets of a control message
 QUEUED = 250  # control messages that wait for a peer without credit

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, messages, of, producer, settle, start, transfer
 

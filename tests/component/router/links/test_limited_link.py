@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.testing.engine import live_objects
+from sluice.router.testing.engine import live_objects
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, flow, frames, message, messages, of, producer, settle, start, transfer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.peer.codec import encode
 from tests.peer.talk import consumer, frames, of, producer, say, start
 from tests.peer.talk import messages as whole_messages

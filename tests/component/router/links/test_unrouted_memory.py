@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
+from sluice.workers.links.record import LinkRecord
 from tests.component.engine.actor import PART, ActorSender, AmqpActor, run
 from tests.component.engine.flows import MEGABYTE, blocked_consumer, check_served, one_router, pass_time, send
 from tests.component.engine.host import InProcessRouter
 from tests.peer.talk import begin, consumer, frames, message, messages, of, producer, say, start, transfer
-from workers.links.record import LinkRecord
 
 RELEASED = 0x26
 EXCEEDED = "amqp:resource-limit-exceeded"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.peer.talk import producer, say, start
 
 

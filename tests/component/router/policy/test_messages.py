@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from router.delivery.anonymous_handler import AnonymousHandler
-from router.delivery.producer_origin import ProducerOrigin
-from router.policy.messages import MessageRules
-from router.policy.names import NameList
+from sluice.router.delivery.anonymous_handler import AnonymousHandler
+from sluice.router.delivery.producer_origin import ProducerOrigin
+from sluice.router.policy.messages import MessageRules
+from sluice.router.policy.names import NameList
 from tests.peer.frames import REJECTED
 from tests.peer.talk import consumer, frames, message, messages, of, producer, start, transfer
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from sluice.workers.testing import PrecisePoller
 from tests.component.engine.host import InProcessPeer, InProcessRouter, InProcessWorker
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, of, producer, settle, start, transfer
-from workers.testing import PrecisePoller
 
 CONSUMING, PRODUCING = 0, 1
 FEWEST_AT_ONCE = 16

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import router.testing.engine as engine
-from router.ring.errors import MalformedRecordError
-from router.testing import records
+import sluice.router.testing.engine as engine
+from sluice.router.ring.errors import MalformedRecordError
+from sluice.router.testing import records
 from tests.component.engine.host import InProcessRouter
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import consumer, frames, message, messages, of, producer, settle, start, transfer

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import router.testing.engine as engine
-from router.testing.engine import port_counts
+import sluice.router.testing.engine as engine
+from sluice.router.testing.engine import port_counts
 from tests.component.engine.host import InProcessRouter
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED, modified, rejected
 from tests.peer.talk import (

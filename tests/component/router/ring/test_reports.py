@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.testing.interworker import RingEnd
+from sluice.router.testing.interworker import RingEnd
 from tests.component.engine.host import MS, InProcessPeer
 from tests.peer.frames import ACCEPTED, RELEASED, rejected
 from tests.peer.talk import consumer, frames, message, of, producer, settle, start, transfer

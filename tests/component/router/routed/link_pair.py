@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from router.testing.output import octets_waiting
+from sluice.router.testing.output import octets_waiting
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.component.engine.routed_ends import ROUTED, ScriptedRouteContainer, link_route
 from tests.peer.talk import consumer, flow, frames, producer, say, start, transfer

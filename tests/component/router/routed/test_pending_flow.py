@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.testing.output import octets_waiting
+from sluice.router.testing.output import octets_waiting
 from tests.component.router.routed.link_pair import FRAME, OUTPUT_HIGH, PADDING, RoutedLinkPair, check_bounded, fill
 from tests.peer.talk import frames, of, producer, transfer
 from tests.peer.types import Symbol

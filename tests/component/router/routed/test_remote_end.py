@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-import router.testing.engine as engine
+import sluice.router.testing.engine as engine
 from tests.component.engine.host import InProcessWorker
 from tests.component.engine.routed_ends import LOST, ScriptedRouteContainer, link_route, sending
 from tests.peer.frames import RELEASED

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.linkroutes.pairs import MOST_UNANSWERED
+from sluice.supervisor.linkroutes.pairs import MOST_UNANSWERED
+from sluice.workers.links.inter_router_link import CONTROL
 from tests.component.engine.routed_ends import ScriptedRouteContainer, link_route
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, source, target, terminus
 from tests.peer.talk import MANY, begin, flow, frames, message, of, say, start, transfer
 from tests.peer.types import Described, Int, Map, Symbol, UByte, ULong
-from workers.links.inter_router_link import CONTROL
 
 INTERIOR = """
 router {

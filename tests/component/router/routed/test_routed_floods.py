@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.testing.output import octets_waiting
+from sluice.router.testing.output import octets_waiting
 from tests.component.engine.routed_ends import ROUTED, ScriptedRouteContainer, transfer_out
 from tests.component.router.routed.link_pair import FRAME, HANDLE, PADDING, RoutedLinkPair, check_bounded
 from tests.peer.frames import ACCEPTED, Frame, rejected

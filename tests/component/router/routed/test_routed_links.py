@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.log import LogSettings, ModuleSettings
+from sluice.router.log import LogSettings, ModuleSettings
 from tests.component.engine.routed_ends import (
     LOST,
     ROUTED,

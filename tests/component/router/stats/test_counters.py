@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from router.ring.layout import DROP_NAMES
+from sluice.router.ring.layout import DROP_NAMES
 from tests.component.engine.network import client
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
 from tests.peer.talk import consumer, flow, frames, message, producer, settle, start, transfer
@@ -122,7 +122,7 @@ def test_link_rate_covers_last_five_seconds(routers, monkeypatch):
     consuming, sending = connect_pair(router)
     now = use_machine_clock(router)
     reader = [now]
-    monkeypatch.setattr("router.ring.region.time.monotonic_ns", lambda: reader[0])
+    monkeypatch.setattr("sluice.router.ring.region.time.monotonic_ns", lambda: reader[0])
     number = 0
     for count in (10, 20, 30):  # a second each
         for _ in range(count):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.stats.snapshot import SampleReader
+from sluice.router.stats.snapshot import SampleReader
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
 from tests.peer.talk import consumer, flow, frames, message, producer, settle, start, transfer

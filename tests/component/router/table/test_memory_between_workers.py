@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
-from router.testing.output import octets_held, octets_uncharged
+import sluice.router.testing.engine as engine
+from sluice.router.testing.output import octets_held, octets_uncharged
 from tests.component.engine.host import configuration
 from tests.peer.frames import ACCEPTED, RELEASED
 from tests.peer.talk import (

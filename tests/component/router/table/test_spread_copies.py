@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import router.testing.engine as engine
-from router.amqp.scheduler import Work
-from router.testing.output import octets_held
+import sluice.router.testing.engine as engine
+from sluice.router.amqp.scheduler import Work
+from sluice.router.testing.output import octets_held
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.peer.frames import ACCEPTED
 from tests.peer.talk import (

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.amqp.scheduler import Scheduler
-from router.ring.link_table import LinkTable
-from router.ring.port import WorkerPort
-from router.ring.port_work import PortWork
-from router.ring.region import Region
-from router.table.table import Table, TableError
-from router.testing.engine import consumers_by_address
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.ring.link_table import LinkTable
+from sluice.router.ring.port import WorkerPort
+from sluice.router.ring.port_work import PortWork
+from sluice.router.ring.region import Region
+from sluice.router.table.table import Table, TableError
+from sluice.router.testing.engine import consumers_by_address
 from tests.component.engine.host import InProcessRouter
 from tests.peer.talk import consumer, frames, message, messages, producer, say, start, transfer
 from tests.unit.ops import from_wire

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from router.control.login_messages import SaslOffer
-from supervisor.auth.authentication import Authentication
-from supervisor.connections.admission import Admit
+from sluice.router.control.login_messages import SaslOffer
+from sluice.supervisor.auth.authentication import Authentication
+from sluice.supervisor.connections.admission import Admit
 from tests.peer.frames import SASL_HEADER
 from tests.peer.talk import consumer, frames, of, producer, say, start
 
@@ -73,7 +73,7 @@ def opens_at_supervisor(router):
 def test_undecided_opens_are_bounded(routers, decide, monkeypatch):
     """At most MAX_PENDING_OPENS opens wait at the supervisor, so that its other events do not wait behind them. The
     others follow in order; lost connections are skipped."""
-    monkeypatch.setattr("workers.connections.admissions.MAX_PENDING_OPENS", 2)
+    monkeypatch.setattr("sluice.workers.connections.admissions.MAX_PENDING_OPENS", 2)
     router = routers()
     decide(None)
     peers = connect_clients(router, 6)
@@ -95,7 +95,7 @@ def test_undecided_opens_are_bounded(routers, decide, monkeypatch):
 
 def test_undecided_open_is_refused_after_time_limit(routers, decide, monkeypatch):
     """The time limit holds whether the supervisor has received the open or not. An admitted client is not affected."""
-    monkeypatch.setattr("workers.connections.admissions.MAX_PENDING_OPENS", 1)
+    monkeypatch.setattr("sluice.workers.connections.admissions.MAX_PENDING_OPENS", 1)
     router = routers()
     (other,) = connect_clients(router, 1)
     decide(None)

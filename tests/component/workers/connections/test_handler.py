@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluice.workers.connections.handler import ConnectionHandler
 from tests.peer.frames import AMQP_HEADER, SASL_HEADER
 from tests.peer.talk import consumer, producer, say, start
-from workers.connections.handler import ConnectionHandler
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.control import login_messages
-from router.control.messages import TlsFacts
-from supervisor.auth.authentication import Authentication
+from sluice.router.control import login_messages
+from sluice.router.control.messages import TlsFacts
+from sluice.supervisor.auth.authentication import Authentication
+from sluice.workers.connections.login import ANONYMOUS_USER, make_local_server, user_without_sasl
 from tests.peer.frames import SASL_HEADER, Performative, frame_octets
 from tests.peer.talk import frames, start
-from workers.connections.login import ANONYMOUS_USER, make_local_server, user_without_sasl
 
 SUBJECT = "CN=client"
 TLS = TlsFacts(protocol="TLSv1.3", cipher="c", ssf=256, subject=SUBJECT)

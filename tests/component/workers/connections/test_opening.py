@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.connections.admission import Deny
+from sluice.supervisor.connections.admission import Deny
 from tests.component.engine.host import configuration
 from tests.peer.talk import frames, of, producer, start
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from router.addressing.settings import PRIORITIES
-from router.links.pause import RouterPause
+from sluice.router.addressing.settings import PRIORITIES
+from sluice.router.links.pause import RouterPause
+from sluice.workers.connections.router import MAX_DATA_LINKS, announced
+from sluice.workers.inprocess import CONTROL_OCTETS, RELAYED_MESSAGES
+from sluice.workers.links.inter_router_link import CONTROL, DATA
 from tests.component.engine.interior_router import INTERIOR, InteriorRouter, attach
 from tests.peer.codec import encode
 from tests.peer.talk import begin, frames, message, of, say, transfer
 from tests.peer.types import Int, Long, Map, Symbol
 from tests.unit.ops import wire
-from workers.connections.router import MAX_DATA_LINKS, announced
-from workers.inprocess import CONTROL_OCTETS, RELAYED_MESSAGES
-from workers.links.inter_router_link import CONTROL, DATA
 
 
 @pytest.fixture(params=[1, 2], ids=["1-worker", "2-workers"])
@@ -164,7 +164,7 @@ def test_control_messages_need_a_control_link(host):
 
 
 def test_data_links_are_bounded(routers, monkeypatch):
-    monkeypatch.setattr("workers.connections.router.MAX_DATA_LINKS", 12)
+    monkeypatch.setattr("sluice.workers.connections.router.MAX_DATA_LINKS", 12)
     assert MAX_DATA_LINKS == 1034
     host = InteriorRouter(routers(1, INTERIOR))
     peer = host.peer(links=12)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from router.config.entities import LinkRouteConfig
+from sluice.router.config.entities import LinkRouteConfig
 from tests.peer.frames import AMQP_HEADER, source, target
 from tests.peer.talk import begin, consumer, frames, of, producer, say, start
 

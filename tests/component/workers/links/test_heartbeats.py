@@ -2,9 +2,9 @@
 
 import pytest
 
+from sluice.workers.links.heartbeats import MISSED_MS, PERIOD_MS, SILENT_MS
 from tests.component.engine.host import MS, InProcessRouter
 from tests.component.engine.network import EDGE, EDGE_LISTENER, IgnoringObserver, RouterConnection
-from workers.links.heartbeats import MISSED_MS, PERIOD_MS, SILENT_MS
 
 LONG_MS = 10 * SILENT_MS
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import router.testing.engine as engine
-from supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, AttachAccepted
-from supervisor.links.initiated import InitiatedLinkOptions
+import sluice.router.testing.engine as engine
+from sluice.supervisor.links.attach import NO_LINK_ROUTE, TABLE_FULL, AttachAccepted
+from sluice.supervisor.links.initiated import InitiatedLinkOptions
 from tests.component.engine.host import InProcessRouter, configuration
 from tests.component.engine.routed_ends import link_route
 from tests.peer.frames import ACCEPTED, AMQP_HEADER, RELEASED, SASL_HEADER, error, source, target
@@ -91,7 +91,7 @@ def test_initiated_links_share_one_session(router, container):
 
 def test_early_sender_matches_documented_octets(router, container, monkeypatch):
     """Octets of an early sender, as in docs/internals/edge.md, "The first message"."""
-    monkeypatch.setattr("supervisor.links.initiated.make_name", lambda: "qdlink.qSzVa9-LfJ4M3pE")
+    monkeypatch.setattr("sluice.supervisor.links.initiated.make_name", lambda: "qdlink.qSzVa9-LfJ4M3pE")
     request_link(router, container, "in")
     container.feed(begin(0, 0))
     wanted = InitiatedLinkOptions(address="plant", capability=NO_LINK_ROUTE, use="messages")

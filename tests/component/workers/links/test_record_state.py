@@ -5,11 +5,11 @@ from typing import get_args
 
 import pytest
 
-from router.amqp.errors import LocalError
-from router.links.consumer_link import ConsumerLink
-from workers.connections.handler import ConnectionHandler
-from workers.links.record import LinkRecord
-from workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
+from sluice.router.amqp.errors import LocalError
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.workers.connections.handler import ConnectionHandler
+from sluice.workers.links.record import LinkRecord
+from sluice.workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "internals" / "links.md"
 STATES: tuple[RecordState, ...] = get_args(RecordState)

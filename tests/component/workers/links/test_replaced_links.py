@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.testing.write_lists import check_turns
+from sluice.router.testing.write_lists import check_turns
 from tests.component.engine.host import InProcessPeer, InProcessRouter
 from tests.peer.frames import Frame
 from tests.peer.talk import MANY, consumer, flow, frames, message, messages, of, say, start, transfer

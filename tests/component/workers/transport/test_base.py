@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from router.control.handover import Handover
-from router.ring.region import Region
+from sluice.router.control.handover import Handover
+from sluice.router.ring.region import Region
+from sluice.workers.loop import Loop
+from sluice.workers.poller import EpollPoller
+from sluice.workers.testing import ManualPoller, ScriptedTransport
 from tests.component.workers.loops import LoopRouter, SocketPeer
 from tests.peer.talk import consumer, frames, message, messages, of, producer, say, start, transfer
-from workers.loop import Loop
-from workers.poller import EpollPoller
-from workers.testing import ManualPoller, ScriptedTransport
 
 HELLO, WELCOME, GO = b"HELLO", b"WELCOME", b"GO"
 RECORD = 251  # bound for the octets of AMQP in a record

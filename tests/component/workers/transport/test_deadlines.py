@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from router.websocket.origins import OriginPolicy
+from sluice.router.websocket.origins import OriginPolicy
+from sluice.workers.transport.tcp import TcpTransport
+from sluice.workers.transport.websocket import ServerSide, WebSocketTransport
 from tests.component.workers.loops import SocketPeer, SocketRouter
-from workers.transport.tcp import TcpTransport
-from workers.transport.websocket import ServerSide, WebSocketTransport
 
 HANDSHAKE_MS = 10_000
 ANSWER_MS = 30_000  # ms after which the supervisor abandons an answer

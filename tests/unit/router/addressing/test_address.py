@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.addressing.address import classify, generate_temporary, key, normalise
+from sluice.router.addressing.address import classify, generate_temporary, key, normalise
 
 
 # inter-router.md 3.1.

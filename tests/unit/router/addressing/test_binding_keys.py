@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.addressing.binding_keys import KeyMatcher
+from sluice.router.addressing.binding_keys import KeyMatcher
 
 
 def matcher(method, *keys):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.addressing.pattern import (
+from sluice.router.addressing.pattern import (
     DuplicatePatternError,
     PatternError,
     PatternTree,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.addressing.pattern import DuplicatePatternError
-from router.addressing.settings import AddressSetting, AddressSettings
+from sluice.router.addressing.pattern import DuplicatePatternError
+from sluice.router.addressing.settings import AddressSetting, AddressSettings
 
 FULL = AddressSetting("closest", 1, 2, 7, True, "block")
 

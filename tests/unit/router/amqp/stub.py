@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from router.amqp import codec, sasl
-from router.amqp.connection import Connection
-from router.amqp.scheduler import Scheduler
-from router.amqp.session import Session
-from router.client.receiver import Receiver
-from router.client.sender import Sender
-from router.sasl.simple import anonymous_client
+from sluice.router.amqp import codec, sasl
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.scheduler import Scheduler
+from sluice.router.amqp.session import Session
+from sluice.router.client.receiver import Receiver
+from sluice.router.client.sender import Sender
+from sluice.router.sasl.simple import anonymous_client
 
 MS = 1_000_000  # nanoseconds
 NULL = b"\x40"

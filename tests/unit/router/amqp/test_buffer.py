@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from router.testing.engine import drop_pools
-from router.testing.output import octets_waiting
+from sluice.router.testing.engine import drop_pools
+from sluice.router.testing.output import octets_waiting
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.talk import begin, frames, say
 from tests.unit.router.amqp.stub import RecordingHandler

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from router.amqp.connection import Connection
-from router.client.sender import Sender
+from sluice.router.amqp.connection import Connection
+from sluice.router.client.sender import Sender
 from tests.unit.router.amqp.stub import ConnectionPair, RecordingHandler
 
 LINKS = 100  # more than one turn ends

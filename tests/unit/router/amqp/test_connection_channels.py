@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from router.amqp.errors import RemoteError
-from router.amqp.session import Session
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.amqp.session import Session
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.talk import begin, frames, of, say
 from tests.unit.router.amqp.stub import RecordingHandler

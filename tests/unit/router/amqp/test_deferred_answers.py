@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from router.amqp import sasl
-from router.amqp.connection import Connection, Pause
-from router.amqp.session import Session
-from router.client.sender import Sender
+from sluice.router.amqp import sasl
+from sluice.router.amqp.connection import Connection, Pause
+from sluice.router.amqp.session import Session
+from sluice.router.client.sender import Sender
 from tests.unit.router.amqp.stub import MS, ConnectionPair, RecordingHandler
 
 SECOND = 1000 * MS

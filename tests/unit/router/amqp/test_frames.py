@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.amqp.errors import RemoteError
-from router.testing.frames import (
+from sluice.router.amqp.errors import RemoteError
+from sluice.router.testing.frames import (
     build_disposition,
     build_short_transfer,
     build_transfer,

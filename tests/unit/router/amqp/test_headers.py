@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.amqp.headers import AMQP_HEADER, SASL_HEADER, TLS_HEADER, bad_header, not_expected, shown_octets
+from sluice.router.amqp.headers import AMQP_HEADER, SASL_HEADER, TLS_HEADER, bad_header, not_expected, shown_octets
 
 
 def test_octets_that_cannot_be_printed_are_shown_in_hexadecimal() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.testing.engine import TestMap as IdMap
+from sluice.router.testing.engine import TestMap as IdMap
 
 # Few distinct keys, close together and far apart, so that clusters form, wrap and are dissolved again.
 KEYS = st.one_of(

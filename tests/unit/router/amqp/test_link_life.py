@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from router.amqp.codec import decode_one, encode_binary
-from router.amqp.connection import Pause
-from router.amqp.errors import LocalError, RemoteError
-from router.amqp.link_life import TRANSITIONS, LifeEvent, LinkLife
-from router.amqp.session import Session
-from router.links.consumer_link import ConsumerLink
-from router.links.producer_link import ProducerLink
-from router.routed.consumer_end import ConsumerEnd
-from router.routed.producer_end import ProducerEnd
-from router.routed.routed_link import LinkEvent
-from router.testing.write_lists import live
+from sluice.router.amqp.codec import decode_one, encode_binary
+from sluice.router.amqp.connection import Pause
+from sluice.router.amqp.errors import LocalError, RemoteError
+from sluice.router.amqp.link_life import TRANSITIONS, LifeEvent, LinkLife
+from sluice.router.amqp.session import Session
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.links.producer_link import ProducerLink
+from sluice.router.routed.consumer_end import ConsumerEnd
+from sluice.router.routed.producer_end import ProducerEnd
+from sluice.router.routed.routed_link import LinkEvent
+from sluice.router.testing.write_lists import live
 from tests.conftest import FLAVOUR
 from tests.peer.talk import frames, say, start
 from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items

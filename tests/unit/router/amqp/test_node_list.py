@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from router.testing.write_lists import deallocate_in_list
+from sluice.router.testing.write_lists import deallocate_in_list
 from tests.conftest import FLAVOUR
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.testing.engine import ObjectTableView
+from sluice.router.testing.engine import ObjectTableView
 
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 65535))
 ENTRIES_PER_OBJECT = 4  # most list entries per object

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from router.amqp.connection import Connection
-from router.amqp.session import Session
-from router.client.sender import Sender
+from sluice.router.amqp.connection import Connection
+from sluice.router.amqp.session import Session
+from sluice.router.client.sender import Sender
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.talk import begin, consumer, flow, frames, of, say, start
 from tests.peer.types import Symbol

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from router.amqp import codec
-from router.amqp.errors import AmqpError
-from router.amqp.performatives import check_error, read_error, short_error, symbols
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.amqp.performatives import check_error, read_error, short_error, symbols
 from tests.peer.codec import encode
 from tests.peer.frames import AMQP_HEADER, frame_octets
 from tests.peer.talk import frames, of, say

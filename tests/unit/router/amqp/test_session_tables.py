@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from router.amqp.object_table import ObjectTable
-from router.amqp.session import Session
+from sluice.router.amqp.object_table import ObjectTable
+from sluice.router.amqp.session import Session
 from tests.peer.talk import consumer, frames, of, say
 from tests.unit.router.amqp.stub import ConnectionPair
 

@@ -30,16 +30,17 @@ class CommandRunner:
         self.folder = folder
         self.python, self.path = sys.executable, []
         self.record = folder / "record"
-        package = folder / "lib" / "supervisor"
-        package.mkdir(parents=True)
-        (package / "__init__.py").touch()
-        (package / "main.py").write_text(RECORDER)
+        (folder / "lib").mkdir()
+        (folder / "lib" / "recorder.py").write_text(RECORDER)
         (folder / "good.conf").write_text("router {\n  id: A\n}\n")
         (folder / "bad.conf").write_text("router {\n  id: A\n  nonsense: 1\n}\nauthServicePlugin {\n  name: x\n}\n")
 
     def __call__(self, command, *words):
         module = {"sluice": "main", "qdrouterd": "qdrouterd"}[command]
-        program = f"import sys; sys.argv[0] = 'bin/{command}'; from router.cli.{module} import main; sys.exit(main())"
+        program = (
+            "import sys, recorder; sys.modules['sluice.supervisor.main'] = recorder\n"
+            f"import sluice.router.cli.{module} as cli; sys.argv[0] = 'bin/{command}'; sys.exit(cli.main())"
+        )
         path = os.pathsep.join([str(self.folder / "lib"), str(ROOT), *self.path])
         return subprocess.run(
             [self.python, "-c", program, *words],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.cli.check import check
+from sluice.router.cli.check import check
 from tests.peer.pki import pki
 
 

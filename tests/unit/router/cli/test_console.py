@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.cli.console import consoles
+from sluice.router.cli.console import consoles
 
 
 def listener(**more: Any) -> dict[str, Any]:

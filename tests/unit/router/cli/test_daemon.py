@@ -98,7 +98,7 @@ def test_daemon_user_that_cannot_run_router_is_refused(shell):
 def test_parent_receives_outcome_of_daemon(ending, outcome):
     program = (
         "import os\n"
-        "from router.cli.daemon import Daemon\n"
+        "from sluice.router.cli.daemon import Daemon\n"
         "daemon = Daemon.detach()\n"
         f"if not daemon.is_parent: {ending}\n"
         "print(daemon.outcome())"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.cli.explain import is_deliverable
+from sluice.router.cli.explain import is_deliverable
 
 
 @pytest.mark.parametrize(

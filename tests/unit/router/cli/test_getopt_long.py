@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.cli.getopt_long import Option, OptionError, parse
+from sluice.router.cli.getopt_long import Option, OptionError, parse
 
 OPTIONS = (Option("c", "config", "PATH"), Option("v", "version"), Option("d", "daemon"), Option("x", "verbose"))
 

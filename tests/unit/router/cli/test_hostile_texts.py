@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from router.cli.main import TOOLS
-from router.cli.main import main as sluice
-from router.cli.manage import main as qdmanage
-from router.cli.stat.main import DISPLAYS
-from router.cli.stat.main import main as qdstat
-from router.config.schema import SCHEMA
+from sluice.router.cli.main import TOOLS
+from sluice.router.cli.main import main as sluice
+from sluice.router.cli.manage import main as qdmanage
+from sluice.router.cli.stat.main import DISPLAYS
+from sluice.router.cli.stat.main import main as qdstat
+from sluice.router.config.schema import SCHEMA
 from tests.unit.router.cli.node import PREFIX, Answer, ReceivedRequest, ScriptedManagementNode
 
 HOSTILE = "M0\x1b]0;owned\x07\x1b[2J\x7f\x9b31m\u202e\u2066\u200b\r\n\t[/x][red]"

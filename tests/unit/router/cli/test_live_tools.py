@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.cli import reload, trace
+from sluice.router.cli import reload, trace
 from tests.unit.router.cli.node import Answer, ReceivedRequest, ScriptedManagementNode
 
 SELF = {"type": "org.amqp.management", "name": "self"}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from router.version import VERSION
+from sluice.router.version import VERSION
 from tests.unit.router.cli.commands import ROOT
 
 pytestmark = pytest.mark.starts
@@ -38,11 +38,11 @@ def test_help_lists_tools(shell):
 
 def test_router_commands_load_no_client_libraries(shell):
     """The commands that run a router, and the list of commands, load no libraries of the tools."""
-    modules = "router.cli.main, router.cli.qdrouterd, supervisor.main, workers.main"
+    modules = "sluice.router.cli.main, sluice.router.cli.qdrouterd, sluice.supervisor.main, sluice.workers.main"
     program = f"import sys; import {modules}; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     ).stdout
-    assert "'router.cli.main'" in loaded
+    assert "'sluice.router.cli.main'" in loaded
     assert "'proton'" not in loaded
     assert "'rich'" not in loaded

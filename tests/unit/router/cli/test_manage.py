@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from router.cli.client import DEBUG_VARIABLE
-from router.cli.manage import long_type, main
+from sluice.router.cli.client import DEBUG_VARIABLE
+from sluice.router.cli.manage import long_type, main
 from tests.unit.router.cli.node import PREFIX, Answer, ReceivedRequest, ScriptedManagementNode
 
 ROOT = Path(__file__).parents[4]
@@ -340,7 +340,7 @@ def test_interrupt_ends_with_empty_line(node: ScriptedManagementNode) -> None:
     quiet = ScriptedManagementNode(lambda _: [])
     # A shell that starts the tests in the background may have made them ignore the signal.
     restore_signal = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{restore_signal}; import sys; from router.cli.manage import long_type, main; sys.exit(main())"
+    program = f"{restore_signal}; import sys; from sluice.router.cli.manage import long_type, main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "query", "-b", quiet.url, "-t", "60"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from router.cli.options import ManagementUrl, Parser, QueryTarget, add_connection_options, add_target_options, target
+from sluice.router.cli.options import (
+    ManagementUrl,
+    Parser,
+    QueryTarget,
+    add_connection_options,
+    add_target_options,
+    target,
+)
 
 
 def parse(*words: str) -> QueryTarget:

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from router.cli.output import EscapingStream, escape_output, one_line, printable, raw_output, to_json
+from sluice.router.cli.output import EscapingStream, escape_output, one_line, printable, raw_output, to_json
 
 EVERYTHING = "".join(map(chr, range(sys.maxunicode + 1)))  # lone surrogates included
 DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, format (including bidi), surrogates, line separators

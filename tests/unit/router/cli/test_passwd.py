@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from router.cli import passwd
-from router.sasl import users
-from router.sasl.mechanism import Success
-from router.sasl.simple import PlainServer
+from sluice.router.cli import passwd
+from sluice.router.sasl import users
+from sluice.router.sasl.mechanism import Success
+from sluice.router.sasl.simple import PlainServer
 
 FEW = ["--iterations", "4096"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.version import VERSION
+from sluice.router.version import VERSION
 
 pytestmark = pytest.mark.starts
 

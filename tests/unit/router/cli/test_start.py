@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from router.cli.start import DEFAULT_CONFIGS
+from sluice.router.cli.start import DEFAULT_CONFIGS
 
 pytestmark = pytest.mark.starts
 

@@ -6,12 +6,14 @@ import sys
 
 import pytest
 
-from router.cli.streams import run_command
+from sluice.router.cli.streams import run_command
 from tests.unit.router.cli.commands import ROOT
 
 pytestmark = pytest.mark.starts
 
-WRITES = "import sys; from router.cli.streams import run_command; sys.exit(run_command(lambda: print('text') or 0))"
+WRITES = (
+    "import sys; from sluice.router.cli.streams import run_command; sys.exit(run_command(lambda: print('text') or 0))"
+)
 
 
 def run(program: str, redirected: str = "") -> tuple[int, str, str]:
@@ -47,20 +49,20 @@ def test_error_other_than_of_output_is_raised() -> None:
 
 
 def test_closed_stream_gives_its_number_to_no_file() -> None:
-    program = "import os, router.cli; number = os.open('/', 0); print(number > 2, file=open(os.dup(3), 'w'))"
+    program = "import os, sluice.router.cli; number = os.open('/', 0); print(number > 2, file=open(os.dup(3), 'w'))"
     assert run(program, "3>&1 <&- >&- 2>&-") == (0, "True\n", "")
 
 
 def test_closed_input_cannot_be_read() -> None:
     """A command must not take a closed standard input for an empty file."""
-    code, output, text = run("import router.cli, sys; sys.stdin.read()", "<&-")
+    code, output, text = run("import sluice.router.cli, sys; sys.stdin.read()", "<&-")
     assert (code, output) == (1, "")
     assert text.endswith("OSError: [Errno 9] Bad file descriptor\n")
 
 
 def test_router_may_write_to_streams_closed_at_start() -> None:
     program = (
-        "import os; from router.cli.streams import discard_missing\n"
+        "import os; from sluice.router.cli.streams import discard_missing\n"
         "try: os.write(1, b'lost')\n"
         "except OSError: print('refused', file=open(2, 'w', closefd=False))\n"
         "discard_missing(); os.write(1, b'discarded')"
@@ -69,5 +71,5 @@ def test_router_may_write_to_streams_closed_at_start() -> None:
 
 
 def test_open_streams_are_left_alone() -> None:
-    program = "from router.cli.streams import discard_missing; discard_missing(); print('text')"
+    program = "from sluice.router.cli.streams import discard_missing; discard_missing(); print('text')"
     assert run(program) == (0, "text\n", "")

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from router.cli.table import Display, commas, long_time, memory, short_time
+from sluice.router.cli.table import Display, commas, long_time, memory, short_time
 
 HEADS = ["id", "container", "last dlv"]
 ROWS: list[list[object]] = [[1, "a", "-"], [22, None, "000:00:00:01"]]

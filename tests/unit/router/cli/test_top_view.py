@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from router.cli.client import Row
-from router.cli.top_view import BLOCKED_AFTER, MAX_ROWS, RouterSample, rate, render_frame, take_sample
+from sluice.router.cli.client import Row
+from sluice.router.cli.top_view import BLOCKED_AFTER, MAX_ROWS, RouterSample, rate, render_frame, take_sample
 
 ROUTER: Row = {
     "id": "A", "mode": "standalone", "version": "1", "uptimeSeconds": 5, "connectionCount": 1, "linkCount": 2,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from router.cli import explain, policy, reload, top, trace
-from router.cli.manage import main as qdmanage
-from router.cli.options import router_of
-from router.cli.stat.main import main as qdstat
+from sluice.router.cli import explain, policy, reload, top, trace
+from sluice.router.cli.manage import main as qdmanage
+from sluice.router.cli.options import router_of
+from sluice.router.cli.stat.main import main as qdstat
 from tests.unit.router.cli.node import Answer, ReceivedRequest, ScriptedManagementNode
 
 UNKNOWN = "UnknownRouter: router 'NOPE' is not in the network\n"

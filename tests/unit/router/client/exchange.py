@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from router.client.core import ClientCore, Options
+from sluice.router.client.core import ClientCore, Options
 from tests.unit.router.amqp.stub import RecordingHandler, endings
 
 NOW = 1.0

@@ -7,10 +7,10 @@ import time
 from collections import defaultdict, deque
 from typing import Any
 
-from router.amqp import codec, sasl
-from router.amqp.session import Session
-from router.client.receiver import Receiver
-from router.client.sender import Sender
+from sluice.router.amqp import codec, sasl
+from sluice.router.amqp.session import Session
+from sluice.router.client.receiver import Receiver
+from sluice.router.client.sender import Sender
 from tests.unit.router.amqp.stub import NULL, RecordingHandler, attach_items
 
 ACCEPTED = codec.encode_described(0x24, [])

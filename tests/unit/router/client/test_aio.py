@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from router.client import (
+from sluice.router.client import (
     Accepted,
     Backoff,
     ConnectionFailedError,
@@ -18,7 +18,7 @@ from router.client import (
     UnsettledError,
     aconnect,
 )
-from router.client import outcome as outcomes
+from sluice.router.client import outcome as outcomes
 from tests.unit.router.client.server import EngineBroker
 
 PATIENCE = 10.0

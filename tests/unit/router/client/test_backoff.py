@@ -1,6 +1,6 @@
 """Delays between attempts to connect."""
 
-from router.client import Backoff
+from sluice.router.client import Backoff
 
 
 def test_backoff_grows_up_to_its_bound():

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from router.amqp import codec
-from router.client import (
+from sluice.router.amqp import codec
+from sluice.router.client import (
     Accepted,
     Backoff,
     ConnectionFailedError,
@@ -22,7 +22,7 @@ from router.client import (
     UnsettledError,
     connect,
 )
-from router.client import outcome as outcomes
+from sluice.router.client import outcome as outcomes
 from tests.unit.router.client.server import EngineBroker, TwoStepPlain
 
 PATIENCE = 10.0

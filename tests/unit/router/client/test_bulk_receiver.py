@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from router.amqp import codec
-from router.client import Accepted, Released
-from router.client.attach import Terminus
-from router.client.bulk import WINDOW
+from sluice.router.amqp import codec
+from sluice.router.client import Accepted, Released
+from sluice.router.client.attach import Terminus
+from sluice.router.client.bulk import WINDOW
 from tests.unit.router.client.exchange import NOW, CoreExchange
 
 ACCEPTED = codec.encode_described(0x24, [])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from router.amqp import codec
-from router.client import Accepted, ConnectionFailedError, Message, UnsettledError
-from router.client.attach import Terminus
-from router.client.core import ClientCore, ConnectionStage, Options
+from sluice.router.amqp import codec
+from sluice.router.client import Accepted, ConnectionFailedError, Message, UnsettledError
+from sluice.router.client.attach import Terminus
+from sluice.router.client.core import ClientCore, ConnectionStage, Options
 from tests.unit.router.amqp.stub import RecordingHandler
 
 ACCEPTED = codec.encode_described(0x24, [])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from router.amqp import codec
-from router.client import (
+from sluice.router.amqp import codec
+from sluice.router.client import (
     Accepted,
     LinkDetachedError,
     Message,
@@ -15,7 +15,7 @@ from router.client import (
     StaleDeliveryError,
     UnsettledError,
 )
-from router.client.attach import Terminus
+from sluice.router.client.attach import Terminus
 from tests.unit.router.client.exchange import CoreExchange
 
 ACCEPTED = codec.encode_described(0x24, [])

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.amqp import codec
-from router.amqp.errors import AmqpError
-from router.client import Accepted, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
-from router.client import message as messages
-from router.client import outcome as outcomes
-from router.client.url import Url, parse
+from sluice.router.amqp import codec
+from sluice.router.amqp.errors import AmqpError
+from sluice.router.client import Accepted, DataSections, Message, Modified, OtherState, Rejected, Released, Sequences
+from sluice.router.client import message as messages
+from sluice.router.client import outcome as outcomes
+from sluice.router.client.url import Url, parse
 from tests.peer.talk import sections
 from tests.peer.types import Symbol
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.amqp import codec
-from router.client.receiver import Receiver
-from router.client.sender import Sender
+from sluice.router.amqp import codec
+from sluice.router.client.receiver import Receiver
+from sluice.router.client.sender import Sender
 from tests.unit.router.amqp.stub import MS, ConnectionPair
 
 ACCEPTED = codec.encode_described(0x24, [])

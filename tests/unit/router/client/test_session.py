@@ -2,10 +2,10 @@
 
 import pytest
 
-from router.client import LinkDetachedError
-from router.client.attach import Terminus
-from router.client.links import SenderState
-from router.client.session import SessionState
+from sluice.router.client import LinkDetachedError
+from sluice.router.client.attach import Terminus
+from sluice.router.client.links import SenderState
+from sluice.router.client.session import SessionState
 from tests.peer.talk import say
 from tests.unit.router.amqp.stub import attach_items
 from tests.unit.router.client.exchange import NOW, CoreExchange

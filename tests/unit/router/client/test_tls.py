@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.client.tls import Tls, failure
+from sluice.router.client.tls import Tls, failure
 from tests.peer.pki import KEY_PASSWORD, Pki, pki
 
 

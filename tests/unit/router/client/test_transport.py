@@ -9,8 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from router.client.tls import Tls
-from router.client.transport import ClientSocket
+from sluice.router.client.tls import Tls
+from sluice.router.client.transport import ClientSocket
 from tests.peer.pki import Pki, pki
 
 PATIENCE = 10.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.config.errors import ConfigError
-from router.config.load import load_text
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
 
 LONG = "org.apache.qpid.dispatch."
 

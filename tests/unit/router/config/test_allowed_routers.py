@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.config.allowed_routers import AllowedRouter, admits, parse
-from router.config.errors import ConfigError
-from router.config.load import load_text
+from sluice.router.config.allowed_routers import AllowedRouter, admits, parse
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
 
 DN = r"CN=r1,O=Acme\, Inc.,C=US"
 

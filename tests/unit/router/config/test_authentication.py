@@ -2,11 +2,11 @@
 
 import pytest
 
-from router.config.build_auth import TOKEN_ALGORITHMS
-from router.config.errors import ConfigError
-from router.config.load import load_text
-from router.sasl.users import Users
-from router.sasl.verifiers import make
+from sluice.router.config.build_auth import TOKEN_ALGORITHMS
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
 
 
 def section(name, *lines):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.config.entities import FailoverServer
-from router.config.load import load_text
+from sluice.router.config.entities import FailoverServer
+from sluice.router.config.load import load_text
 from tests.unit.router.config.sections import errors, listener, section, warnings
 
 

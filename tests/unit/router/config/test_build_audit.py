@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config.load import load_text
+from sluice.router.config.load import load_text
 from tests.unit.router.config.sections import LONG, errors, section
 
 KIND = f"{LONG}audit"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.config.diff import diff
-from router.config.load import load_text
+from sluice.router.config.diff import diff
+from sluice.router.config.load import load_text
 from tests.unit.router.config.sections import LONG, address, errors, section
 
 

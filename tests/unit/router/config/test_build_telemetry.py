@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.config.errors import ConfigError
-from router.config.load import load_text
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
 
 # nine lines, counting the one that follows
 BASE = "router {\n  id: R\n  workerThreads: 2\n}\nlistener {\n  name: in\n  port: 0\n}\n"

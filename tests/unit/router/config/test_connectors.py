@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.config.diff import diff
-from router.config.errors import ConfigError
-from router.config.load import load_text
+from sluice.router.config.diff import diff
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
 
 
 def text(*lines):

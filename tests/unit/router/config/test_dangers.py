@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from router.config.dangers import dangers
-from router.config.load import load_text
+from sluice.router.config.dangers import dangers
+from sluice.router.config.load import load_text
 
 ROUTER = "router {\n    id: R\n    mode: interior\n}\n"
 POLICY = "policy {\n    enableVhostPolicy: yes\n}\n"

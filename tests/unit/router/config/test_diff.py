@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config.diff import diff
-from router.config.load import load_text
+from sluice.router.config.diff import diff
+from sluice.router.config.load import load_text
 
 
 def section(kind, /, **attributes):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from router.config.load import load, load_text
+from sluice.router.config.load import load, load_text
 
 EXAMPLES = Path(__file__).parent / "dispatch"
 

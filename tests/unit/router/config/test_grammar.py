@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config.errors import ConfigError, Problems
-from router.config.grammar import fold, parse
-from router.config.load import load_text
+from sluice.router.config.errors import ConfigError, Problems
+from sluice.router.config.grammar import fold, parse
+from sluice.router.config.load import load_text
 
 
 def sections(text, path="x.conf"):

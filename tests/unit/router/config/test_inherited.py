@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from router.config import inherited
-from router.config.inherited import MOST_OCTETS, InheritedSecrets, SecretError
+from sluice.router.config import inherited
+from sluice.router.config.inherited import MOST_OCTETS, InheritedSecrets, SecretError
 
 
 def inherited_descriptor(octets, *, close=True):

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.config.errors import RequestError
-from router.config.inventory import Inventory
-from router.config.load import load_text
-from router.config.request import conflict, create
-from router.config.schema import SCHEMA
+from sluice.router.config.errors import RequestError
+from sluice.router.config.inventory import Inventory
+from sluice.router.config.load import load_text
+from sluice.router.config.request import conflict, create
+from sluice.router.config.schema import SCHEMA
 
 TEXT = """
 listener {

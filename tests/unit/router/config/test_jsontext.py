@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.config.jsontext import MAX_DEPTH, MAX_NUMBER, JsonReader, JsonSyntaxError
+from sluice.router.config.jsontext import MAX_DEPTH, MAX_NUMBER, JsonReader, JsonSyntaxError
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(

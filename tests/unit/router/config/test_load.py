@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from router.config.errors import ConfigError, ConfigFileError
-from router.config.load import load, load_text
-from router.log import ALL_LEVELS, DEBUG, MODULES, TRACE, ModuleSettings
+from sluice.router.config.errors import ConfigError, ConfigFileError
+from sluice.router.config.load import load, load_text
+from sluice.router.log import ALL_LEVELS, DEBUG, MODULES, TRACE, ModuleSettings
 from tests.unit.router.config.sections import LONG, errors, section, warnings
 
 ROOT = Path(__file__).parents[4]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from router.config.password import PLAIN_TEXT, fault, file_of, find, is_missing, is_password_reference
+from sluice.router.config.password import PLAIN_TEXT, fault, file_of, find, is_missing, is_password_reference
 
 UNSAFE = ("CONN_MGR", "warning", PLAIN_TEXT)
 

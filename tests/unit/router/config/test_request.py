@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from router.amqp.codec import Char, Symbol, Timestamp
-from router.config.errors import RequestError
-from router.config.inventory import Inventory
-from router.config.load import load_text
-from router.config.request import conflict, create, plain, update
-from router.config.schema import SCHEMA
-from router.config.values import InvalidValue
-from router.log import DEBUG
+from sluice.router.amqp.codec import Char, Symbol, Timestamp
+from sluice.router.config.errors import RequestError
+from sluice.router.config.inventory import Inventory
+from sluice.router.config.load import load_text
+from sluice.router.config.request import conflict, create, plain, update
+from sluice.router.config.schema import SCHEMA
+from sluice.router.config.values import InvalidValue
+from sluice.router.log import DEBUG
 
 LONG = "org.apache.qpid.dispatch."
 TEXT = """

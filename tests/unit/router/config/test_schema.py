@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.config.schema import SCHEMA
-from router.config.values import InvalidValue
 from scripts.make_reference import REFERENCE, reference
+from sluice.router.config.schema import SCHEMA
+from sluice.router.config.values import InvalidValue
 
 
 def attribute(entity, name):

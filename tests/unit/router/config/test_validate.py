@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.config.errors import Problems
-from router.config.grammar import parse
-from router.config.validate import similar, validate
+from sluice.router.config.errors import Problems
+from sluice.router.config.grammar import parse
+from sluice.router.config.validate import similar, validate
 from tests.unit.router.config.sections import LONG, section
 
 

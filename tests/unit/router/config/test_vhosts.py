@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from router.config.diff import diff
-from router.config.errors import ConfigError, RequestError
-from router.config.inventory import Inventory
-from router.config.load import load, load_text
-from router.config.policy_entities import GroupConfig, VhostConfig
-from router.config.request import create, update
-from router.config.schema import SCHEMA
+from sluice.router.config.diff import diff
+from sluice.router.config.errors import ConfigError, RequestError
+from sluice.router.config.inventory import Inventory
+from sluice.router.config.load import load, load_text
+from sluice.router.config.policy_entities import GroupConfig, VhostConfig
+from sluice.router.config.request import create, update
+from sluice.router.config.schema import SCHEMA
 
 VHOST = SCHEMA.types["vhost"]
 

@@ -1,6 +1,6 @@
 """Facts of the router as workers receive them, for tests."""
 
-from router.control.setup import RouterFacts
+from sluice.router.control.setup import RouterFacts
 
 
 def facts(identity: str = "QDR", mode: str = "standalone", *, test_hooks: bool = False) -> RouterFacts:

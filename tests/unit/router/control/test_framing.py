@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.control.framing import MOST_OCTETS, MOST_PARTS, FrameDecoder, FrameError, pack
+from sluice.router.control.framing import MOST_OCTETS, MOST_PARTS, FrameDecoder, FrameError, pack
 
 MESSAGES = st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=6)
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.control import codec, messages, names
-from router.control.codec import ControlError
-from router.control.handlers import HandlerTable
-from router.control.handover import ForkAnswer, ForkRequest, Handover, InitiateData
-from router.control.message import ControlMessage
-from router.control.messages import Event, Order, TlsFacts
-from router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
-from router.control.setup import WorkerSetup
-from router.log import LogEntry
-from router.table.table import OPS
+from sluice.router.control import codec, messages, names
+from sluice.router.control.codec import ControlError
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.handover import ForkAnswer, ForkRequest, Handover, InitiateData
+from sluice.router.control.message import ControlMessage
+from sluice.router.control.messages import Event, Order, TlsFacts
+from sluice.router.control.ops import AddressAttributes, AddressGone, AddressOp, Op, TableOp
+from sluice.router.control.setup import WorkerSetup
+from sluice.router.log import LogEntry
+from sluice.router.table.table import OPS
 from tests.unit.router.control.facts import facts
 
 TEXTS = st.sampled_from(["", "orders", "größe", "\u2028", "😀", '"\\\x00'])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.log import TimestampFormatter
+from sluice.router.log import TimestampFormatter
 
 ROOT = Path(__file__).parents[4]
 
@@ -33,7 +33,7 @@ def test_timestamp_format_is_applied(pattern, stamp):
 @pytest.mark.starts
 def test_timestamps_in_local_time_or_utc():
     program = (
-        "import time; time.tzset(); from router.log import TimestampFormatter as F; "
+        "import time; time.tzset(); from sluice.router.log import TimestampFormatter as F; "
         "print(F(None, False).stamp(0)); print(F(None, True).stamp(0))"
     )
     environment = {**os.environ, "TZ": "XXX-03:30", "PYTHONPATH": str(ROOT)}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from router.control.codec import encode
-from router.control.messages import Logged
-from router.log import (
+from sluice.router.control.codec import encode
+from sluice.router.control.messages import Logged
+from sluice.router.log import (
     ALL_LEVELS,
     CRITICAL,
     DEBUG,
@@ -36,8 +36,8 @@ from router.log import (
     ProcessLog,
     open_outputs,
 )
-from router.log.log import MOST_REPEATS
-from router.log.sinks import MOST_HELD
+from sluice.router.log.log import MOST_REPEATS
+from sluice.router.log.sinks import MOST_HELD
 
 ROOT = Path(__file__).parents[4]
 
@@ -135,7 +135,7 @@ def test_further_lines_of_traceback_are_marked(make_log):
 @pytest.mark.starts
 def test_output_may_be_standard_stream():
     program = (
-        "from router.log import *; m = ModuleSettings\n"
+        "from sluice.router.log import *; m = ModuleSettings\n"
         "log = ProcessLog(LogSettings({'DEFAULT': m(timestamp=False), 'AGENT': m(output='stdout')}))\n"
         "log.info('SERVER', 'to stderr'); log.info('AGENT', 'to stdout')"
     )
@@ -309,7 +309,7 @@ def test_fifo_with_slow_reader_loses_counted_lines(make_log, tmp_path):
 def daemon(tmp_path, monkeypatch):
     """Yield the socket of a fake syslog daemon."""
     path = str(tmp_path / "syslog")
-    monkeypatch.setattr("router.log.sinks.SYSLOG_PATH", path)
+    monkeypatch.setattr("sluice.router.log.sinks.SYSLOG_PATH", path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(path)
         made.setblocking(False)
@@ -465,7 +465,7 @@ def test_lost_held_lines_are_counted(tmp_path):
 
 def test_repeated_messages_are_counted(make_log, monkeypatch):
     now, later = [100.0], []
-    monkeypatch.setattr("router.log.log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sluice.router.log.log.time.monotonic", lambda: now[0])
     log, lines = make_log()
     log.later = lambda seconds, action: later.append((now[0] + seconds, action))
 
@@ -538,7 +538,7 @@ def test_syslog_line_has_no_timestamp(daemon):
 
 WRITER = """
 import sys
-from router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 path, name, count = sys.argv[1:]
 log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=path)}))
 sys.stdin.read()  # until both are there

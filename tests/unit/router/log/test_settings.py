@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.log import (
+from sluice.router.log import (
     ALL_LEVELS,
     CRITICAL,
     DEBUG,

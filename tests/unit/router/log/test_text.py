@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.log.text import CONTINUED, MAX_TEXT, escape_unprintable, place, truncate_text
+from sluice.router.log.text import CONTINUED, MAX_TEXT, escape_unprintable, place, truncate_text
 
 
 @given(st.text(st.characters(), max_size=50).map(lambda text: text * 60))

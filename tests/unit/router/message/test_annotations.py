@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.testing.message import rewrite_annotations, scan_dict
+from sluice.router.testing.message import rewrite_annotations, scan_dict
 from tests.peer.codec import encode
 from tests.peer.talk import sections
 from tests.peer.types import Described, Map, Symbol, UByte, ULong

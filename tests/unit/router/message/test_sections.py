@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.testing.message import full_scan, needs, scan_dict, short_scan, user_scan
+from sluice.router.testing.message import full_scan, needs, scan_dict, short_scan, user_scan
 from tests.peer.codec import encode
 from tests.peer.types import Described, Symbol, ULong
 from tests.unit.router.message.test_annotations import encoded_message, messages

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.pacing.admission_share import LARGE_SHARE_DIVISOR, LONG_WAIT_MS, SMALL_SHARE_DIVISOR, share_divisor
+from sluice.router.pacing.admission_share import LARGE_SHARE_DIVISOR, LONG_WAIT_MS, SMALL_SHARE_DIVISOR, share_divisor
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.pacing.token_bucket import TokenBucket
+from sluice.router.pacing.token_bucket import TokenBucket
 
 CAPACITY = 500
 MOST_DEFICIT = 1000

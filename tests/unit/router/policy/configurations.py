@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from router.config.entities import Configuration
-from router.config.load import load_text
-from router.policy.rules import VhostRules, Vhosts
+from sluice.router.config.entities import Configuration
+from sluice.router.config.load import load_text
+from sluice.router.policy.rules import VhostRules, Vhosts
 
 
 def configuration(*vhosts: dict[str, Any], **policy: Any) -> Configuration:

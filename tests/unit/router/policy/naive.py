@@ -2,7 +2,7 @@
 
 import re
 
-from router.policy.names import USER
+from sluice.router.policy.names import USER
 
 
 def listed(items: list[str], address: str, user: str) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from router.policy.decisions import (
+from sluice.router.policy.decisions import (
     RESOURCE_LIMIT,
     UNAUTHORIZED,
     ConnectionCounts,
@@ -18,7 +18,7 @@ from router.policy.decisions import (
     decide_group,
     decide_link,
 )
-from router.policy.rules import LinkRules, VhostRules
+from sluice.router.policy.rules import LinkRules, VhostRules
 from tests.unit.router.policy.configurations import vhost
 
 WHO = LinkOwner("u", "10.0.0.1", "h")

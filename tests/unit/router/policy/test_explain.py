@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from router.cli.policy import DENIED, main
+from sluice.router.cli.policy import DENIED, main
 
 FILE = """policy {
     enableVhostPolicy: yes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.policy.hosts import HostError, HostRules, known, names, resolve_host
+from sluice.router.policy.hosts import HostError, HostRules, known, names, resolve_host
 
 
 def rules(*specifications: str, **addresses: str) -> HostRules:

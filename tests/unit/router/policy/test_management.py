@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.policy.management import (
+from sluice.router.policy.management import (
     ALL,
     CARRIED_RIGHTS,
     LINK_ROUTES,

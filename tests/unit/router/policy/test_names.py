@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.policy.names import USER, NameList, NamePatterns, compile_names, item_fault
+from sluice.router.policy.names import USER, NameList, NamePatterns, compile_names, item_fault
 from tests.unit.router.policy.naive import listed, matched
 
 WHO = "anonymous"

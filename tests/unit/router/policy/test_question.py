@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from router.config.load import load_text
-from router.policy.question import MOST_NAMES, PolicyQuestion, QuestionError
+from sluice.router.config.load import load_text
+from sluice.router.policy.question import MOST_NAMES, PolicyQuestion, QuestionError
 from tests.unit.router.policy.configurations import configuration
 
 GROUPS = {"$default": {"users": "*", "remoteHosts": "*", "sources": "a", "targets": "b"}}

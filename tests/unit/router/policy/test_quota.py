@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.ring.region import MAX_QUOTAS, Region
-from router.testing.quota import QuotaWorker
+from sluice.router.ring.region import MAX_QUOTAS, Region
+from sluice.router.testing.quota import QuotaWorker
 
 SECOND = 1_000_000_000
 START = 100 * SECOND

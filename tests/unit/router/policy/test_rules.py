@@ -1,6 +1,6 @@
 """Rules of vhosts and groups (security.md 6.3 to 6.7)."""
 
-from router.policy.rules import LinkRules, Vhosts, with_service_addresses
+from sluice.router.policy.rules import LinkRules, Vhosts, with_service_addresses
 from tests.unit.router.policy.configurations import configuration, vhost, vhosts
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.ring.region import Region
-from router.testing.interworker import (
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import (
     Doorbell,
     RingEnd,
     Sleeper,

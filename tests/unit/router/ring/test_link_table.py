@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.links.consumer_link import ConsumerLink
-from router.ring.link_table import LinkTable
-from router.testing.engine import linked_slots
+from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.ring.link_table import LinkTable
+from sluice.router.testing.engine import linked_slots
 
 
 def test_table_with_freed_link_has_no_entry_for_slot() -> None:

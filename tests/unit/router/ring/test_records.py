@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.testing import records
+from sluice.router.testing import records
 
 STATED = 8  # F_STATE of a TRANSFER
 SERVED = 64  # K_SERVED

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from router.ring.layout import DROP_NAMES, WorkerState
-from router.ring.region import Region, RegionError
-from router.testing.interworker import RingEnd, Sleeper, claim_link, free_link, set_address, set_worker
+from sluice.router.ring.layout import DROP_NAMES, WorkerState
+from sluice.router.ring.region import Region, RegionError
+from sluice.router.testing.interworker import RingEnd, Sleeper, claim_link, free_link, set_address, set_worker
 
 WORKERS = 3
 LINKS = 100

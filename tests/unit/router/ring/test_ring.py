@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.ring.region import Region
-from router.testing.interworker import RingEnd, Sleeper, wake_worker
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import RingEnd, Sleeper, wake_worker
 
 RING = 4096
 LARGEST = RING // 4

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.ring.region import Region
-from router.testing.interworker import RingEnd, Sleeper, ping_pong, wake_worker
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import RingEnd, Sleeper, ping_pong, wake_worker
 
 ROUNDS = 100_000  # if a fence is missing, a wake-up is lost every 500 to 90,000 rounds on x86
 PATIENCE_MS = 5_000  # far longer than any wake-up takes

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.amqp.sasl import ExchangeError
-from router.sasl.bearer import OAuthBearerClient, OAuthBearerServer, XOAuth2Server
-from router.sasl.mechanism import Challenge, Failure, Success, wrong_credentials
+from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.sasl.bearer import OAuthBearerClient, OAuthBearerServer, XOAuth2Server
+from sluice.router.sasl.mechanism import Challenge, Failure, Success, wrong_credentials
 
 
 def check(user, token):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.sasl.claimed import MOST_OCTETS, claimed_user
+from sluice.router.sasl.claimed import MOST_OCTETS, claimed_user
 
 
 @pytest.mark.parametrize(

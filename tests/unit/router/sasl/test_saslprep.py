@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.sasl.saslprep import PrepareError, prepare
+from sluice.router.sasl.saslprep import PrepareError, prepare
 
 
 @pytest.mark.parametrize(

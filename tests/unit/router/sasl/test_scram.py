@@ -6,11 +6,11 @@ import hmac
 
 import pytest
 
-from router.amqp.sasl import ExchangeError
-from router.sasl.mechanism import Challenge, Failure, Success
-from router.sasl.scram import ScramClient, ScramServer, attributes, quoted, saslname
-from router.sasl.users import Users
-from router.sasl.verifiers import BOUND_MECHANISMS, HASHES, PLUS, make
+from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.sasl.mechanism import Challenge, Failure, Success
+from sluice.router.sasl.scram import ScramClient, ScramServer, attributes, quoted, saslname
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import BOUND_MECHANISMS, HASHES, PLUS, make
 
 # Mechanism, client's nonce, server's nonce part, salt, proof and server's signature for user `user`, password
 # `pencil`.

@@ -2,12 +2,12 @@
 
 import pytest
 
-from router.amqp.sasl import ExchangeError
-from router.sasl.client import CLIENT_MECHANISMS, usable_exchanges
-from router.sasl.mechanism import BAD_PASSWORD, Challenge, Failure, Success
-from router.sasl.simple import AnonymousServer, ExternalServer, PlainServer, anonymous_client, plain_client
-from router.sasl.users import Users
-from router.sasl.verifiers import BOUND_MECHANISMS, make
+from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.sasl.client import CLIENT_MECHANISMS, usable_exchanges
+from sluice.router.sasl.mechanism import BAD_PASSWORD, Challenge, Failure, Success
+from sluice.router.sasl.simple import AnonymousServer, ExternalServer, PlainServer, anonymous_client, plain_client
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import BOUND_MECHANISMS, make
 
 USERS = Users({"guest": {"SCRAM-SHA-1": make("SCRAM-SHA-1", "s3cret", 4096)}})
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.sasl import users
-from router.sasl.users import Users, UsersError, parse
-from router.sasl.verifiers import Verifier, VerifierError, make
+from sluice.router.sasl import users
+from sluice.router.sasl.users import Users, UsersError, parse
+from sluice.router.sasl.verifiers import Verifier, VerifierError, make
 
 STRONG, WEAK = "SCRAM-SHA-512", "SCRAM-SHA-1"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.stats.latency import quantile
+from sluice.router.stats.latency import quantile
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.ring.region import Region
-from router.stats.snapshot import LINK_COUNTERS, LinkReader, SampleReader
-from router.testing.interworker import claim_link, free_link, write_sample
+from sluice.router.ring.region import Region
+from sluice.router.stats.snapshot import LINK_COUNTERS, LinkReader, SampleReader
+from sluice.router.testing.interworker import claim_link, free_link, write_sample
 
 WORKERS, LINKS = 3, 10
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.ring.region import Region
-from router.stats.sums import ADDRESS_SUMS, LINK_SUMS, AddressCounters, add_links
-from router.testing.interworker import claim_link, free_link, set_address
+from sluice.router.ring.region import Region
+from sluice.router.stats.sums import ADDRESS_SUMS, LINK_SUMS, AddressCounters, add_links
+from sluice.router.testing.interworker import claim_link, free_link, set_address
 
 WORKERS, LINKS, ADDRESSES = 3, 50, 20
 

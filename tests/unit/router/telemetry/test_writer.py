@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from router.telemetry.schema import TABLES, time_column
-from router.telemetry.writer import TelemetryWriter
+from sluice.router.telemetry.schema import TABLES, time_column
+from sluice.router.telemetry.writer import TelemetryWriter
 
 US = 1_000_000
 HOUR = 3600
@@ -50,7 +50,7 @@ def test_file_path_has_spark_partitions(tmp_path, clock):
 @pytest.mark.parametrize("table", TABLES)
 def test_tables_can_be_written_as_parquet(tmp_path, clock, table):
     parquet = pytest.importorskip("pyarrow.parquet")
-    from router.telemetry.parquet import encode
+    from sluice.router.telemetry.parquet import encode
 
     made = writer(tmp_path, clock, encode=encode)
     made.add(table, [{time_column(table): round(clock() * US), "settle_hist": {3: 4}, "detail": {"a": "b"}}])

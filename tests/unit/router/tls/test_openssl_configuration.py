@@ -15,8 +15,8 @@ alg_section = algorithms
 default_properties = fips=yes
 """
 PROGRAM = """
-from router.tls.context import TlsContext, TlsError
-from router.control.ops import Credentials
+from sluice.router.tls.context import TlsContext, TlsError
+from sluice.router.control.ops import Credentials
 for server in (True, False):
     try:
         TlsContext(Credentials(), server=server)

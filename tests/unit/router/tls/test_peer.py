@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type as StringType
 
-from router.testing.certificates import subject
+from sluice.router.testing.certificates import subject
 from tests.peer.pki import CLIENT, pki
 
 pytestmark = pytest.mark.starts

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from router.config.load import load_text
-from router.tls.context import SERVER_CIPHERS, default_ciphers
-from router.tls.profile import CredentialUse, credential_uses_of, files_of, read_profile
+from sluice.router.config.load import load_text
+from sluice.router.tls.context import SERVER_CIPHERS, default_ciphers
+from sluice.router.tls.profile import CredentialUse, credential_uses_of, files_of, read_profile
 from tests.peer.pki import KEY_PASSWORD, pki
 
 SERVER = CredentialUse(server=True, verify_peer=False)

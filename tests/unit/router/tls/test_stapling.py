@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.hashes import SHA1, SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509 import ocsp
 
-from router.amqp.connection import Connection
-from router.control.ops import Credentials
-from router.tls.context import TlsContext
+from sluice.router.amqp.connection import Connection
+from sluice.router.control.ops import Credentials
+from sluice.router.tls.context import TlsContext
+from sluice.workers.loop import Loop
+from sluice.workers.transport.tls import TlsTransport
 from tests.peer.pki import Issued, Pki, pki
 from tests.unit.workers.loop_connections import REGION, ClosingHandler
-from workers.loop import Loop
-from workers.transport.tls import TlsTransport
 
 pytestmark = pytest.mark.starts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.testing.websocket import WebSocketReader, frame
+from sluice.router.testing.websocket import WebSocketReader, frame
 from tests.peer import websocket as peer
 from tests.peer.websocket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, closing
 

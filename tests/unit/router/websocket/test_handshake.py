@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.websocket.handshake import (
+from sluice.router.websocket.handshake import (
     accept_of,
     answer_upgrade,
     check_upgrade_response,
@@ -10,8 +10,8 @@ from router.websocket.handshake import (
     request,
     requests_websocket,
 )
-from router.websocket.http import HeadError, parse, parse_request
-from router.websocket.origins import OriginPolicy
+from sluice.router.websocket.http import HeadError, parse, parse_request
+from sluice.router.websocket.origins import OriginPolicy
 from tests.peer import websocket as peer
 from tests.peer.websocket import ACCEPT, KEY
 

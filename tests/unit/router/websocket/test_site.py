@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.websocket.origins import OriginPolicy, is_local, origin_fault
+from sluice.router.websocket.origins import OriginPolicy, is_local, origin_fault
 
 LOOPBACK = OriginPolicy("localhost", (), "127.0.0.1")
 EVERYWHERE = OriginPolicy("0.0.0.0", (), "127.0.0.1")

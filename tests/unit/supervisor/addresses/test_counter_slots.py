@@ -1,8 +1,8 @@
 """Counter slots: allocation, and reuse after the removal of their users is acknowledged."""
 
-from router.control.ops import AddressGone
-from supervisor.addresses.counter_slots import CounterSlots
-from supervisor.journal.journal import Journal
+from sluice.router.control.ops import AddressGone
+from sluice.supervisor.addresses.counter_slots import CounterSlots
+from sluice.supervisor.journal.journal import Journal
 
 
 def test_slots_end_at_limit() -> None:

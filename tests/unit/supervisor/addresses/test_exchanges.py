@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.addressing.settings import AddressSetting, AddressSettings
-from router.config.entities import BindingConfig, ExchangeConfig
-from supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges
+from sluice.router.addressing.settings import AddressSetting, AddressSettings
+from sluice.router.config.entities import BindingConfig, ExchangeConfig
+from sluice.supervisor.addresses.exchanges import ExchangeRefusedError, Exchanges
 from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 

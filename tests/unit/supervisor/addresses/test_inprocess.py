@@ -2,18 +2,18 @@
 
 import pytest
 
-from router.control.messages import Local, Send, Taken
-from router.control.ops import AddressOp
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.addresses.inprocess import (
+from sluice.router.control.messages import Local, Send, Taken
+from sluice.router.control.ops import AddressOp
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.addresses.inprocess import (
     LOCAL_MESSAGES_PER_WAKE,
     MAX_UNCONFIRMED_OCTETS,
     UNCONFIRMED_OCTETS,
     InProcessAddresses,
     LocalMessage,
 )
-from supervisor.addresses.testhooks import echo
-from supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.addresses.testhooks import echo
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from tests.peer import message
 from tests.unit.supervisor.journaled_table import JournaledTable
 

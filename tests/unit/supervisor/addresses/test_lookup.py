@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW, AddressSetting, AddressSettings
-from supervisor.addresses.lookup import RecordFinder
+from sluice.router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW, AddressSetting, AddressSettings
+from sluice.supervisor.addresses.lookup import RecordFinder
 from tests.unit.supervisor.journaled_table import JournaledTable
 
 PHASES = AddressSettings([("way", AddressSetting(ingress_phase=1, egress_phase=2))])

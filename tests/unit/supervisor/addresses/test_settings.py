@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.addressing.address import MOBILE, key
-from router.addressing.settings import AddressSetting, AddressSettings
-from supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
+from sluice.router.addressing.address import MOBILE, key
+from sluice.router.addressing.settings import AddressSetting, AddressSettings
+from sluice.supervisor.addresses.settings import MAX_OPS_PER_EPOCH, Settings
 from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.addressing.settings import AddressSetting
-from router.control.ops import AddressAttributes, AddressOp, ConsumerOp
-from supervisor.addresses.table import TableFullError
+from sluice.router.addressing.settings import AddressSetting
+from sluice.router.control.ops import AddressAttributes, AddressOp, ConsumerOp
+from sluice.supervisor.addresses.table import TableFullError
 from tests.unit.ops import wire
 from tests.unit.supervisor.journaled_table import JournaledTable
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from router.config.diff import diff
-from router.config.entities import AuditConfig, Configuration
-from router.config.load import load_text
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.audit import audit
-from supervisor.audit.audit import Audit, AuditStartError
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.runtime.waker import Waker
+from sluice.router.config.diff import diff
+from sluice.router.config.entities import AuditConfig, Configuration
+from sluice.router.config.load import load_text
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.audit import audit
+from sluice.supervisor.audit.audit import Audit, AuditStartError
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.runtime.waker import Waker
 from tests.unit.supervisor.audit.test_sink import FULL, FakeDisk
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.audit.audit_file import RETRY_SECONDS, AuditFile
+from sluice.supervisor.audit.audit_file import RETRY_SECONDS, AuditFile
 from tests.unit.supervisor.adjustable_clock import AdjustableClock
 
 

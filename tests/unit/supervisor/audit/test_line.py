@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.audit.line import MAX_LINE_OCTETS, encode, timestamp, with_sequence_number
+from sluice.supervisor.audit.line import MAX_LINE_OCTETS, encode, timestamp, with_sequence_number
 
 
 def event(**detail: Any) -> dict[str, Any]:

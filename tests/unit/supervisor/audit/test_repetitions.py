@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.audit.repetitions import (
+from sluice.supervisor.audit.repetitions import (
     AT_ONCE,
     MOST_KINDS,
     SINGLE_LINES_PER_SECOND,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from router.policy.management import READ, ManagementRights
-from supervisor.addresses.inprocess import LocalMessage
+from sluice.router.policy.management import READ, ManagementRights
+from sluice.supervisor.addresses.inprocess import LocalMessage
 from tests.peer.management import PREFIX
 from tests.unit.supervisor.management.managed_router import ManagedRouter, request
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from router.config.entities import AuditConfig
-from supervisor.audit.line import encode
-from supervisor.audit.line_queue import LineQueue
-from supervisor.audit.output import WriteResult
-from supervisor.audit.sink import AuditSink, open_output
+from sluice.router.config.entities import AuditConfig
+from sluice.supervisor.audit.line import encode
+from sluice.supervisor.audit.line_queue import LineQueue
+from sluice.supervisor.audit.output import WriteResult
+from sluice.supervisor.audit.sink import AuditSink, open_output
 
 FULL = "No space left on device"
 PATIENCE = 10.0  # seconds

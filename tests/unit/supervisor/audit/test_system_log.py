@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.audit.line import encode, with_sequence_number
-from supervisor.audit.system_log import JournalOutput, SyslogOutput
+from sluice.supervisor.audit.line import encode, with_sequence_number
+from sluice.supervisor.audit.system_log import JournalOutput, SyslogOutput
 
 LINE = with_sequence_number(encode({"event": "login.refused", "outcome": "denied", "user": "a\nPRIORITY=0"}), 1)
 
@@ -82,7 +82,7 @@ def test_restarted_daemon_gets_next_line(daemon: FakeLogDaemon) -> None:
 
 
 def test_stalled_daemon_loses_no_line(daemon: FakeLogDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.audit.system_log.SECONDS", 0.05)
+    monkeypatch.setattr("sluice.supervisor.audit.system_log.SECONDS", 0.05)
     output = SyslogOutput(str(daemon.path))
     sent = 0
     while (written := output.write([LINE])).fault is None:

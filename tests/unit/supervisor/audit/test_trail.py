@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from router.config.diff import diff
-from router.config.load import load_text
-from router.control.messages import TlsFacts
-from supervisor.audit.repetitions import AT_ONCE
-from supervisor.audit.trail import CHANGES_SHOWN, AuditTrail, host_of, remote
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import RegisteredConnection
+from sluice.router.config.diff import diff
+from sluice.router.config.load import load_text
+from sluice.router.control.messages import TlsFacts
+from sluice.supervisor.audit.repetitions import AT_ONCE
+from sluice.supervisor.audit.trail import CHANGES_SHOWN, AuditTrail, host_of, remote
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.connections import RegisteredConnection
 from tests.unit.supervisor.harness import configuration_text
 
 CONFIGURATION = load_text("router.conf", configuration_text())

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.audit.line_queue import LineQueue
-from supervisor.audit.writer import AuditWriter
+from sluice.supervisor.audit.line_queue import LineQueue
+from sluice.supervisor.audit.writer import AuditWriter
 from tests.unit.supervisor.audit.test_sink import FULL, FakeDisk
 from tests.unit.supervisor.harness import PATIENCE
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from supervisor.auth import attempts
-from supervisor.auth.attempts import Attempts, TooManyAttempts
+from sluice.supervisor.auth import attempts
+from sluice.supervisor.auth.attempts import Attempts, TooManyAttempts
 from tests.unit.supervisor.adjustable_clock import AdjustableClock
 
 

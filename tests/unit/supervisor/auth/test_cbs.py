@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from router.amqp import codec
-from supervisor.addresses.inprocess import LocalMessage
-from supervisor.auth.cbs import TokenNode
+from sluice.router.amqp import codec
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.auth.cbs import TokenNode
 from tests.peer.codec import encode
 from tests.peer.talk import sections
 

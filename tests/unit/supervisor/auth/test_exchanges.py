@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from router.sasl.mechanism import Success, wrong_credentials
-from router.sasl.scram import ScramClient
-from router.sasl.users import Users
-from router.sasl.verifiers import make
-from supervisor.auth import exchanges as module
-from supervisor.auth.attempts import AT_ONCE, Attempts
-from supervisor.auth.exchanges import Providers, SaslExchanges
-from supervisor.auth.messages import (
+from sluice.router.sasl.mechanism import Success, wrong_credentials
+from sluice.router.sasl.scram import ScramClient
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
+from sluice.supervisor.auth import exchanges as module
+from sluice.supervisor.auth.attempts import AT_ONCE, Attempts
+from sluice.supervisor.auth.exchanges import Providers, SaslExchanges
+from sluice.supervisor.auth.messages import (
     BeginExchange,
     CancelExchange,
     CheckTokenRequest,
@@ -119,7 +119,7 @@ def test_service_offers_no_anonymous_if_login_is_required(monkeypatch):
     async def begin(self):
         return ["PLAIN", "ANONYMOUS", "EXTERNAL"]
 
-    monkeypatch.setattr("supervisor.auth.service.ServiceExchange.begin", begin)
+    monkeypatch.setattr("sluice.supervisor.auth.service.ServiceExchange.begin", begin)
 
     async def run():
         running = RunningExchanges(Providers(services={"s": Service(name="s", host="h", port=1)}))
@@ -292,8 +292,8 @@ def test_failed_login_is_delayed():
 
 
 def test_guessing_clients_delay_no_others(monkeypatch):
-    monkeypatch.setattr("supervisor.auth.attempts.MOST_DELAY", 1e9)
-    monkeypatch.setattr("supervisor.auth.attempts.FIRST_DELAY", 1e9)
+    monkeypatch.setattr("sluice.supervisor.auth.attempts.MOST_DELAY", 1e9)
+    monkeypatch.setattr("sluice.supervisor.auth.attempts.FIRST_DELAY", 1e9)
 
     async def run():
         running = RunningExchanges()

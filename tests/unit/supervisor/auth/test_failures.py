@@ -1,6 +1,6 @@
 """Counters of failed logins, bounded whatever clients send."""
 
-from supervisor.auth.failures import MAX_METHOD_COUNTERS, MOST_HOSTS, OTHER, FailedLogins, LoginMethod
+from sluice.supervisor.auth.failures import MAX_METHOD_COUNTERS, MOST_HOSTS, OTHER, FailedLogins, LoginMethod
 
 
 def test_recently_failed_hosts_have_counters() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from router.sasl.mechanism import Failure, Success
-from supervisor.auth import tokens
-from supervisor.auth.issuers import ConfiguredIssuer
-from supervisor.auth.messages import TokenIssuer
-from supervisor.auth.tokens import ALL_ALGORITHMS, MAX_JWKS, KeysError, check_token
+from sluice.router.sasl.mechanism import Failure, Success
+from sluice.supervisor.auth import tokens
+from sluice.supervisor.auth.issuers import ConfiguredIssuer
+from sluice.supervisor.auth.messages import TokenIssuer
+from sluice.supervisor.auth.tokens import ALL_ALGORITHMS, MAX_JWKS, KeysError, check_token
 from tests.unit.supervisor.auth.test_tokens import AUDIENCE, ISSUER, jwks, token
 from tests.unit.supervisor.auth.waiting import until
 

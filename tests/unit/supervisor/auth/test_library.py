@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from router.sasl.mechanism import Failure
-from router.sasl.scram import ScramClient
-from supervisor.auth import library
-from supervisor.auth.library import LOG_ERR, LOG_PASS, Library, LibraryError, LibraryExchange, _Mutexes
-from supervisor.auth.messages import Configure, LibrarySettings, LoginAccepted, LoginRefused
+from sluice.router.sasl.mechanism import Failure
+from sluice.router.sasl.scram import ScramClient
+from sluice.supervisor.auth import library
+from sluice.supervisor.auth.library import LOG_ERR, LOG_PASS, Library, LibraryError, LibraryExchange, _Mutexes
+from sluice.supervisor.auth.messages import Configure, LibrarySettings, LoginAccepted, LoginRefused
 from tests import sasldb
 from tests.unit.supervisor.auth.test_process import run
 from tests.unit.supervisor.auth.waiting import soon

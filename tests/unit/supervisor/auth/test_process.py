@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from router.sasl.scram import ScramClient
-from router.sasl.users import Users
-from router.sasl.verifiers import make
-from supervisor.auth.client import AuthenticationProcess
-from supervisor.auth.messages import (
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.sasl.scram import ScramClient
+from sluice.router.sasl.users import Users
+from sluice.router.sasl.verifiers import make
+from sluice.supervisor.auth.client import AuthenticationProcess
+from sluice.supervisor.auth.messages import (
     Configure,
     ExchangeContext,
     LoginAccepted,
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.starts
 # Program of an authentication process that answers each request but the second.
 UNANSWERED_SECOND_REQUEST = """
 import socket, sys
-from supervisor.auth.messages import MAX_MESSAGE, BeginExchange, LoginOffer, decode_request, encode
-from supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.auth.messages import MAX_MESSAGE, BeginExchange, LoginOffer, decode_request, encode
+from sluice.supervisor.children.framing import MessageSplitter, pack
 
 ours = socket.socket(fileno=int(sys.argv[1]))
 reader = MessageSplitter(MAX_MESSAGE)
@@ -253,7 +253,7 @@ def test_malformed_messages_end_process(users):
 
 
 def test_silent_process_is_ended(users, monkeypatch):
-    monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("sluice.supervisor.auth.client.ANSWER_SECONDS", 0.2)
 
     async def test(client):
         _, replies = await client.begin()
@@ -265,7 +265,7 @@ def test_silent_process_is_ended(users, monkeypatch):
 def test_single_unanswered_request_ends_process(users, monkeypatch, tmp_path):
     """The process is ended for the request without an answer, even while other requests are answered."""
     # The time includes the start of the process before its first answer.
-    monkeypatch.setattr("supervisor.auth.client.ANSWER_SECONDS", 2)
+    monkeypatch.setattr("sluice.supervisor.auth.client.ANSWER_SECONDS", 2)
     program = tmp_path / "deaf.py"
     program.write_text(UNANSWERED_SECOND_REQUEST)
 

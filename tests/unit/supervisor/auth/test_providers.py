@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.config.load import load_text
-from supervisor.auth.messages import LibrarySettings, Service, TokenIssuer
-from supervisor.auth.providers import asks_supervisor, exchange_context, providers, uses_library
+from sluice.router.config.load import load_text
+from sluice.supervisor.auth.messages import LibrarySettings, Service, TokenIssuer
+from sluice.supervisor.auth.providers import asks_supervisor, exchange_context, providers, uses_library
 
 
 def load(listener="", router="", more=""):

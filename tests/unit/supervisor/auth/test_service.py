@@ -5,11 +5,18 @@ import ssl
 
 import pytest
 
-from router.amqp import codec, sasl
-from router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_value
-from router.sasl.mechanism import Challenge, Failure, Success
-from supervisor.auth.messages import Facts, Service, ServiceTls
-from supervisor.auth.service import AMQP_HEADER, SASL_HEADER, ServiceError, ServiceExchange, read_open, tls_context
+from sluice.router.amqp import codec, sasl
+from sluice.router.amqp.codec import encode_described, encode_map, encode_string, encode_symbol, encode_value
+from sluice.router.sasl.mechanism import Challenge, Failure, Success
+from sluice.supervisor.auth.messages import Facts, Service, ServiceTls
+from sluice.supervisor.auth.service import (
+    AMQP_HEADER,
+    SASL_HEADER,
+    ServiceError,
+    ServiceExchange,
+    read_open,
+    tls_context,
+)
 from tests.peer.pki import pki
 
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from router.sasl.mechanism import Failure, Success
-from supervisor.auth.messages import TokenIssuer
-from supervisor.auth.tokens import (
+from sluice.router.sasl.mechanism import Failure, Success
+from sluice.supervisor.auth.messages import TokenIssuer
+from sluice.supervisor.auth.tokens import (
     ALL_ALGORITHMS,
     FileKeys,
     Issuer,
@@ -289,18 +289,18 @@ def test_missing_keys_refuse_tokens(url_keys):
 
 
 def test_unknown_key_refreshes_at_limited_rate(url_keys, monkeypatch):
-    monkeypatch.setattr("supervisor.auth.tokens.MIN_REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr("sluice.supervisor.auth.tokens.MIN_REFRESH_SECONDS", 0.0)
     keys, fetch, _ = url_keys(jwks(KEYS[1]).encode(), jwks().encode())
     made = Issuer(issuer().config, keys)
     assert isinstance(check(token(), made), Success)
     assert fetch.calls == 2
-    monkeypatch.setattr("supervisor.auth.tokens.MIN_REFRESH_SECONDS", 600.0)
+    monkeypatch.setattr("sluice.supervisor.auth.tokens.MIN_REFRESH_SECONDS", 600.0)
     assert "no key" in refused(token(kid="unknown"), made)
     assert fetch.calls == 2
 
 
 def test_hanging_key_server_times_out(monkeypatch):
-    monkeypatch.setattr("supervisor.auth.tokens.FETCH_SECONDS", 0.05)
+    monkeypatch.setattr("sluice.supervisor.auth.tokens.FETCH_SECONDS", 0.05)
     hanging = threading.Event()
 
     def fetch(url, ca_file):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from supervisor.auth.watched_files import FileWatcher, WatchedFile
+from sluice.supervisor.auth.watched_files import FileWatcher, WatchedFile
 from tests.unit.supervisor.auth.waiting import until
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from router.control.codec import decode_orders, encode
-from router.control.framing import FrameDecoder, pack
-from router.control.messages import Ack, Gone, Order
-from supervisor.children.channels import MESSAGES_A_WAKE, WorkerChannels, make_keys
-from supervisor.children.private_directory import PrivateDirectory
+from sluice.router.control.codec import decode_orders, encode
+from sluice.router.control.framing import FrameDecoder, pack
+from sluice.router.control.messages import Ack, Gone, Order
+from sluice.supervisor.children.channels import MESSAGES_A_WAKE, WorkerChannels, make_keys
+from sluice.supervisor.children.private_directory import PrivateDirectory
 from tests.unit.supervisor.harness import PATIENCE
 from tests.unit.supervisor.listeners.test_acceptor import until
 

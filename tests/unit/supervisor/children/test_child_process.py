@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import supervisor.children.child_process
-from router.log import ERROR, LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.child_process import ChildProcess, ChildProgram, Command
-from supervisor.children.framing import MessageError, MessageSplitter, pack
+import sluice.supervisor.children.child_process
+from sluice.router.log import ERROR, LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.child_process import ChildProcess, ChildProgram, Command
+from sluice.supervisor.children.framing import MessageError, MessageSplitter, pack
 from tests.unit.supervisor.auth.waiting import soon
 
 pytestmark = pytest.mark.starts
@@ -28,7 +28,7 @@ MOST_UNSENT = 4 << 20
 # Send each message back, and `end` when the socket is closed.
 ECHO = """
 import socket, sys
-from supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.children.framing import MessageSplitter, pack
 
 ours = socket.socket(fileno=int(sys.argv[1]))
 reader = MessageSplitter(1 << 20)
@@ -131,7 +131,7 @@ def test_child_that_exits_at_once_is_restarted_ever_later() -> None:
 
 
 def test_long_lived_child_is_restarted_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor.children.child_process, "LONG_LIVED_SECONDS", 0.0)
+    monkeypatch.setattr(sluice.supervisor.children.child_process, "LONG_LIVED_SECONDS", 0.0)
 
     async def scenario(owner: OwnedChild) -> None:
         for count in range(2, 12):  # with doubled pauses the last one would be longer than `soon` waits

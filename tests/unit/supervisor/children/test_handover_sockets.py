@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from router.control.codec import encode_page_request
-from router.control.handover import PageRequest
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.handover_sockets import HandoverSockets
-from supervisor.children.worker import WorkerProcess
+from sluice.router.control.codec import encode_page_request
+from sluice.router.control.handover import PageRequest
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.handover_sockets import HandoverSockets
+from sluice.supervisor.children.worker import WorkerProcess
 from tests.unit.supervisor.auth.waiting import soon
 
 PAGE = encode_page_request(PageRequest(8))

@@ -7,18 +7,18 @@ import subprocess
 
 import pytest
 
-import supervisor.children.pool
-from router.config.load import load_text
-from router.control.codec import decode_fork_request, encode_fork
-from router.control.handover import ForkAnswer, ForkRequest
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.channels import WorkerChannels
-from supervisor.children.handover_sockets import HandoverSockets
-from supervisor.children.pool import WorkerPool
-from supervisor.children.shared_resources import SharedResources
-from supervisor.children.worker import WorkerStage
-from supervisor.children.zygote import MAX_MESSAGE, SOCKETS, Zygote
-from supervisor.composition import RouterCore
+import sluice.supervisor.children.pool
+from sluice.router.config.load import load_text
+from sluice.router.control.codec import decode_fork_request, encode_fork
+from sluice.router.control.handover import ForkAnswer, ForkRequest
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.channels import WorkerChannels
+from sluice.supervisor.children.handover_sockets import HandoverSockets
+from sluice.supervisor.children.pool import WorkerPool
+from sluice.supervisor.children.shared_resources import SharedResources
+from sluice.supervisor.children.worker import WorkerStage
+from sluice.supervisor.children.zygote import MAX_MESSAGE, SOCKETS, Zygote
+from sluice.supervisor.composition import RouterCore
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import until
 
@@ -120,7 +120,7 @@ class PoolWithFakeZygote:
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr(supervisor.children.pool, "RESTART_AFTER", 0.01)
+    monkeypatch.setattr(sluice.supervisor.children.pool, "RESTART_AFTER", 0.01)
 
     def run_scenario(scenario):
         async def body():
@@ -177,13 +177,13 @@ def test_worker_that_exited_without_pidfd_is_replaced(run):
 
 @pytest.mark.starts
 def test_silent_zygote_is_logged(run, monkeypatch):
-    monkeypatch.setattr(supervisor.children.pool, "START_DEADLINE", 0.01)
+    monkeypatch.setattr(sluice.supervisor.children.pool, "START_DEADLINE", 0.01)
 
     async def scenario(setup):
         setup.pool.start(0)
         await until(lambda: len(setup.errors()) > 1)
         assert "has not answered" in setup.errors()[0]
-        monkeypatch.setattr(supervisor.children.pool, "START_DEADLINE", 60)
+        monkeypatch.setattr(sluice.supervisor.children.pool, "START_DEADLINE", 60)
         setup.answer()
         await until(lambda: setup.stage() is WorkerStage.STARTING)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from supervisor.children.private_directory import LOCK, PrivateDirectory, usual_bases
+from sluice.supervisor.children.private_directory import LOCK, PrivateDirectory, usual_bases
 
 
 def test_directory_is_private_and_removed(tmp_path):
@@ -36,7 +36,7 @@ def test_directory_of_killed_router_is_removed(tmp_path):
     (tmp_path / "sluice-link").symlink_to(tmp_path / "sluice-of-somebody")
     program = (
         "import sys, os\n"
-        "from supervisor.children.private_directory import PrivateDirectory\n"
+        "from sluice.supervisor.children.private_directory import PrivateDirectory\n"
         "made = PrivateDirectory([sys.argv[1]])\n"
         "(made.path / 'deltas').touch()\n"
         "print(made.path, flush=True)\n"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.children.privileges import (
+from sluice.supervisor.children.privileges import (
     NO_DUMP,
     Identity,
     PrivilegeError,
@@ -26,7 +26,7 @@ OTHER_GROUP = next(each for each in grp.getgrall() if each.gr_gid != USER.pw_gid
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process look like one of root."""
-    monkeypatch.setattr("supervisor.children.privileges.os.geteuid", lambda: 0)
+    monkeypatch.setattr("sluice.supervisor.children.privileges.os.geteuid", lambda: 0)
 
 
 def test_router_without_names_keeps_its_identity() -> None:
@@ -56,16 +56,16 @@ def test_unknown_name_is_an_error(user: str | None, group: str | None) -> None:
 
 
 def test_foreign_identity_is_refused_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.children.privileges.os.geteuid", lambda: 12345)
+    monkeypatch.setattr("sluice.supervisor.children.privileges.os.geteuid", lambda: 12345)
     with pytest.raises(PrivilegeError, match=f"Can't become user {USER.pw_name}, group -: only root can"):
         find_identity(USER.pw_name, None)
 
 
 def test_process_may_be_told_its_present_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SimpleNamespace(pw_uid=12345, pw_gid=os.getegid())
-    monkeypatch.setattr("supervisor.children.privileges.os.geteuid", lambda: entry.pw_uid)
-    monkeypatch.setattr("supervisor.children.privileges.pwd.getpwnam", lambda name: entry)
-    monkeypatch.setattr("supervisor.children.privileges.os.getgrouplist", lambda name, gid: [gid])
+    monkeypatch.setattr("sluice.supervisor.children.privileges.os.geteuid", lambda: entry.pw_uid)
+    monkeypatch.setattr("sluice.supervisor.children.privileges.pwd.getpwnam", lambda name: entry)
+    monkeypatch.setattr("sluice.supervisor.children.privileges.os.getgrouplist", lambda name, gid: [gid])
     assert find_identity("me", GROUP) == Identity(entry.pw_uid, entry.pw_gid, (entry.pw_gid,))
 
 
@@ -77,6 +77,6 @@ def test_core_dumps_are_forbidden_for_present_processes(monkeypatch: pytest.Monk
         if process == 1:
             raise ProcessLookupError
 
-    monkeypatch.setattr("supervisor.children.privileges.resource.prlimit", limit)
+    monkeypatch.setattr("sluice.supervisor.children.privileges.resource.prlimit", limit)
     forbid_core_dumps([1, 2])
     assert calls == [(process, resource.RLIMIT_CORE, NO_DUMP) for process in (1, 2)]

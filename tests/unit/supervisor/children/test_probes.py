@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from router.ring.region import Region
-from router.testing.interworker import set_worker
-from supervisor.children.probes import KILL_AFTER, PROBE_EVERY, Probes
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.runtime.deadline import HELD_UP
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import set_worker
+from sluice.supervisor.children.probes import KILL_AFTER, PROBE_EVERY, Probes
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.runtime.deadline import HELD_UP
 
 
 class ManualLoop:

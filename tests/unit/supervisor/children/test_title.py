@@ -10,7 +10,7 @@ import pytest
 PATIENCE = 60  # seconds
 PROGRAM = """
 import os, sys
-from supervisor.children.title import show_title
+from sluice.supervisor.children.title import show_title
 show_title("before")
 show_title(os.environ["TITLE"])
 with open("/proc/self/cmdline", "rb") as line:

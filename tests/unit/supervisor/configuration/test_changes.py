@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from router.config.diff import Plan
-from router.config.entities import ListenerConfig
-from router.config.load import load
-from router.log import ERROR, open_outputs
-from supervisor.configuration.errors import ChangeError
-from supervisor.configuration.live import LiveConfiguration
-from supervisor.configuration.prepare import prepare
-from supervisor.configuration.reloads import Reloads
-from supervisor.runtime.host_names import look_up
+from sluice.router.config.diff import Plan
+from sluice.router.config.entities import ListenerConfig
+from sluice.router.config.load import load
+from sluice.router.log import ERROR, open_outputs
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.configuration.live import LiveConfiguration
+from sluice.supervisor.configuration.prepare import prepare
+from sluice.supervisor.configuration.reloads import Reloads
+from sluice.supervisor.runtime.host_names import look_up
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers, until
 
@@ -227,7 +227,7 @@ def test_single_change_with_internal_error_is_undone(run):
 
 def test_reload_with_internal_error_is_answered(run, monkeypatch):
     async def scenario(router):
-        monkeypatch.setattr("supervisor.configuration.reloads.prepare", failing(prepare, [OSError(5)]))
+        monkeypatch.setattr("sluice.supervisor.configuration.reloads.prepare", failing(prepare, [OSError(5)]))
         assert (await router.change_error(router.reloads.ask())).status == 500
         assert len((await router.reload(BASE + MORE)).changes) == 8
 
@@ -242,7 +242,7 @@ def test_waiting_reload_requests_share_one_reload(run, monkeypatch):
             prepared_calls.append(given)
             return prepare(*given)
 
-        monkeypatch.setattr("supervisor.configuration.reloads.prepare", recorded)
+        monkeypatch.setattr("sluice.supervisor.configuration.reloads.prepare", recorded)
         first = router.reloads.ask()
         others = [router.reloads.ask() for _ in range(100)]
         plan = router.reloads.ask(plan_only=True)
@@ -269,7 +269,7 @@ def test_reload_beside_continuous_changes_ends(run, monkeypatch):
             router.loop.call_soon_threadsafe(lambda: None)
             return prepared
 
-        monkeypatch.setattr("supervisor.configuration.reloads.prepare", prepare_and_change)
+        monkeypatch.setattr("sluice.supervisor.configuration.reloads.prepare", prepare_and_change)
         async with asyncio.timeout(15):
             plan = await router.reload(BASE + MORE)
             await asyncio.wait(changes)
@@ -287,8 +287,8 @@ def listener(router, name):
 
 
 def test_silent_name_server_delays_only_its_change(run, monkeypatch):
-    monkeypatch.setattr("supervisor.runtime.host_names.RESOLVE_SECONDS", 0.2)
-    monkeypatch.setattr("supervisor.listeners.runtime_listeners.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sluice.supervisor.runtime.host_names.RESOLVE_SECONDS", 0.2)
+    monkeypatch.setattr("sluice.supervisor.listeners.runtime_listeners.RETRY_AFTER", 0.01)
     reader, writer = os.pipe()
     answers: list[bool] = []
 
@@ -297,7 +297,7 @@ def test_silent_name_server_delays_only_its_change(run, monkeypatch):
             os.read(reader, 1)
         return look_up(config)
 
-    monkeypatch.setattr("supervisor.runtime.host_names.look_up", ask)
+    monkeypatch.setattr("sluice.supervisor.runtime.host_names.look_up", ask)
 
     async def scenario(router):
         creating = router.loop.create_task(router.create("listener", "named", host="localhost", port="0"))
@@ -318,7 +318,7 @@ def test_silent_name_server_delays_only_its_change(run, monkeypatch):
 
 
 def test_unopened_listener_is_retried(run, monkeypatch):
-    monkeypatch.setattr("supervisor.listeners.runtime_listeners.RETRY_AFTER", 0.01)
+    monkeypatch.setattr("sluice.supervisor.listeners.runtime_listeners.RETRY_AFTER", 0.01)
 
     async def scenario(router):
         tries = []
@@ -347,7 +347,7 @@ def test_unopened_listener_is_retried(run, monkeypatch):
 
 
 def test_blocking_configuration_file_times_out(run, monkeypatch):
-    monkeypatch.setattr("supervisor.configuration.reloads.READ_SECONDS", 0.05)
+    monkeypatch.setattr("sluice.supervisor.configuration.reloads.READ_SECONDS", 0.05)
 
     async def scenario(router):
         fifo = Path("fifo").absolute()
@@ -362,7 +362,7 @@ def test_blocking_configuration_file_times_out(run, monkeypatch):
 
 
 def test_log_files_are_opened_outside_event_loop(run, monkeypatch):
-    monkeypatch.setattr("supervisor.telemetry.logging.LOG_SECONDS", 0.05)
+    monkeypatch.setattr("sluice.supervisor.telemetry.logging.LOG_SECONDS", 0.05)
     reader, writer = os.pipe()
     opened = []
 
@@ -371,7 +371,7 @@ def test_log_files_are_opened_outside_event_loop(run, monkeypatch):
         opened.append(open_outputs(names))
         return opened[-1]
 
-    monkeypatch.setattr("supervisor.telemetry.logging.open_outputs", slow)
+    monkeypatch.setattr("sluice.supervisor.telemetry.logging.open_outputs", slow)
 
     async def scenario(router):
         module = next(each for each in router.live.configuration.logs if each.module == "AGENT")

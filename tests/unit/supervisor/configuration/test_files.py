@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from router.config.entity import EntityConfig
-from router.config.load import load_text
-from router.config.schema import SCHEMA
-from supervisor.configuration.errors import ChangeError
-from supervisor.configuration.files import FORBIDDEN, check_files
+from sluice.router.config.entity import EntityConfig
+from sluice.router.config.load import load_text
+from sluice.router.config.schema import SCHEMA
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.configuration.files import FORBIDDEN, check_files
 
 CONFIGURATION = """
 log {

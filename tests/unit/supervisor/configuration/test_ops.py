@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from router.addressing.settings import AddressSetting
-from router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
-from router.config.load import load_text
-from router.control.ops import Profile
-from supervisor.configuration.ops import BUNDLE_CAPACITY, CONNECTOR_HANDSHAKE, address_entries, profile_op
+from sluice.router.addressing.settings import AddressSetting
+from sluice.router.config.entities import AddressConfig, ConnectorConfig, ListenerConfig
+from sluice.router.config.load import load_text
+from sluice.router.control.ops import Profile
+from sluice.supervisor.configuration.ops import BUNDLE_CAPACITY, CONNECTOR_HANDSHAKE, address_entries, profile_op
 
 ROUTER = "router {\nid: A\nmode: interior\n}\n"
 USERS = "saslUsers {\nname: u\nfile: /dev/null\n}\n"

@@ -7,8 +7,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.configuration.reload_requests import HangUp
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.configuration.reload_requests import HangUp
 
 
 class SignalledRouter:

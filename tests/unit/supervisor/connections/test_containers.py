@@ -2,10 +2,10 @@
 
 import pytest
 
-from router.config.load import load_text
-from router.control.messages import Opened
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.containers import Containers
+from sluice.router.config.load import load_text
+from sluice.router.control.messages import Opened
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.containers import Containers
 
 TEXT = """
 router {

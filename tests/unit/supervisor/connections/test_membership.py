@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from router.config.load import load_text
-from router.control.messages import Opened
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.membership import ROUTER_NOT_ALLOWED, Membership
+from sluice.router.config.load import load_text
+from sluice.router.control.messages import Opened
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.membership import ROUTER_NOT_ALLOWED, Membership
 
 CONFIGURATION = """
 router {

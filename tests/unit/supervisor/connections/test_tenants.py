@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.load import load_text
-from supervisor.connections.admission import Deny
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.tenants import tenant_of
+from sluice.router.config.load import load_text
+from sluice.supervisor.connections.admission import Deny
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.tenants import tenant_of
 
 CONFIGURATION = """
 router {

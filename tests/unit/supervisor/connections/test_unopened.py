@@ -5,7 +5,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from supervisor.connections.unopened import UnopenedConnections
+from sluice.supervisor.connections.unopened import UnopenedConnections
 
 
 def connection(number: int, host: str) -> Any:

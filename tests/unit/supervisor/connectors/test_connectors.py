@@ -7,9 +7,9 @@ import socket
 import pytest
 from msgspec.structs import replace
 
-from router.config.load import load_text
-from router.control.handover import InitiateData
-from supervisor.connectors.dial import is_connected_to_itself
+from sluice.router.config.load import load_text
+from sluice.router.control.handover import InitiateData
+from sluice.supervisor.connectors.dial import is_connected_to_itself
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers, until
 
@@ -69,7 +69,7 @@ def test_connection_is_handed_over_with_credentials():
 
 
 def test_failed_attempt_is_reported_and_retried(monkeypatch):
-    monkeypatch.setattr("supervisor.connectors.state.AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("sluice.supervisor.connectors.state.AFTER_FAILURE", 0.01)
 
     async def scenario(setup):
         given, faults = setup.acceptor.give, [RuntimeError("out of luck")]
@@ -103,9 +103,9 @@ def test_unreadable_password_file_leaves_text(tmp_path):
 
 
 def test_blocking_password_file_leaves_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("supervisor.connectors.connectors.PASSWORD_SECONDS", 0.01)
+    monkeypatch.setattr("sluice.supervisor.connectors.connectors.PASSWORD_SECONDS", 0.01)
     reader, writer = os.pipe()
-    monkeypatch.setattr("router.config.password.open_regular", lambda path, flags: os.dup(reader))
+    monkeypatch.setattr("sluice.router.config.password.open_regular", lambda path, flags: os.dup(reader))
 
     async def scenario(setup):
         setup.connectors.replace([replace(setup.config, sasl_password="file:x")])

@@ -7,12 +7,12 @@ from base64 import b64encode
 
 import pytest
 
-from router.config.entities import ProxyConfig
-from router.websocket.http import END, MAX_HEAD
-from supervisor.connectors.dial import DialError
-from supervisor.connectors.failover import FailoverEntry
-from supervisor.connectors.proxy import dial_through
-from supervisor.runtime.threads import Threads
+from sluice.router.config.entities import ProxyConfig
+from sluice.router.websocket.http import END, MAX_HEAD
+from sluice.supervisor.connectors.dial import DialError
+from sluice.supervisor.connectors.failover import FailoverEntry
+from sluice.supervisor.connectors.proxy import dial_through
+from sluice.supervisor.runtime.threads import Threads
 
 PEER = FailoverEntry("amqp", "broker.example", "5672")
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -146,5 +146,5 @@ def test_proxy_that_closes_connection_is_refusal() -> None:
 
 
 def test_silent_proxy_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.connectors.proxy.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("sluice.supervisor.connectors.proxy.ANSWER_SECONDS", 0.05)
     assert "it does not respond" in refusal()

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from supervisor.connectors.failover import MAX_ANNOUNCED
-from supervisor.connectors.state import (
+from sluice.supervisor.connectors.failover import MAX_ANNOUNCED
+from sluice.supervisor.connectors.state import (
     AFTER_END,
     AFTER_FAILURE,
     AFTER_WORKER,

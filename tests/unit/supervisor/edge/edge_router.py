@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from router.config.entities import ConnectorConfig
-from router.config.load import load_text
-from router.control import messages
-from router.control.handover import InitiateData
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.addresses.record import AddressRecord
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import ConnectionEnd, RegisteredConnection
-from supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE
-from supervisor.edge.messages import (
+from sluice.router.config.entities import ConnectorConfig
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.handover import InitiateData
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import ConnectionEnd, RegisteredConnection
+from sluice.supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE
+from sluice.supervisor.edge.messages import (
     FOUND,
     NO_LINK_ROUTE,
     NOT_FOUND,

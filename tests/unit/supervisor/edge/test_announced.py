@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from router.addressing.address import LOCAL, MOBILE, key
-from supervisor.edge.announced import AnnouncedAddresses, PeerAddresses, is_announceable
-from supervisor.links.attach import TRACKING
+from sluice.router.addressing.address import LOCAL, MOBILE, key
+from sluice.supervisor.edge.announced import AnnouncedAddresses, PeerAddresses, is_announceable
+from sluice.supervisor.links.attach import TRACKING
 from tests.unit.supervisor.edge.edge_router import EdgeRouter
 
 SETTINGS = """

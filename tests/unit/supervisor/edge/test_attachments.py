@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.control.edge_properties import EDGE
+from sluice.router.control.edge_properties import EDGE
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 

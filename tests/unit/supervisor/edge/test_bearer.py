@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.attachment import PATIENCE
-from supervisor.edge.bearer import PATIENCE as RELEASE_PATIENCE
+from sluice.router.control.edge_properties import EDGE, EDGE_VERSION
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.attachment import PATIENCE
+from sluice.supervisor.edge.bearer import PATIENCE as RELEASE_PATIENCE
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
@@ -87,7 +87,7 @@ def test_better_uplink_waits_for_most_answers(several: EdgeRouter, monkeypatch: 
     assert precedences_of(several, a) == []
     assert destinations(several) == ([b.number], [b.number])
     later = time.monotonic() + PATIENCE
-    monkeypatch.setattr("supervisor.edge.attachment.time.monotonic", lambda: later)
+    monkeypatch.setattr("sluice.supervisor.edge.attachment.time.monotonic", lambda: later)
     several.attach(several.client(), "out", "d")
     assert precedences_of(several, a) == [("AB", False)], "some addresses are always new"
 
@@ -100,7 +100,7 @@ def test_unconfirmed_release_times_out(several: EdgeRouter, monkeypatch: pytest.
     assert destinations(several) == ([a.number], [])
     assert several.uplink.deadline <= time.monotonic() + RELEASE_PATIENCE
     later = time.monotonic() + RELEASE_PATIENCE
-    monkeypatch.setattr("supervisor.edge.bearer.time.monotonic", lambda: later)
+    monkeypatch.setattr("sluice.supervisor.edge.bearer.time.monotonic", lambda: later)
     several.attach(several.client(), "out", "e")
     assert destinations(several) == ([a.number], [a.number])
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from router.amqp.errors import NOT_ALLOWED
-from router.config.load import load_text
-from router.control.edge_properties import BETWEEN_EDGES, EDGE, UPLINKS
-from supervisor.addresses.record import NOT_ON_EDGE
-from supervisor.connections.admission import Deny
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.bundles import (
+from sluice.router.amqp.errors import NOT_ALLOWED
+from sluice.router.config.load import load_text
+from sluice.router.control.edge_properties import BETWEEN_EDGES, EDGE, UPLINKS
+from sluice.supervisor.addresses.record import NOT_ON_EDGE
+from sluice.supervisor.connections.admission import Deny
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.bundles import (
     COST,
     ITSELF,
     MOST_MARK,

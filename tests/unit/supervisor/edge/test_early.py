@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from router.control import messages
-from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, SEVERAL_IN_FLIGHT, TIMEOUT, TOGETHER
-from supervisor.links.attach import NO_LINK_ROUTE
+from sluice.router.control import messages
+from sluice.router.control.edge_properties import EDGE, EDGE_VERSION
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.lookups import IN_FLIGHT, MOST_ROUTED, SEVERAL_IN_FLIGHT, TIMEOUT, TOGETHER
+from sluice.supervisor.links.attach import NO_LINK_ROUTE
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
@@ -207,7 +207,7 @@ def test_look_up_without_answer_times_out(
 ) -> None:
     edge.attach_pending(client, "in", "a")
     later = time.monotonic() + TIMEOUT
-    monkeypatch.setattr("supervisor.edge.lookups.time.monotonic", lambda: later)
+    monkeypatch.setattr("sluice.supervisor.edge.lookups.time.monotonic", lambda: later)
     edge.settle()
     assert edge.uplink.lookups.unanswered == 1
     assert (edge.record("M0a").producers, edge.record("M0a").holders) == (1, 0)

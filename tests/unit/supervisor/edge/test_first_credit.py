@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from router.control import messages
-from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.first_credit import TIMEOUT
+from sluice.router.control import messages
+from sluice.router.control.edge_properties import EDGE, EDGE_VERSION
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.first_credit import TIMEOUT
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 SETTINGS = """

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from router.addressing.address import MOBILE, key
-from router.config.load import load_text
-from router.control import messages
-from router.control.edge_properties import EDGE, UPLINKS
-from router.control.messages import Control, Send
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge import interior
-from supervisor.edge.messages import (
+from sluice.router.addressing.address import MOBILE, key
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.edge_properties import EDGE, UPLINKS
+from sluice.router.control.messages import Control, Send
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge import interior
+from sluice.supervisor.edge.messages import (
     BAD_VERSION,
     FOUND,
     NO_LINK_ROUTE,
@@ -35,7 +35,7 @@ from supervisor.edge.messages import (
     read_answer,
     read_tracking,
 )
-from supervisor.links.attach import LOOKUP_KEY, TRACKING, UPLINKS_KEY
+from sluice.supervisor.links.attach import LOOKUP_KEY, TRACKING, UPLINKS_KEY
 from tests.unit.supervisor.harness import attach
 
 CONFIGURATION = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.edge import messages
-from supervisor.edge.messages import (
+from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.messages import (
     LookupAddress,
     LookupAnswer,
     LookupQuestion,
@@ -12,7 +12,7 @@ from supervisor.edge.messages import (
     PrecedenceAnswer,
     Tracking,
 )
-from supervisor.management.response import Response, encode
+from sluice.supervisor.management.response import Response, encode
 
 HEADER = "005370d0000000050000000142"
 REPLY_TO = "amqp:/_topo/0/A/temp.hZYFmHxkkk7uCac"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from router.addressing.settings import LOCAL
-from router.config.load import load_text
-from router.control import messages
-from router.control.edge_properties import BETWEEN_EDGES, EDGE
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.peers import CONFINED, EdgePeers
-from supervisor.links.attach import HEARTBEAT
+from sluice.router.addressing.settings import LOCAL
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.edge_properties import BETWEEN_EDGES, EDGE
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.peers import CONFINED, EdgePeers
+from sluice.supervisor.links.attach import HEARTBEAT
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector, peer_connector
 
 SETTINGS = """

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from router.control import messages
-from router.control.edge_properties import BETWEEN_EDGES, EDGE, EDGE_VERSION
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.proxies import A_WAKE, RETRY
+from sluice.router.control import messages
+from sluice.router.control.edge_properties import BETWEEN_EDGES, EDGE, EDGE_VERSION
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.proxies import A_WAKE, RETRY
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector, open_interior, peer_connector
 
 OURS: dict[str, Any] = {EDGE: EDGE_VERSION}
@@ -40,7 +40,7 @@ def test_bundle_waits_for_all_its_connections(bundle: EdgeRouter, monkeypatch: p
     assert bundle.proxies(first, "in") == []
     now = bundle.core.deadline
     assert now < float("inf")
-    monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: now)
+    monkeypatch.setattr("sluice.supervisor.edge.proxies.time.monotonic", lambda: now)
     bundle.settle()
     assert bundle.proxies(first, "in") == ["a"]
 

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from router.config.load import load_text
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.connections.containers import Containers
-from supervisor.edge.messages import ManagementAnswer
-from supervisor.edge.route_proxies import NEVER, RETRY, TIMEOUT, RouteProxies
-from supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
-from supervisor.runtime.waker import Waker
+from sluice.router.config.load import load_text
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.containers import Containers
+from sluice.supervisor.edge.messages import ManagementAnswer
+from sluice.supervisor.edge.route_proxies import NEVER, RETRY, TIMEOUT, RouteProxies
+from sluice.supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
+from sluice.supervisor.runtime.waker import Waker
 from tests.unit.supervisor.adjustable_clock import AdjustableClock
 
 CONFIGURATION = """
@@ -108,7 +108,7 @@ DELETE_LR = ("DELETE", "E/proxyLinkRoute/Clr")
 @pytest.fixture
 def edge(monkeypatch: pytest.MonkeyPatch) -> EdgeLinkRoutes:
     clock = AdjustableClock()
-    monkeypatch.setattr("supervisor.edge.route_proxies.time.monotonic", clock)
+    monkeypatch.setattr("sluice.supervisor.edge.route_proxies.time.monotonic", clock)
     return EdgeLinkRoutes(clock)
 
 

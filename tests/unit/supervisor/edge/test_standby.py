@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from router.addressing.settings import BALANCED, DEFAULT_OVERFLOW, MULTICAST
-from router.config.load import load_text
-from router.control.edge_properties import UPLINKS
-from supervisor.addresses.record import AddressRecord, ConsumerEdge
-from supervisor.addresses.table import AddressTable
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.edge.messages import Precedence
-from supervisor.edge.standby import NEVER, PATIENCE, Standby
+from sluice.router.addressing.settings import BALANCED, DEFAULT_OVERFLOW, MULTICAST
+from sluice.router.config.load import load_text
+from sluice.router.control.edge_properties import UPLINKS
+from sluice.supervisor.addresses.record import AddressRecord, ConsumerEdge
+from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.messages import Precedence
+from sluice.supervisor.edge.standby import NEVER, PATIENCE, Standby
 from tests.unit.supervisor.journaled_table import JournaledTable
 
 CONFIGURATION = """
@@ -96,7 +96,7 @@ def test_consumer_counts_once_precedence_is_announced(interior: StandbyRouter) -
 
 def test_first_reachable_router_has_consumers(interior: StandbyRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("supervisor.edge.standby.time.monotonic", lambda: now)
+    monkeypatch.setattr("sluice.supervisor.edge.standby.time.monotonic", lambda: now)
     link = interior.consumer("M0a")
     interior.network.change("A")
     assert not interior.announce("A", "B")
@@ -114,7 +114,7 @@ def test_first_reachable_router_has_consumers(interior: StandbyRouter, monkeypat
 def test_unreachable_router_is_waited_for(interior: StandbyRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     """A router that has just started knows no others."""
     now = 100.0
-    monkeypatch.setattr("supervisor.edge.standby.time.monotonic", lambda: now)
+    monkeypatch.setattr("sluice.supervisor.edge.standby.time.monotonic", lambda: now)
     link = interior.consumer("M0a")
     assert not interior.announce("A", "B")
     assert interior.standby.deadline == now + PATIENCE

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.control.edge_properties import EDGE, EDGE_VERSION
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.edge.uplink_proxies import BURST, HOLD, QUIET
+from sluice.router.control.edge_properties import EDGE, EDGE_VERSION
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.edge.uplink_proxies import BURST, HOLD, QUIET
 from tests.unit.supervisor.edge.edge_router import EdgeRouter, connector
 
 
@@ -81,7 +81,7 @@ def test_proxy_receiver_in_burst_waits_for_unanswered_clients(
         edge.answer(interior)
     until = edge.core.deadline
     assert until <= time.monotonic() + QUIET
-    monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: until)
+    monkeypatch.setattr("sluice.supervisor.edge.proxies.time.monotonic", lambda: until)
     edge.settle()
     assert len(edge.proxies(interior, "in")) == BURST + 2
 
@@ -89,7 +89,7 @@ def test_proxy_receiver_in_burst_waits_for_unanswered_clients(
 def test_proxy_receiver_in_burst_waits_no_longer_than_hold(edge: EdgeRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     interior = attach_burst(edge)
     until = time.monotonic() + HOLD
-    monkeypatch.setattr("supervisor.edge.proxies.time.monotonic", lambda: until)
+    monkeypatch.setattr("sluice.supervisor.edge.proxies.time.monotonic", lambda: until)
     edge.settle()
     assert edge.proxies(interior, "in") == ["a0"]
 

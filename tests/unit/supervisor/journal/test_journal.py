@@ -1,7 +1,7 @@
 """Journal: deltas of ops, acknowledgements of epochs, and actions that wait for them."""
 
-from router.control.ops import AddressGone
-from supervisor.journal.journal import Journal
+from sluice.router.control.ops import AddressGone
+from sluice.supervisor.journal.journal import Journal
 
 
 def journal_with_epochs(count):

@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from router.control.handlers import HandlerTable
-from router.control.messages import Ack, Event, PortClosed, Ready, Resync
-from router.control.ops import WorkerOp
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerCorruptError, WorkerProcess, WorkerStage
-from supervisor.journal.journal import Journal
-from supervisor.journal.replicas import Replicas
-from supervisor.subsystem import RAW
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import Ack, Event, PortClosed, Ready, Resync
+from sluice.router.control.ops import WorkerOp
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerCorruptError, WorkerProcess, WorkerStage
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.journal.replicas import Replicas
+from sluice.supervisor.subsystem import RAW
 
 UP, DOWN = "up", "down"
 

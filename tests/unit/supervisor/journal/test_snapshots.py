@@ -1,10 +1,10 @@
 """Snapshots: recipients, and their epoch."""
 
-from router.control.messages import Snapshot
-from router.control.ops import AddressGone, Op
-from supervisor.children.worker import WorkerProcess
-from supervisor.journal.journal import Journal
-from supervisor.journal.snapshots import Snapshots
+from sluice.router.control.messages import Snapshot
+from sluice.router.control.ops import AddressGone, Op
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.journal.snapshots import Snapshots
 
 
 def test_snapshot_is_sent_once_to_worker_that_needs_it() -> None:

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from router.addressing.settings import AddressSettings
-from router.config.entities import LinkRouteConfig
-from router.log import ProcessLog
-from supervisor.connections.containers import Containers
-from supervisor.linkroutes.local import LocalLinkRoutes
-from supervisor.linkroutes.remote import RemoteLinkRoutes
-from supervisor.linkroutes.targets import LinkNextHop, LinkTargets
-from supervisor.links.attach import (
+from sluice.router.addressing.settings import AddressSettings
+from sluice.router.config.entities import LinkRouteConfig
+from sluice.router.log import ProcessLog
+from sluice.supervisor.connections.containers import Containers
+from sluice.supervisor.linkroutes.local import LocalLinkRoutes
+from sluice.supervisor.linkroutes.remote import RemoteLinkRoutes
+from sluice.supervisor.linkroutes.targets import LinkNextHop, LinkTargets
+from sluice.supervisor.links.attach import (
     ANONYMOUS,
     NO_COORDINATOR,
     NO_EXPIRATION,

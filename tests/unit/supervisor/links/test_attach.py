@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from router.addressing.settings import AddressSetting, AddressSettings
-from supervisor.addresses.record import ConsumerEdge
-from supervisor.links.attach import (
+from sluice.router.addressing.settings import AddressSetting, AddressSettings
+from sluice.supervisor.addresses.record import ConsumerEdge
+from sluice.supervisor.links.attach import (
     FORBIDDEN,
     MOST_PEERS,
     NO_COORDINATOR,

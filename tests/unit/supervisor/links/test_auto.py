@@ -4,12 +4,12 @@ import heapq
 
 import pytest
 
-from router.config.load import load_text
-from router.control import messages
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
-from supervisor.links.auto import FIRST_RETRY, RETRY, AutoLinkStatus
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.links.auto import FIRST_RETRY, RETRY, AutoLinkStatus
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
 HEAD = """router {

@@ -2,12 +2,12 @@
 
 import pytest
 
-from router.config.load import load_text
-from router.control.messages import Attached
-from supervisor.children.worker import WorkerProcess
-from supervisor.connections.connections import RegisteredConnection, RegisteredLink
-from supervisor.journal.journal import Journal
-from supervisor.links.pending_answers import PendingAttachAnswers
+from sluice.router.config.load import load_text
+from sluice.router.control.messages import Attached
+from sluice.supervisor.children.worker import WorkerProcess
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.links.pending_answers import PendingAttachAnswers
 
 CONFIGURATION = "listener {\n    port: 0\n}\n"
 

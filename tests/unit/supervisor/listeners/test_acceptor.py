@@ -9,16 +9,16 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from router.config.load import load_text
-from router.control import messages
-from router.control.codec import decode_handover
-from router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore, add_services
-from supervisor.connections.connections import ConnectionEnd
-from supervisor.listeners.acceptor import Listener, ListenError
-from supervisor.runtime.host_names import Resolver, look_up
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.codec import decode_handover
+from sluice.router.control.handover import MOST_READ_BEFORE, Handover, InitiateData
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore, add_services
+from sluice.supervisor.connections.connections import ConnectionEnd
+from sluice.supervisor.listeners.acceptor import Listener, ListenError
+from sluice.supervisor.runtime.host_names import Resolver, look_up
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 
 CONFIGURATION = load_text("router.conf", configuration_text())

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from router.config.load import load_text
-from router.control.ops import ProfileGone, ProfileOp
-from supervisor.listeners.acceptor import Listener
-from supervisor.listeners.open_listeners import OpenListeners, describe_configured
+from sluice.router.config.load import load_text
+from sluice.router.control.ops import ProfileGone, ProfileOp
+from sluice.supervisor.listeners.acceptor import Listener
+from sluice.supervisor.listeners.open_listeners import OpenListeners, describe_configured
 from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers
 
 TEXT = "router {\nid: A\nmode: interior\n}\nlistener {\nname: main\nhost: 127.0.0.1\nport: 0\n%s\n}\n"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from router.pacing.admission_share import LARGE_SHARE_DIVISOR, LONG_WAIT_MS, SMALL_SHARE_DIVISOR
-from supervisor.listeners.accept_rate import (
+from sluice.router.pacing.admission_share import LARGE_SHARE_DIVISOR, LONG_WAIT_MS, SMALL_SHARE_DIVISOR
+from sluice.supervisor.listeners.accept_rate import (
     AT_ONCE,
     BURST_CONNECTIONS,
     BURST_PAUSE_NS,

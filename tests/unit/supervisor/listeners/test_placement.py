@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.config.load import load_text
-from supervisor.listeners.placement import Placements
+from sluice.router.config.load import load_text
+from sluice.supervisor.listeners.placement import Placements
 
 TEXT = """
 router {

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from router.config.load import load_text
-from supervisor.journal.journal import Journal
-from supervisor.listeners.profiles import ListenerProfiles
+from sluice.router.config.load import load_text
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.listeners.profiles import ListenerProfiles
 from tests.unit.ops import wire
 from tests.unit.supervisor.harness import configuration_text
 

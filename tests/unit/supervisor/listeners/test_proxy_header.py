@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.listeners.proxied_connections import is_proxy
-from supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, ProxyHeader, crc32c, parse
+from sluice.supervisor.listeners.proxied_connections import is_proxy
+from sluice.supervisor.listeners.proxy_header import MOST_OCTETS, ProxyError, ProxyHeader, crc32c, parse
 from tests.peer import proxy_headers as proxy
 from tests.peer.proxy_headers import SIGNATURE, addition, binary, text
 

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from supervisor.configuration.errors import ChangeError
-from supervisor.listeners.acceptor import Listener
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.listeners.acceptor import Listener
 from tests.unit.supervisor.configuration.test_changes import BASE, ReconfigurableRouter
 
 Scenario = Callable[[ReconfigurableRouter], Awaitable[None]]

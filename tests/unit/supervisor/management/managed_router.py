@@ -8,20 +8,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from router.config.load import load_text
-from router.control import messages
-from router.control.ops import Op
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from router.ring.region import Region
-from router.testing.interworker import claim_link, set_worker
-from supervisor.addresses.inprocess import LocalMessage
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore, add_services
-from supervisor.configuration.live import LiveConfiguration
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.listeners.acceptor import Acceptor
-from supervisor.management.agent import Agent
-from supervisor.runtime.host_names import Resolver
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.ops import Op
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import claim_link, set_worker
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore, add_services
+from sluice.supervisor.configuration.live import LiveConfiguration
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.listeners.acceptor import Acceptor
+from sluice.supervisor.management.agent import Agent
+from sluice.supervisor.runtime.host_names import Resolver
 from tests.peer import message
 from tests.peer.management import PREFIX, ManagementReply
 from tests.unit.supervisor.harness import attach

@@ -2,12 +2,12 @@
 
 import pytest
 
-from router.config.schema import SCHEMA
-from router.policy.management import ALL, OPERATE, READ, UNLIMITED, ManagementRights
-from supervisor.management import operations
-from supervisor.management.access import permit, required_role
-from supervisor.management.request import Request
-from supervisor.management.response import FORBIDDEN, StatusError
+from sluice.router.config.schema import SCHEMA
+from sluice.router.policy.management import ALL, OPERATE, READ, UNLIMITED, ManagementRights
+from sluice.supervisor.management import operations
+from sluice.supervisor.management.access import permit, required_role
+from sluice.supervisor.management.request import Request
+from sluice.supervisor.management.response import FORBIDDEN, StatusError
 
 #: Operations that change nothing and show neither payload nor frames. A new operation needs a decision.
 READING = {

@@ -1,6 +1,6 @@
 """Type router.address: rows of the address table (management.md 6.3)."""
 
-from router.testing.interworker import set_address
+from sluice.router.testing.interworker import set_address
 from tests.peer.management import PREFIX
 
 

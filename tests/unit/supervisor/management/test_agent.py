@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from router.control import messages
-from supervisor.addresses.inprocess import LocalMessage
-from supervisor.management import agent as agents
-from supervisor.management import operations
-from supervisor.management.request import decode
-from supervisor.management.response import Response, encode
+from sluice.router.control import messages
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.management import agent as agents
+from sluice.supervisor.management import operations
+from sluice.supervisor.management.request import decode
+from sluice.supervisor.management.response import Response, encode
 from tests.peer.management import PREFIX, ManagementReply
 from tests.unit.supervisor.management.managed_router import VERBOSE, ManagedRouter, request
 

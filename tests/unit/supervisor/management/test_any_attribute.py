@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.config.schema import SCHEMA, EntityType
+from sluice.router.config.schema import SCHEMA, EntityType
 from tests.peer.types import Char, Described, Float, Int, Long, Map, Symbol, Timestamp, UByte, ULong
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 

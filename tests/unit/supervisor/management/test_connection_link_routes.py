@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from router.control import messages
-from supervisor.linkroutes.local import MAX_PER_CONNECTION
+from sluice.router.control import messages
+from sluice.supervisor.linkroutes.local import MAX_PER_CONNECTION
 from tests.peer.management import PREFIX, ManagementReply
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from router.control import messages
-from router.control.ops import TraceOp
-from supervisor.addresses.inprocess import LocalMessage
+from sluice.router.control import messages
+from sluice.router.control.ops import TraceOp
+from sluice.supervisor.addresses.inprocess import LocalMessage
 from tests.peer import message
 from tests.peer.management import PREFIX
 from tests.unit.supervisor.management.managed_router import request

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config.schema import SCHEMA
+from sluice.router.config.schema import SCHEMA
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, Long, Map, UInt, ULong
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from router.control import messages
-from router.stalls.reason import StallReason
+from sluice.router.control import messages
+from sluice.router.stalls.reason import StallReason
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.addresses.inprocess import LocalMessage
-from supervisor.management import explain_path, remote
-from supervisor.management.request import decode
-from supervisor.management.response import Response, encode
+from sluice.supervisor.addresses.inprocess import LocalMessage
+from sluice.supervisor.management import explain_path, remote
+from sluice.supervisor.management.request import decode
+from sluice.supervisor.management.response import Response, encode
 from tests.peer.management import ManagementReply
 from tests.unit.supervisor.management.managed_router import ManagedRouter, request
 from tests.unit.supervisor.policy.test_policy import OPEN, text, vhost

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.connections.connections import RegisteredConnection
 from tests.unit.supervisor.edge.edge_router import CONFIGURATION, connector, open_interior
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 

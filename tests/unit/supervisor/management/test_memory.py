@@ -1,7 +1,7 @@
 """Type allocator: memory of the objects of the router, from shared memory (management.md 6.8)."""
 
-from router.testing.interworker import RingEnd, set_worker
-from supervisor.management.memory import pools
+from sluice.router.testing.interworker import RingEnd, set_worker
+from sluice.supervisor.management.memory import pools
 
 
 # management.md 6.8.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.management.nodes import management_address
+from sluice.supervisor.management.nodes import management_address
 from tests.unit.supervisor.management.managed_router import CONFIGURATION, ManagedRouter
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from router.config.schema import SCHEMA
-from router.log import KEPT_LINES
+from sluice.router.config.schema import SCHEMA
+from sluice.router.log import KEPT_LINES
 from tests.peer.management import PREFIX
 from tests.peer.types import Int, ULong
 from tests.unit.supervisor.management.managed_router import VERBOSE, ManagedRouter

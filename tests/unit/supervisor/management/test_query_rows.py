@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from proton import Message
 
-from router.amqp import codec
-from supervisor.management import values
-from supervisor.management.query_rows import MOST_VALUES, QueryRows, count
-from supervisor.management.response import StatusError
+from sluice.router.amqp import codec
+from sluice.supervisor.management import values
+from sluice.supervisor.management.query_rows import MOST_VALUES, QueryRows, count
+from sluice.supervisor.management.response import StatusError
 from tests.peer.management import PREFIX
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.management.request import decode
-from supervisor.management.response import StatusError
+from sluice.supervisor.management.request import decode
+from sluice.supervisor.management.response import StatusError
 from tests.peer import message
 from tests.peer.codec import encode
 from tests.peer.types import (

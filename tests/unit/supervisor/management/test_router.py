@@ -1,6 +1,6 @@
 """Type router and its single row (management.md 6.1)."""
 
-from router.testing.interworker import set_worker
+from sluice.router.testing.interworker import set_worker
 
 
 # management.md 6.1.

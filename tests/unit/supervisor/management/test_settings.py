@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.testing.interworker import set_address
+from sluice.router.testing.interworker import set_address
 from tests.peer.management import PREFIX
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from router.config.schema import SCHEMA
-from router.log import MODULES
+from sluice.router.config.schema import SCHEMA
+from sluice.router.log import MODULES
 from tests.peer.management import PREFIX
 from tests.peer.types import Symbol
 from tests.unit.supervisor.management.managed_router import ManagedRouter, request

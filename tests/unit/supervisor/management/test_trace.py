@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.control import messages
-from supervisor.connections.watches import MAX_WATCHES
-from supervisor.management.trace import MAX_SECONDS
+from sluice.router.control import messages
+from sluice.supervisor.connections.watches import MAX_WATCHES
+from sluice.supervisor.management.trace import MAX_SECONDS
 from tests.peer.management import ManagementReply
 from tests.unit.supervisor.management.managed_router import request
 

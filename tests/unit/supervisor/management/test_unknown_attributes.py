@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config.schema import SCHEMA
+from sluice.router.config.schema import SCHEMA
 from tests.peer.management import PREFIX
 from tests.unit.supervisor.management.managed_router import ManagedRouter
 

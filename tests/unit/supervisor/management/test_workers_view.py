@@ -2,9 +2,9 @@
 
 import os
 
-from router.ring.layout import DROP_NAMES
-from router.testing.interworker import RingEnd, set_worker
-from supervisor.management.workers_view import process, rings
+from sluice.router.ring.layout import DROP_NAMES
+from sluice.router.testing.interworker import RingEnd, set_worker
+from sluice.supervisor.management.workers_view import process, rings
 
 
 def test_get_workers_describes_workers(router):

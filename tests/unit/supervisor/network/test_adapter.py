@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from router.addressing.settings import AddressSetting
-from router.config.load import load_text
-from router.log import ProcessLog
-from supervisor.addresses.settings import Settings
-from supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
-from supervisor.network.protocol.outputs import (
+from sluice.router.addressing.settings import AddressSetting
+from sluice.router.config.load import load_text
+from sluice.router.log import ProcessLog
+from sluice.supervisor.addresses.settings import Settings
+from sluice.supervisor.network.adapter import ADDRESSES_AN_EPOCH, Routers
+from sluice.supervisor.network.protocol.outputs import (
     EngineLogLine,
     EngineSend,
     KeysChanged,

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from router.config.load import load_text
-from router.control import messages
-from router.control.messages import Attached, Control, RouterLink, Taken
-from router.control.names import CONTROL_KEY
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.network import neighbour_connections
-from supervisor.network.neighbour_connections import BUNDLE_PROPERTY, CONTROL_ADDRESS, COST_PROPERTY
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.messages import Attached, Control, RouterLink, Taken
+from sluice.router.control.names import CONTROL_KEY
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.network import neighbour_connections
+from sluice.supervisor.network.neighbour_connections import BUNDLE_PROPERTY, CONTROL_ADDRESS, COST_PROPERTY
 from tests.unit.ops import wire
 from tests.unit.supervisor.harness import PATIENCE
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from router.config.load import load_text
-from router.control import messages
-from router.control.handover import InitiateData
-from router.control.message import ControlMessage
-from router.log import LogSettings, ModuleSettings
-from router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, UNAUTHORIZED
-from router.policy.rules import Vhosts
-from supervisor.connections.admission import Admit
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, DenialKind, Denials
-from supervisor.policy.grant import OpenFacts
-from supervisor.policy.policy import DENIED, limits
-from supervisor.policy.stats import MOST_GONE, ConnectionsByKey
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.handover import InitiateData
+from sluice.router.control.message import ControlMessage
+from sluice.router.log import LogSettings, ModuleSettings
+from sluice.router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_LIMIT, UNAUTHORIZED
+from sluice.router.policy.rules import Vhosts
+from sluice.supervisor.connections.admission import Admit
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, DenialKind, Denials
+from sluice.supervisor.policy.grant import OpenFacts
+from sluice.supervisor.policy.policy import DENIED, limits
+from sluice.supervisor.policy.stats import MOST_GONE, ConnectionsByKey
 from tests.unit.supervisor.harness import attach
 from tests.unit.supervisor.management.managed_router import QUIET, ManagedRouter
 

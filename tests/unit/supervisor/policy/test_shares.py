@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.config.policy_entities import SharedLimits
-from router.ring.region import MAX_QUOTAS, Region
-from supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
+from sluice.router.config.policy_entities import SharedLimits
+from sluice.router.ring.region import MAX_QUOTAS, Region
+from sluice.supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
 
 RATE = SharedLimits(messages_per_second=5)
 

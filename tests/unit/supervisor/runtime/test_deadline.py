@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from supervisor.runtime.deadline import HELD_UP, Deadline
+from sluice.supervisor.runtime.deadline import HELD_UP, Deadline
 
 SECONDS = 0.05
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.runtime.remote_hosts import HostCounts, remote_host
+from sluice.supervisor.runtime.remote_hosts import HostCounts, remote_host
 
 
 def test_host_share_is_bounded():

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from supervisor.runtime.threads import Threads
+from sluice.supervisor.runtime.threads import Threads
 
 
 def test_thread_results_and_exceptions_are_returned():
@@ -48,7 +48,7 @@ def test_threads_are_limited_in_time_and_number():
 def test_process_exits_while_thread_hangs():
     program = (
         "import asyncio, os\n"
-        "from supervisor.runtime.threads import Threads\n"
+        "from sluice.supervisor.runtime.threads import Threads\n"
         "async def main():\n"
         "    Threads(asyncio.get_running_loop(), 't', 1).run(lambda: os.read(os.pipe()[0], 1))\n"
         "asyncio.run(main())\n"

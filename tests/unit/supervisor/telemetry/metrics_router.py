@@ -8,21 +8,21 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.addressing.address import MOBILE, key
-from router.config.load import load_text
-from router.control import messages
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from router.ring.region import Region
-from router.stats.sums import AddressCounters
-from router.testing.interworker import claim_link, set_address
-from supervisor.addresses.record import AddressRecord
-from supervisor.children.worker import WorkerProcess, WorkerStage
-from supervisor.composition import RouterCore
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.telemetry.collect import MetricsCollector, MetricsSnapshot
-from supervisor.telemetry.families import HttpCounts, MetricsBuilder
-from supervisor.telemetry.health import Health, Lag, ListenerState
-from supervisor.telemetry.page import render
+from sluice.router.addressing.address import MOBILE, key
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.ring.region import Region
+from sluice.router.stats.sums import AddressCounters
+from sluice.router.testing.interworker import claim_link, set_address
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
+from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.telemetry.collect import MetricsCollector, MetricsSnapshot
+from sluice.supervisor.telemetry.families import HttpCounts, MetricsBuilder
+from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
+from sluice.supervisor.telemetry.page import render
 from tests.unit.supervisor.harness import attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.ring.region import Region
-from router.testing.interworker import RingEnd, claim_link, free_link, set_worker, write_sample
-from supervisor.telemetry.counter_reader import CounterReader, KnownLink
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import RingEnd, claim_link, free_link, set_worker, write_sample
+from sluice.supervisor.telemetry.counter_reader import CounterReader, KnownLink
 
 WORKERS = 2
 PRODUCER, CONSUMER = 1, 2  # values of LinkSlot.direction

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.children.worker import WorkerStage
-from supervisor.telemetry.health import (
+from sluice.supervisor.children.worker import WorkerStage
+from sluice.supervisor.telemetry.health import (
     LAG_STEP,
     LIVE_WITHOUT_WORKERS,
     READY_LAG,

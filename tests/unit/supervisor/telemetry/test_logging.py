@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from router.config.diff import diff
-from router.config.entities import Configuration, ListenerConfig
-from router.config.load import load_text
-from router.control import messages
-from router.control.handlers import HandlerTable
-from router.control.ops import LogOp
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.worker import WorkerFaultError, WorkerProcess
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.journal.journal import Journal
-from supervisor.runtime.waker import Waker
-from supervisor.telemetry.logging import KEPT, Logging
+from sluice.router.config.diff import diff
+from sluice.router.config.entities import Configuration, ListenerConfig
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.ops import LogOp
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.telemetry.logging import KEPT, Logging
 
 
 def section(**attributes: str) -> str:

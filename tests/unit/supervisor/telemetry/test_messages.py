@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.children.framing import MessageError
-from supervisor.telemetry.messages import decode, encode
+from sluice.supervisor.children.framing import MessageError
+from sluice.supervisor.telemetry.messages import decode, encode
 
 
 def test_message_is_decoded_unchanged() -> None:

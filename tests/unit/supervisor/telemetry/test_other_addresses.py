@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.addresses.record import AddressRecord
-from supervisor.telemetry.other_addresses import FIELDS, OtherAddresses
+from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.telemetry.other_addresses import FIELDS, OtherAddresses
 
 IDS = 8
 

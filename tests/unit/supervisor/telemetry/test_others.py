@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from supervisor.telemetry import collect
+from sluice.supervisor.telemetry import collect
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter, value
 
 NAME = "sluice_address_deliveries_total"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.ring.layout import DROP_NAMES
-from router.testing.interworker import claim_link, set_worker
-from supervisor.connections.connections import RegisteredLink
-from supervisor.policy.denials import DenialKind
-from supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
-from supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
-from supervisor.telemetry.families import bounds
-from supervisor.telemetry.page import MAX_LABEL, Families, label
+from sluice.router.ring.layout import DROP_NAMES
+from sluice.router.testing.interworker import claim_link, set_worker
+from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.policy.denials import DenialKind
+from sluice.supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, GROUPS, Definition
+from sluice.supervisor.telemetry.collect import SHOWN_ADDRESSES, SLICE
+from sluice.supervisor.telemetry.families import bounds
+from sluice.supervisor.telemetry.page import MAX_LABEL, Families, label
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter, value
 
 MANUAL = Path(__file__).resolve().parents[4] / "docs" / "user" / "metrics.md"

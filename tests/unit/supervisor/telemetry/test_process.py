@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from router.ring.region import Region
-from router.testing.interworker import claim_link
-from supervisor.children.framing import MessageSplitter, pack
-from supervisor.telemetry import process
-from supervisor.telemetry.messages import MAX_REPORT, Message, decode, encode
-from supervisor.telemetry.process import LIVE_ROWS, TelemetryLoop
+from sluice.router.ring.region import Region
+from sluice.router.testing.interworker import claim_link
+from sluice.supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.telemetry import process
+from sluice.supervisor.telemetry.messages import MAX_REPORT, Message, decode, encode
+from sluice.supervisor.telemetry.process import LIVE_ROWS, TelemetryLoop
 from tests.unit.supervisor.harness import PATIENCE
 
 NEVER = 3600.0  # interval in seconds that no test waits for

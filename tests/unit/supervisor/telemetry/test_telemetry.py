@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from router.config.entities import Configuration
-from router.config.load import load_text
-from router.control import messages
-from router.control.handover import InitiateData
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.children.child_process import ChildOwner, ChildProgram
-from supervisor.children.framing import MessageError
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.policy.denials import DenialKind
-from supervisor.telemetry import telemetry
-from supervisor.telemetry.messages import Message, decode, encode
-from supervisor.telemetry.telemetry import ADDRESS, Telemetry
+from sluice.router.config.entities import Configuration
+from sluice.router.config.load import load_text
+from sluice.router.control import messages
+from sluice.router.control.handover import InitiateData
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.children.child_process import ChildOwner, ChildProgram
+from sluice.supervisor.children.framing import MessageError
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.policy.denials import DenialKind
+from sluice.supervisor.telemetry import telemetry
+from sluice.supervisor.telemetry.messages import Message, decode, encode
+from sluice.supervisor.telemetry.telemetry import ADDRESS, Telemetry
 from tests.unit.supervisor.edge.edge_router import SilentInitiator
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter

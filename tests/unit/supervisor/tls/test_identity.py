@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.control.messages import TlsFacts
-from router.tls.profile import unknown_letter
-from supervisor.tls.identity import user_of
+from sluice.router.control.messages import TlsFacts
+from sluice.router.tls.profile import unknown_letter
+from sluice.supervisor.tls.identity import user_of
 
 ATTRIBUTES = [("C", "US"), ("ST", "NC"), ("L", "Raleigh"), ("OU", "Dev"), ("O", "Client"), ("CN", "127.0.0.1")]
 DN = "CN=127.0.0.1,O=Client,OU=Dev,L=Raleigh,ST=NC,C=US"

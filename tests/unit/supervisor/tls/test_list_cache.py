@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from router.config.errors import ConfigError
-from router.config.load import load_text
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.tls import list_cache
-from supervisor.tls.list_cache import ListCache
-from supervisor.tls.lists import ListError, RevocationList
+from sluice.router.config.errors import ConfigError
+from sluice.router.config.load import load_text
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.tls import list_cache
+from sluice.supervisor.tls.list_cache import ListCache
+from sluice.supervisor.tls.lists import ListError, RevocationList
 from tests.unit.supervisor.auth.waiting import soon
 
 NOW = time.time()

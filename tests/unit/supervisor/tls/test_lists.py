@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from supervisor.runtime.threads import Threads
-from supervisor.tls import lists
-from supervisor.tls.lists import ListError, checked, fetch
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.tls import lists
+from sluice.supervisor.tls.lists import ListError, checked, fetch
 from tests.peer.pki import pki
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

@@ -5,17 +5,17 @@ import time
 
 import pytest
 
-from router.config.diff import Change
-from router.config.load import load_text
-from router.control.messages import Opened, TlsFacts
-from router.control.ops import CredentialsGone, CredentialsOp
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.configuration.errors import ChangeError
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.journal.journal import Journal
-from supervisor.runtime.waker import Waker
-from supervisor.tls.profiles import TlsProfiles, TlsStartError
+from sluice.router.config.diff import Change
+from sluice.router.config.load import load_text
+from sluice.router.control.messages import Opened, TlsFacts
+from sluice.router.control.ops import CredentialsGone, CredentialsOp
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.tls.profiles import TlsProfiles, TlsStartError
 from tests.peer.pki import pki
 
 DAY = 86400

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from router.config.load import load_text
-from router.control.messages import Opened, TlsFacts
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.connections.connections import RegisteredConnection
-from supervisor.tls.retirement import FORCED, MOST_SECONDS, Retirement
+from sluice.router.config.load import load_text
+from sluice.router.control.messages import Opened, TlsFacts
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.tls.retirement import FORCED, MOST_SECONDS, Retirement
 
 CONFIGURATION = """
 sslProfile {

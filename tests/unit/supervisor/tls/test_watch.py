@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from router.control.ops import CredentialsOp
-from supervisor.runtime.threads import Threads
-from supervisor.tls.profiles import Materials
-from supervisor.tls.watch import CredentialWatch
+from sluice.router.control.ops import CredentialsOp
+from sluice.supervisor.runtime.threads import Threads
+from sluice.supervisor.tls.profiles import Materials
+from sluice.supervisor.tls.watch import CredentialWatch
 from tests.peer.pki import Issued, Pki, pki
 from tests.unit.supervisor.tls.test_profiles import LISTENER, TlsProfilesOnTable, text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 
 
 @pytest.fixture

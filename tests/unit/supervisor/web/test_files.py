@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.web import files
-from supervisor.web.files import File, Files
+from sluice.supervisor.web import files
+from sluice.supervisor.web.files import File, Files
 
 
 @pytest.fixture

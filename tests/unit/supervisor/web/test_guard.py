@@ -3,9 +3,9 @@
 import asyncio
 import socket
 
-from router.config.load import load_text
-from supervisor.web import connection_limits
-from supervisor.web.connection_limits import HttpConnection, HttpConnectionLimiter
+from sluice.router.config.load import load_text
+from sluice.supervisor.web import connection_limits
+from sluice.supervisor.web.connection_limits import HttpConnection, HttpConnectionLimiter
 from tests.unit.supervisor.harness import configuration_text
 
 LISTENER = load_text("router.conf", configuration_text()).listeners[0]

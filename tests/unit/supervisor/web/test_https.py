@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from router.config.load import load_text
-from router.log import ProcessLog
-from router.tls.versions import VERSIONS
-from supervisor.journal.journal import Journal
-from supervisor.runtime.waker import Waker
-from supervisor.tls.profiles import TlsProfiles
-from supervisor.web import https
-from supervisor.web.https import HttpsContexts
+from sluice.router.config.load import load_text
+from sluice.router.log import ProcessLog
+from sluice.router.tls.versions import VERSIONS
+from sluice.supervisor.journal.journal import Journal
+from sluice.supervisor.runtime.waker import Waker
+from sluice.supervisor.tls.profiles import TlsProfiles
+from sluice.supervisor.web import https
+from sluice.supervisor.web.https import HttpsContexts
 from tests.peer.pki import Issued, Pki, pki
 
 pytestmark = pytest.mark.filterwarnings("ignore:ssl:DeprecationWarning")  # of old versions, which a profile may name

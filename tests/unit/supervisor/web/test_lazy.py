@@ -10,16 +10,16 @@ from typing import cast
 
 import pytest
 
-from router.config.load import load_text
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from supervisor.configuration.change import ConfigurationChange
-from supervisor.web import lazy
-from supervisor.web.lazy import HttpListeners, LazyHttp
+from sluice.router.config.load import load_text
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.web import lazy
+from sluice.supervisor.web.lazy import HttpListeners, LazyHttp
 from tests.unit.supervisor.harness import configuration_text
 
 OFF = load_text("router.conf", configuration_text())
 ON = load_text("router.conf", configuration_text() + "listener {\nport: 0\nhttp: yes\n}\n")
-MODULE = "supervisor.web.server"
+MODULE = "sluice.supervisor.web.server"
 
 
 class _Service:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from router.config.load import load_text
-from router.log import ProcessLog
-from supervisor.web import pages
-from supervisor.web.files import Files
-from supervisor.web.pages import HttpAnswer, MetricsPage, Pages
-from supervisor.web.tokens import MetricsTokens
+from sluice.router.config.load import load_text
+from sluice.router.log import ProcessLog
+from sluice.supervisor.web import pages
+from sluice.supervisor.web.files import Files
+from sluice.supervisor.web.pages import HttpAnswer, MetricsPage, Pages
+from sluice.supervisor.web.tokens import MetricsTokens
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from router.config.load import load_text
-from router.log import LogSettings, ModuleSettings, ProcessLog
-from router.ring.region import Region
-from router.stats.sums import AddressCounters
-from supervisor.telemetry.health import Health, Lag
-from supervisor.web import server
-from supervisor.web.connection_limits import MOST_ARRIVING_OF_HOST
-from supervisor.web.server import HttpService
+from sluice.router.config.load import load_text
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.ring.region import Region
+from sluice.router.stats.sums import AddressCounters
+from sluice.supervisor.telemetry.health import Health, Lag
+from sluice.supervisor.web import server
+from sluice.supervisor.web.connection_limits import MOST_ARRIVING_OF_HOST
+from sluice.supervisor.web.server import HttpService
 from tests.peer.pki import Pki, pki
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers, until
@@ -238,7 +238,7 @@ def test_websocket_request_without_descriptors_is_answered_busy(monkeypatch: pyt
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def scenario(router: HttpRouter) -> None:
-        monkeypatch.setattr("supervisor.web.server.os.dup", fail)
+        monkeypatch.setattr("sluice.supervisor.web.server.os.dup", fail)
         assert (await router.ask(UPGRADE)).startswith(b"HTTP/1.1 503 ")
         monkeypatch.undo()
         (line,) = router.lines("warning")

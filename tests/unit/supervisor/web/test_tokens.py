@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from router.config.load import load_text
-from router.log import ProcessLog
-from supervisor.web.tokens import MetricsTokens
+from sluice.router.config.load import load_text
+from sluice.router.log import ProcessLog
+from sluice.supervisor.web.tokens import MetricsTokens
 
 
 def known(log: ProcessLog, attributes: str, authorization: str | None = None, *, certified: bool = False) -> bool:

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from router.amqp.codec import Symbol
-from router.control.ops import ProfileFailoverServer
-from workers.connections.open_properties import failover, plain, plain_map
+from sluice.router.amqp.codec import Symbol
+from sluice.router.control.ops import ProfileFailoverServer
+from sluice.workers.connections.open_properties import failover, plain, plain_map
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
+from sluice.workers.links.attach import padded
+from sluice.workers.links.attach_fields import leave_out, route_of, with_route
 from tests.peer.codec import decode, encode
 from tests.peer.frames import source
 from tests.peer.types import Map, Symbol, UByte, ULong
-from workers.links.attach import padded
-from workers.links.attach_fields import leave_out, route_of, with_route
 
 NULL = b"\x40"
 USER = encode(Map([(Symbol("a"), 1), ("text", [1, None, "x"])]))

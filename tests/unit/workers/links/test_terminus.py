@@ -2,11 +2,11 @@
 
 import pytest
 
-from router.amqp.errors import RemoteError
+from sluice.router.amqp.errors import RemoteError
+from sluice.workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 from tests.peer.codec import decode, encode
 from tests.peer.frames import source, target
 from tests.peer.types import Array, Described, Map, Raw, Symbol, UInt, ULong
-from workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
 
 COORDINATOR = encode(Described(ULong(0x30), [Symbol("amqp:local-transactions")]))
 EXPIRY = 2

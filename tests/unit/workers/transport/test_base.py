@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.amqp.connection import Pause
+from sluice.router.amqp.connection import Pause
+from sluice.workers.loop import Loop
+from sluice.workers.testing import ManualPoller
+from sluice.workers.transport.base import Transport
 from tests.peer.talk import begin
 from tests.unit.workers.loop_connections import REGION, LoopConnections
-from workers.loop import Loop
-from workers.testing import ManualPoller
-from workers.transport.base import Transport
 
 READABLE, WRITABLE = 1, 4
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from router.amqp.connection import Connection
-from router.control.ops import Credentials
-from router.tls.context import TlsContext
+from sluice.router.amqp.connection import Connection
+from sluice.router.control.ops import Credentials
+from sluice.router.tls.context import TlsContext
+from sluice.workers.loop import Loop
+from sluice.workers.transport.tls import TlsTransport
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.pki import CLIENT_USER, Pki, pki
 from tests.peer.talk import say
 from tests.unit.workers.loop_connections import REGION, ClosingHandler
-from workers.loop import Loop
-from workers.transport.tls import TlsTransport
 
 pytestmark = pytest.mark.starts
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.amqp.text.frames import frame_text
-from router.amqp.text.messages import components, message_text
+from sluice.router.amqp.text.frames import frame_text
+from sluice.router.amqp.text.messages import components, message_text
 from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, Performative, frame_octets, source, target
 from tests.peer.message import annotations, application_properties, properties, value

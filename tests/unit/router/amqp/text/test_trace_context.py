@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.amqp import codec
-from router.amqp.text.trace_context import trace_context
+from sluice.router.amqp import codec
+from sluice.router.amqp.text.trace_context import trace_context
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"

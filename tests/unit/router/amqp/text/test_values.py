@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.amqp.text.values import MAX_DEPTH, SHOWN_OCTETS, ShortError, value_text
+from sluice.router.amqp.text.values import MAX_DEPTH, SHOWN_OCTETS, ShortError, value_text
 from tests.peer.codec import encode
 from tests.peer.types import Array, Described, Map, Symbol, UInt, ULong
 

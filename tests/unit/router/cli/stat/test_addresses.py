@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.cli.stat.addresses import class_of, phase_of, text_of
+from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
 from tests.unit.router.cli.stat.rows import ADDRESS, Stat
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.cli.stat.main import main
+from sluice.router.cli.stat.main import main
 from tests.unit.router.cli.node import ScriptedManagementNode, rows_node
 from tests.unit.router.cli.stat.rows import ADDRESS, HEADING, ROUTER, Stat
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from router.cli.stat.main import main
+from sluice.router.cli.stat.main import main
 from tests.unit.router.cli.node import ScriptedManagementNode
 from tests.unit.router.cli.stat.rows import CONNECTION, Stat
 

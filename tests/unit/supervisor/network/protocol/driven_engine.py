@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.engine import Engine
-from supervisor.network.protocol.local_router import node_id
-from supervisor.network.protocol.messages import Message
-from supervisor.network.protocol.outputs import Change, EngineLogLine, PathChanged
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.supervisor.network.protocol import annotations, messages
+from sluice.supervisor.network.protocol.engine import Engine
+from sluice.supervisor.network.protocol.local_router import node_id
+from sluice.supervisor.network.protocol.messages import Message
+from sluice.supervisor.network.protocol.outputs import Change, EngineLogLine, PathChanged
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 
 class EngineMessage(NamedTuple):

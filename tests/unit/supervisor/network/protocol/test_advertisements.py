@@ -2,7 +2,7 @@
 
 import itertools
 
-from supervisor.network.protocol.messages import Advertisement
+from sluice.supervisor.network.protocol.messages import Advertisement
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.network.protocol.damping import Damping, DoublingPacer
-from supervisor.network.protocol.timers import Timers
+from sluice.supervisor.network.protocol.damping import Damping, DoublingPacer
+from sluice.supervisor.network.protocol.timers import Timers
 
 TIMERS = Timers(flap_half_life=1000.0, flap_free=2.0, flap_most=30.0, flap_alone=2.0)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from supervisor.network.protocol import decoded_messages, messages
-from supervisor.network.protocol.annotations import ControlMessageError
-from supervisor.network.protocol.decoded_messages import DecodedMessages
+from sluice.supervisor.network.protocol import decoded_messages, messages
+from sluice.supervisor.network.protocol.annotations import ControlMessageError
+from sluice.supervisor.network.protocol.decoded_messages import DecodedMessages
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ inter-router-protocol.md 5.9)."""
 
 import pytest
 
-from router.amqp import codec
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.annotations import originated_head
-from supervisor.network.protocol.local_router import node_id
-from supervisor.network.protocol.timers import ProtocolLimits
+from sluice.router.amqp import codec
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.annotations import originated_head
+from sluice.supervisor.network.protocol.local_router import node_id
+from sluice.supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.network.simulated import Mirror
-from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.engine import Engine
-from supervisor.network.protocol.local_router import node_id
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.supervisor.network.protocol import annotations, messages
+from sluice.supervisor.network.protocol.engine import Engine
+from sluice.supervisor.network.protocol.local_router import node_id
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 
 IDS = st.sampled_from(["A", "B", "C", "D", "E", "F", "G", "H"])
 NUMBERS = st.integers(-2, 6) | st.sampled_from([2**31, 2**63 - 1, -(2**63)])

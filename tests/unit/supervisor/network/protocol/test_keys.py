@@ -4,8 +4,8 @@ from types import MappingProxyType
 
 import pytest
 
-from supervisor.network.protocol.keys import Keys, KeysUpdate, apply
-from supervisor.network.protocol.messages import MobileChange, MobileState
+from sluice.supervisor.network.protocol.keys import Keys, KeysUpdate, apply
+from sluice.supervisor.network.protocol.messages import MobileChange, MobileState
 
 PRESENT: Keys = MappingProxyType({"M0a": 1, "M0b": 2})
 

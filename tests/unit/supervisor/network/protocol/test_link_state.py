@@ -1,16 +1,22 @@
 """Link states: request, answer, announcement, expiry, restarts, and resulting paths (inter-router.md 7, 8)."""
 
-from router.log import CRITICAL, WARNING
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.messages import (
+from sluice.router.log import CRITICAL, WARNING
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.messages import (
     Advertisement,
     Hello,
     LinkStateRequest,
     LinkStateUpdate,
     MobileRequest,
 )
-from supervisor.network.protocol.outputs import KeysChanged, PathChanged, RadiusChanged, RouterRemoved, Unreachable
-from supervisor.network.protocol.timers import ProtocolLimits
+from sluice.supervisor.network.protocol.outputs import (
+    KeysChanged,
+    PathChanged,
+    RadiusChanged,
+    RouterRemoved,
+    Unreachable,
+)
+from sluice.supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine, line
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.amqp import codec
-from supervisor.network.protocol import annotations, messages
-from supervisor.network.protocol.annotations import ControlMessageError
-from supervisor.network.protocol.messages import (
+from sluice.router.amqp import codec
+from sluice.supervisor.network.protocol import annotations, messages
+from sluice.supervisor.network.protocol.annotations import ControlMessageError
+from sluice.supervisor.network.protocol.messages import (
     Advertisement,
     Hello,
     LinkStateRequest,

@@ -1,10 +1,10 @@
 """Mobile addresses (inter-router.md 9.1 to 9.4)."""
 
-from router.log import ERROR, WARNING
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.messages import Advertisement, MobileChange, MobileRequest, MobileState, Summary
-from supervisor.network.protocol.outputs import KeysChanged
-from supervisor.network.protocol.timers import ProtocolLimits
+from sluice.router.log import ERROR, WARNING
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.messages import Advertisement, MobileChange, MobileRequest, MobileState, Summary
+from sluice.supervisor.network.protocol.outputs import KeysChanged
+from sluice.supervisor.network.protocol.timers import ProtocolLimits
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from supervisor.network.protocol.damping import Damping
-from supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
-from supervisor.network.protocol.timers import Timers
+from sluice.supervisor.network.protocol.damping import Damping
+from sluice.supervisor.network.protocol.neighbour_table import ControlLink, Neighbour, NeighbourTable
+from sluice.supervisor.network.protocol.timers import Timers
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from router.log import CRITICAL
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.messages import (
+from sluice.router.log import CRITICAL
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.messages import (
     Advertisement,
     Hello,
     LinkStateRequest,
@@ -12,8 +12,8 @@ from supervisor.network.protocol.messages import (
     MobileChange,
     Summary,
 )
-from supervisor.network.protocol.outputs import PathChanged, RadiusChanged, RouterAdded, Unreachable
-from supervisor.network.protocol.timers import ProtocolLimits, Timers
+from sluice.supervisor.network.protocol.outputs import PathChanged, RadiusChanged, RouterAdded, Unreachable
+from sluice.supervisor.network.protocol.timers import ProtocolLimits, Timers
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine
 
 

@@ -1,9 +1,9 @@
 """Pending outputs of the protocol engine: taken once, with bounded log lines."""
 
-from router.log import INFO, WARNING
-from supervisor.network.protocol import outbox
-from supervisor.network.protocol.outbox import EngineOutbox
-from supervisor.network.protocol.outputs import EngineSend, RadiusChanged
+from sluice.router.log import INFO, WARNING
+from sluice.supervisor.network.protocol import outbox
+from sluice.supervisor.network.protocol.outbox import EngineOutbox
+from sluice.supervisor.network.protocol.outputs import EngineSend, RadiusChanged
 
 
 def test_outputs_are_taken_once_in_order() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.addressing.paths import ShortestPathTrees
-from supervisor.network.protocol.outputs import indexes
-from supervisor.network.protocol.paths import compute
+from sluice.router.addressing.paths import ShortestPathTrees
+from sluice.supervisor.network.protocol.outputs import indexes
+from sluice.supervisor.network.protocol.paths import compute
 
 LINE = {"A": {"B": 1}, "B": {"A": 1, "C": 1}, "C": {"B": 1}}
 DIAMOND = {"A": {"B": 1, "C": 1}, "B": {"A": 1, "D": 1}, "C": {"A": 1, "D": 1}, "D": {"B": 1, "C": 1}}

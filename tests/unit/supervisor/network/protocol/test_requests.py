@@ -1,9 +1,9 @@
 """Queue of requests for missing data."""
 
-from supervisor.network.protocol.local_router import LocalRouter
-from supervisor.network.protocol.nodes import RouterNode
-from supervisor.network.protocol.requests import RequestQueue
-from supervisor.network.protocol.timers import NEVER, ProtocolLimits, Timers
+from sluice.supervisor.network.protocol.local_router import LocalRouter
+from sluice.supervisor.network.protocol.nodes import RouterNode
+from sluice.supervisor.network.protocol.requests import RequestQueue
+from sluice.supervisor.network.protocol.timers import NEVER, ProtocolLimits, Timers
 
 NOW = 1000.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.network.protocol import messages
-from supervisor.network.protocol.messages import LinkStateRequest, LinkStateUpdate, Summary
+from sluice.supervisor.network.protocol import messages
+from sluice.supervisor.network.protocol.messages import LinkStateRequest, LinkStateUpdate, Summary
 from tests.unit.supervisor.network.protocol.driven_engine import DrivenEngine, line
 
 
