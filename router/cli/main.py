@@ -8,7 +8,7 @@ from typing import Final
 
 from sluice.router.cli.check import check
 from sluice.router.cli.output import escape_output
-from sluice.router.cli.start import StartOptions, default_config, start
+from sluice.router.cli.start import DEFAULT_CONFIGS, StartOptions, config_or_example, start
 from sluice.router.cli.streams import run_command
 from sluice.router.version import VERSION
 
@@ -45,7 +45,7 @@ def _run(words: Sequence[str]) -> int:
             return start(
                 StartOptions(
                     program=sys.argv[0],
-                    config=arguments.config,
+                    config=config_or_example() if arguments.config is None else arguments.config,
                     daemon=arguments.daemon,
                     pidfile=arguments.pidfile,
                     become_user=arguments.user,
@@ -64,8 +64,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sluice", description="A many-core AMQP 1.0 message router.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run the router", description="Run the router.")
-    run.add_argument("-c", "--config", metavar="FILE", default=default_config(), help="configuration (%(default)s)")
+    text = (
+        f"Run the router. Without -c, the configuration is the first of {', '.join(DEFAULT_CONFIGS)} that exists, "
+        "otherwise an example for clients on this machine."
+    )
+    run = commands.add_parser("run", help="run the router", description=text)
+    run.add_argument("-c", "--config", metavar="FILE", help="configuration file")
     run.add_argument("-d", "--daemon", action="store_true", help="run detached, as a daemon")
     run.add_argument("-P", "--pidfile", metavar="FILE", help="with -d: write the process id to FILE")
     run.add_argument("-U", "--user", metavar="USER", help="become USER once the ports are open")

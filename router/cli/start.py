@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,7 +18,11 @@ from sluice.router.config.load import load
 from sluice.router.log import LogError, ProcessLog
 
 # Default configuration files in order of preference; the second one is that of Dispatch.
-DEFAULT_CONFIGS = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
+DEFAULT_CONFIGS: Final = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
+
+
+#: The example configuration in the installed package; in the repository a link to conf/standalone.conf.
+EXAMPLE: Final = Path(__file__).parents[1] / "config" / "standalone.conf"
 
 
 class StartError(Exception):
@@ -45,6 +50,19 @@ class StartOptions(Struct, frozen=True):
 def default_config() -> str:
     """Return the first default configuration file that exists, else the first."""
     return next((path for path in DEFAULT_CONFIGS if Path(path).exists()), DEFAULT_CONFIGS[0])
+
+
+def config_or_example() -> str:
+    """Return the first default configuration file that exists. Without one, print so, and return the example."""
+    found = default_config()
+    if Path(found).exists():
+        return found
+    print(
+        f"No configuration file: neither {' nor '.join(DEFAULT_CONFIGS)} exists, and there is no option -c.\n"
+        f"Starting with the example {EXAMPLE}, for clients on this machine.",
+        file=sys.stderr,
+    )
+    return str(EXAMPLE)
 
 
 def start(options: StartOptions) -> int:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.router.cli.start import DEFAULT_CONFIGS
+from sluice.router.cli.start import DEFAULT_CONFIGS, EXAMPLE
+from tests.unit.source_files import ROOT
 
 pytestmark = pytest.mark.starts
 
@@ -27,6 +28,20 @@ def test_default_configuration_must_exist(shell):
     done = shell("qdrouterd")
     assert done.returncode == 1
     assert f"ERROR (error) {DEFAULT_CONFIGS[0]}: the configuration file cannot be opened" in done.stderr
+
+
+@pytest.mark.skipif(any(Path(path).exists() for path in DEFAULT_CONFIGS), reason="this machine has a configuration")
+def test_run_without_configuration_starts_example(shell):
+    done = shell("sluice", "run")
+    assert done.stderr.splitlines()[:2] == [
+        f"No configuration file: neither {' nor '.join(DEFAULT_CONFIGS)} exists, and there is no option -c.",
+        f"Starting with the example {EXAMPLE}, for clients on this machine.",
+    ]
+    assert shell.recorded()["id"] == "Standalone"
+
+
+def test_example_is_the_standalone_configuration():
+    assert EXAMPLE.read_text() == (ROOT / "conf" / "standalone.conf").read_text()
 
 
 @pytest.mark.parametrize("command", [["qdrouterd"], ["sluice", "run"]])
