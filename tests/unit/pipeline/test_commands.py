@@ -13,7 +13,7 @@ import pytest
 from sluice.pipeline import prerequisites
 from sluice.pipeline.cli import load, main, verbs
 from sluice.pipeline.env import describe_failure
-from sluice.pipeline.errors import MissingError
+from sluice.pipeline.errors import DataLossError, MissingError
 from sluice.pipeline.jobs import period
 from sluice.pipeline.segments import Group, Landing
 from sluice.pipeline.units import count, minutes, octets_text, size
@@ -143,7 +143,7 @@ def test_doctor_names_problems(tmp_path, capsys):
     ("text", "summary"),
     [
         ("[STREAM_FAILED] Query [id = 1] terminated\n  more", "[STREAM_FAILED] Query [id = 1] terminated"),
-        ("job aborted\npipeline.errors.DataLossError: segment 7 is gone", "segment 7 is gone"),
+        (f"job aborted\n{DataLossError.__module__}.DataLossError: segment 7 is gone", "segment 7 is gone"),
         ("[STREAM_FAILED] it ended: No space left on device", "No space left on device, for the checkpoint"),
     ],
 )
