@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from sluice.pipeline.report_parts import lines
+from sluice.pipeline.report_parts import duration, lines, number
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -21,3 +21,13 @@ def test_chart_of_one_hour_labels_it_once():
 def test_chart_labels_five_times():
     hours = [(NOON + timedelta(hours=each), float(each)) for each in range(5)]
     assert times(lines("load", [("a", hours)])) == ["12:00", "13:00", "14:00", "15:00", "16:00"]
+
+
+def test_numbers_and_durations_are_readable():
+    assert [number(value) for value in (0, 950, 12_345, 4_560_000, 0.25)] == ["0", "950", "12.3 k", "4.56 M", "0.25"]
+    assert [duration(value) for value in (None, 0.5, 378, 1940, 2.5e6)] == ["–", "0.5 µs", "378 µs", "1.94 ms", "2.5 s"]
+
+
+def test_chart_of_one_point_or_none_is_drawn():
+    assert "<circle" in lines("t", [("a", [(NOON, 0.0)])])
+    assert "No figures" in lines("t", [("a", [])])
