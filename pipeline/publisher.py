@@ -10,6 +10,7 @@ receiver may see them twice, with the same message-id.
 
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,7 +21,7 @@ from sluice.router.client.attach import Terminus
 from sluice.router.client.blocking import SyncConnection, connect
 from sluice.router.client.bulk import BulkSenderState
 from sluice.router.client.bulk_sender import BulkSender, MessageBatch
-from sluice.router.client.errors import ClientError, LinkDetachedError
+from sluice.router.client.errors import ClientError
 from sluice.router.client.session import SessionState
 
 #: Seconds between attempts to connect, and before released messages are sent again.
@@ -190,9 +191,13 @@ class Publisher:
             if time.monotonic() - self._moved > self.options.timeout:
                 raise PublishError(
                     f"{self.options.url}: no message to {self._main.address or 'any address'!r} was settled within "
-                    f"{self.options.timeout:g} s; {self.left} messages are left"
-                    + (f" ({self._why})" if self._why else " (no receiver gives credit)")
+                    f"{self.options.timeout:g} s; {self.left} messages are left "
+                    f"({self._why or self._why_waiting()})"
                 )
+
+    def _why_waiting(self) -> str:
+        in_flight = any(each.link is not None and each.link.link.rows_in_flight for each in (self._main, self._dead))
+        return "no receiver settles messages in flight" if in_flight else "no receiver gives credit"
 
     def _patience(self) -> float:
         return max(self._moved + self.options.timeout - time.monotonic(), 0.001)
@@ -208,11 +213,8 @@ class Publisher:
                 self._attach(connection, outlet)
         before = self._events
         timeout = PAUSE if self._released else self._patience()
-        try:
+        with suppress(TimeoutError):  # `_run` checks whether the wait was too long
             connection.wait(lambda: self._count(connection) or self._events != before, timeout)
-        except TimeoutError:
-            if timeout != PAUSE:
-                raise
 
     def _count(self, connection: SyncConnection) -> int:
         """Return the number of messages accepted since the previous call. Raises the error of a link that ended."""
@@ -249,7 +251,8 @@ class Publisher:
         self._why = str(error) or type(error).__name__
         condition = getattr(error, "condition", "")
         if isinstance(error, ClientError) and condition in REFUSED:
-            what = f"address {self._main.address!r}" if isinstance(error, LinkDetachedError) else "the connection"
+            refused = (each for each in (self._main, self._dead) if each.link is not None and each.link.error is error)
+            what = next((f"address {each.address!r}" for each in refused), "the connection")
             raise PublishError(f"{self.options.url}: the router refuses {what}: {error}") from error
         if self._connection is not None:
             self._connection.abort()

@@ -103,6 +103,12 @@ def test_refused_address_fails_at_once(broker):
     assert broker.connected == 1
 
 
+def test_refused_dead_letter_address_is_named(broker):
+    broker.outcomes["q"] = REJECTED
+    broker.refused = {"dead"}
+    with pytest.raises(PublishError, match="the router refuses address 'dead': amqp:not-found: no dead"):
+        publish(broker, on_reject="deadletter", dead_letters="dead")
+
 
 def test_connection_closed_with_permanent_error_fails(broker):
     broker.outcomes["q"] = None
@@ -138,6 +144,12 @@ def test_messages_in_flight_on_lost_connection_are_sent_again(broker):
     assert found.accepted == 3
 
 
+def test_receiver_without_credit_ends_the_wait():
+    with EngineBroker(credit=0) as broker:
+        text = r"no message to 'q' was settled within 0\.3 s; 3 messages are left \(no receiver gives credit\)"
+        with pytest.raises(PublishError, match=text):
+            publish(broker, timeout=IMPATIENCE)
+
 
 def test_missing_router_ends_the_wait_with_its_reason():
     with EngineBroker() as gone:
@@ -147,6 +159,15 @@ def test_missing_router_ends_the_wait_with_its_reason():
         with pytest.raises(PublishError, match=r"3 messages are left \(.*refused"):
             found.finish()
 
+
+def test_send_waits_while_too_many_messages_are_left(broker):
+    broker.outcomes["q"] = None
+    with (
+        publisher(broker, most=2, timeout=IMPATIENCE) as found,
+        pytest.raises(PublishError, match="3 messages are left"),
+    ):
+        found.send(MessageBatch.of(MESSAGES))
+    assert list(broker.queues["q"]) == MESSAGES[:2]
 
 
 def test_send_returns_at_once_while_few_messages_are_left(broker):
