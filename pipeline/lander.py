@@ -92,6 +92,7 @@ class AddressLander:
         self.counts = LandedCounts()
         self.window = min(FIRST_WINDOW, self.options.land_rows)
         self.state: BulkState | None = None
+        self._rejected = 0  # deliveries that earlier links rejected
         self.since: float | None = None  # arrival (monotonic) of the oldest delivery not yet taken
         self.last_row_count = 0  # deliveries present at the last check, and
         self.row_count_since = 0.0  # the time of the last change of their number (monotonic)
@@ -107,6 +108,11 @@ class AddressLander:
         return self.writing_octets + (self.state.octets if self.state is not None else 0)
 
     @property
+    def rejected(self) -> int:
+        """Number of deliveries that were rejected because they were too long."""
+        return self._rejected + (self.state.rejected if self.state is not None else 0)
+
+    @property
     def memory_limit_reached(self) -> bool:
         """True if the bound on memory is reached, whatever the size of the messages that credit is open for."""
         return self.octets_in_memory >= self.options.land_octets * MEMORY_FACTOR
@@ -120,6 +126,7 @@ class AddressLander:
         refusals = 0
         session = self.lander.connection.session(WINDOW).state
         while not self.lander.ending:
+            self._rejected = self.rejected
             self.state = state = session.bulk_receiver(
                 name=self.writer.link,
                 source=Terminus(self.address),

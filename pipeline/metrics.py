@@ -50,7 +50,7 @@ class LanderCollector(Collector):
             "attached": ("1: the link is attached.", lambda link: int(bool(link.state and link.state.attached))),
         }
         for link in links:
-            rejected.add_metric([link.address], link.state.rejected if link.state is not None else 0)
+            rejected.add_metric([link.address], link.rejected)
         yield rejected
         for name, (text, read) in gauges.items():
             gauge = GaugeMetricFamily(f"sluice_lander_{name}", text, labels=["address"])

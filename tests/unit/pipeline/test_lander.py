@@ -133,6 +133,28 @@ def test_overlong_message_is_rejected_and_others_are_landed(broker, tmp_path):
     assert landed(tmp_path) == MESSAGES
 
 
+def test_detached_link_is_attached_again_and_keeps_counts(broker, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ATTACH_RETRY", Backoff(first=0.01, most=0.01))
+    put(broker, LONG)
+    run = LanderRun(broker, tmp_path, max_message=1000)
+
+    def detach() -> bool:
+        if len(broker.heard) < 1:
+            return False
+        with broker.lock:
+            broker.sides[0].links[0].detach(True, "amqp:resource-deleted", "moved")
+        return True
+
+    def put_more() -> bool:
+        if not run.has_said("amqp:resource-deleted: moved; retried in"):
+            return False
+        put(broker, *MESSAGES)
+        return True
+
+    run.until(detach, put_more, lambda: len(broker.heard) == 6)
+    assert landed(tmp_path) == MESSAGES
+    assert run.lander.links[0].rejected == 1
+
 
 def test_lost_connection_is_opened_again(broker, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RECONNECT", Backoff(first=0.01, most=0.05))
