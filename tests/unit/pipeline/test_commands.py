@@ -2,11 +2,9 @@
 
 import argparse
 import importlib.util
-import re
 import stat
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,10 +12,7 @@ from sluice.pipeline import prerequisites
 from sluice.pipeline.cli import load, main, verbs
 from sluice.pipeline.env import describe_failure
 from sluice.pipeline.errors import DataLossError, MissingError
-from sluice.pipeline.jobs import period
-from sluice.pipeline.segments import Group, Landing
 from sluice.pipeline.units import count, minutes, octets_text, size
-from tests.unit.pipeline.test_segments import KEY, publish_segments
 
 
 def test_verb_modules_are_complete():
@@ -84,59 +79,12 @@ def test_units_are_parsed():
             read(text)
 
 
-def test_gc_reports_deleted_segments(tmp_path, capsys):
-    landing = Landing.create(str(tmp_path))
-    words = ["gc", "--path", str(tmp_path), "--retention", "0"]
-    publish_segments(landing, 0, 1, 2)
-    assert main(words, "p") == 0
-    assert "no group has read anything" in capsys.readouterr().out
-    landing.commit(Group("g", {KEY: 2}))
-    assert main([*words, "--dry-run"], "p") == 0
-    assert "would delete 2 segments, 3 B, 20 messages" in capsys.readouterr().out
-    assert main(words, "p") == 0
-    assert "deleted 2 segments" in capsys.readouterr().out
-    assert [each.number for each in landing.listing(KEY).segments] == [2]
-
-
 def test_errors_are_printed_on_one_line(tmp_path, capsys):
     assert main(["gc", "--path", str(tmp_path)], "p") == 1
     assert capsys.readouterr().err.startswith("p gc: ")
     with pytest.raises(SystemExit) as ended:
         main(["nothing"], "p")
     assert ended.value.code == 2
-
-
-def test_bench_reports_rates_and_deletes_segments(tmp_path, capsys):
-    assert main(["bench", "--path", str(tmp_path), "--rows", "100", "--segments", "2", "--size", "10"], "p") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "2 segments of 100 messages with bodies of 10 random octets"
-    assert [line.split(",")[0].split(":")[0].split("  ")[0] for line in lines[1:]] == [
-        "encode",
-        "land",
-        "read with pyarrow",
-        "a segment",
-    ]
-    assert Landing.open(str(tmp_path)).listing("bench/bench").segments == []
-
-
-@pytest.mark.starts
-def test_doctor_names_problems(tmp_path, capsys):
-    landing = Landing.create(str(tmp_path))
-    publish_segments(landing, 0, 1)
-    landing.store.publish(f"{KEY}/notes.txt", b"?")
-    assert main(["doctor", "--path", str(tmp_path), "--url", "amqp://127.0.0.1:1"], "p") == 1
-    out = capsys.readouterr().out
-    assert "ok     folder    l/a: 2 segments, 20 messages, not read: 3 B" in out
-    assert "files that are not segments, ignored: notes.txt" in out
-    assert "wrong  router    127.0.0.1:1: " in out
-    publish_segments(landing, 3)
-    assert main(["doctor", "--path", str(tmp_path)], "p") == 1
-    assert "wrong  folder    l/a: segment 2 is missing, readers stop there" in capsys.readouterr().out
-    landing.commit(Group("g", {KEY: 3}))
-    main(["doctor", "--path", str(tmp_path)], "p")
-    out = capsys.readouterr().out
-    assert "is missing" not in out
-    assert re.search(r"group g: last commit \d+ s ago", out)
 
 
 @pytest.mark.parametrize(
@@ -149,15 +97,3 @@ def test_doctor_names_problems(tmp_path, capsys):
 )
 def test_failed_query_is_summarised(text, summary):
     assert describe_failure(RuntimeError(text)).startswith(summary)
-
-
-def test_period_with_little_json_is_little(tmp_path):
-    day = datetime(2026, 3, 1, tzinfo=UTC)
-    for table, date in (("fact_flow", "2026-03-01"), ("fact_link", "2026-03-02"), ("dim_link", "2026-03-01")):
-        folder = tmp_path / "v1" / table / "router=R" / f"date={date}" / "hour=08"
-        folder.mkdir(parents=True)
-        for name, octets in (("a.jsonl", period.FEW // 2), ("a.parquet", period.FEW)):
-            with (folder / name).open("wb") as file:
-                file.truncate(octets)
-    assert period.has_few_octets(tmp_path, day, day + timedelta(hours=23))
-    assert not period.has_few_octets(tmp_path, day, day + timedelta(days=1))
