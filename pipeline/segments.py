@@ -318,13 +318,14 @@ def octets_from(listing: Listing, first: int) -> int:
 
 
 def delete_consumed_segments(
-    landing: Landing, retention: float, *, at: int | None = None, dry: bool = False
+    landing: Landing, retention: float, *, at: int | None = None, dry: bool = False, forgotten: Iterable[str] = ()
 ) -> list[Segment]:
     """Delete segments that all groups have read and that landed over `retention` seconds ago; return them.
 
-    The last segment of a log stays, because numbers continue from it. dry: delete nothing.
+    The last segment of a log stays, because numbers continue from it. dry: delete nothing. forgotten: names of groups
+    that do not count.
     """
-    groups = landing.groups()
+    groups = [group for group in landing.groups() if group.name not in forgotten]
     before = (now() if at is None else at) - int(retention * 1000)
     deleted = []
     for log in landing.logs():

@@ -28,10 +28,11 @@ def run(options: argparse.Namespace) -> int:
     for name in options.forget_group:
         if not options.dry_run:
             landing.forget_group(name)
-    if not landing.groups():
+    # A dry run has not forgotten the groups, so they are left out here, too.
+    if all(group.name in options.forget_group for group in landing.groups()):
         print(f"{options.path}: no group has read anything, so nothing is deleted")
         return 0
-    deleted = delete_consumed_segments(landing, options.retention, dry=options.dry_run)
+    deleted = delete_consumed_segments(landing, options.retention, dry=options.dry_run, forgotten=options.forget_group)
     octets = sum(segment.octets for segment in deleted)
     verb = "would delete" if options.dry_run else "deleted"
     print(f"{verb} {len(deleted)} segments, {octets_text(octets)}, {sum(each.rows for each in deleted)} messages")
