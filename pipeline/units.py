@@ -23,6 +23,13 @@ def minutes(text: str) -> float:
     return float(match[1]) * TIMES[match[2]]
 
 
+def seconds(text: str) -> float:
+    """Parse a number of seconds, at least 0. Raises ArgumentTypeError."""
+    if re.fullmatch(r"\d{1,9}(\.\d{0,9})?|\.\d{1,9}", text) is None:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return float(text)
+
+
 def count(text: str) -> int:
     """Parse a number of at least 1. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:

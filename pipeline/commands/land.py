@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.prerequisites import require
-from sluice.pipeline.units import count, octets_text, size
+from sluice.pipeline.units import count, octets_text, seconds, size
 
 HELP = "write messages of addresses to Parquet segments, then accept them"
 
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-password-file", type=Path, metavar="FILE", help="file with the password of --key")
     parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics on this port")
     parser.add_argument(
-        "--status", type=float, default=5.0, metavar="SECONDS", help="interval of status lines (5; 0: none)"
+        "--status", type=seconds, default=5.0, metavar="SECONDS", help="interval of status lines (5; 0: none)"
     )
 
 

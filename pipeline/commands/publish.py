@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from sluice.pipeline.commands.query import add_spark_arguments, pairs, run_query, set_trigger
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.prerequisites import find_java, require
+from sluice.pipeline.units import seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIR", help="folder for the progress of --follow")
     parser.add_argument("--once", action="store_true", help="with --follow: end when all present rows are sent")
     parser.add_argument(
-        "--trigger", type=float, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
+        "--trigger", type=seconds, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
     )
     parser.add_argument(
         "--on-reject",

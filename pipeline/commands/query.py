@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.prerequisites import find_java, require
-from sluice.pipeline.units import count
+from sluice.pipeline.units import count, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop messages whose address and message_id were seen within SECONDS; messages without an id stay",
     )  # fmt: skip
     parser.add_argument(
-        "--trigger", type=float, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
+        "--trigger", type=seconds, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
     )
     parser.add_argument("--once", action="store_true", help="end when all present messages are written")
     add_spark_arguments(parser)
