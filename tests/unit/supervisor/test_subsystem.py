@@ -23,7 +23,7 @@ from sluice.supervisor.core import Core
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.subsystem import NEVER, CompositionError, Events, LiveAttributes, RawHandler, Subsystem
 from tests.unit.supervisor.configuration.test_changes import ADDRESS, BASE, MORE, ReconfigurableRouter
-from tests.unit.supervisor.test_core import CoreWithReplicas
+from tests.unit.supervisor.core_with_replicas import CoreWithReplicas
 
 BANNER = RadiusOp(77)  # any op will do
 
