@@ -1,24 +1,9 @@
 """Heartbeats between an edge router and the interior router of its uplink (inter-router.md 14.6)."""
 
-import pytest
-
 from sluice.workers.links.heartbeats import MISSED_MS, PERIOD_MS, SILENT_MS
-from tests.component.engine.host import MS, InProcessRouter
-from tests.component.engine.network import EDGE, EDGE_LISTENER, IgnoringObserver, RouterConnection
+from tests.component.engine.host import MS
 
 LONG_MS = 10 * SILENT_MS
-
-
-@pytest.fixture
-def network(networks):
-    """Interior router A, and edge router E with an uplink to A."""
-    network = networks("A", more=EDGE_LISTENER)
-    edge = network.routers["E"] = InProcessRouter(1, EDGE)
-    (uplink,) = edge.configuration.connectors
-    ends = edge.initiate(0, uplink, IgnoringObserver()), network["A"].connect(0, "edges")
-    network.joints.append(RouterConnection(network, *ends))
-    network.settle()
-    return network
 
 
 def pass_time(network, milliseconds):
