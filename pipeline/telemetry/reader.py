@@ -164,7 +164,7 @@ class TelemetryTables:
         """Apply `of_parts` to the files of tables, in tasks of about equal length."""
         if not any(files.values()):
             return self.spark.createDataFrame([], columns)
-        tasks = _tasks(files, _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism)
+        tasks = divide_into_tasks(files, _TASKS_A_CORE * self.spark.sparkContext.defaultParallelism)
 
         def of_numbers(numbers: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
             for batch in numbers:
@@ -200,8 +200,8 @@ class HourFiles(NamedTuple):
     part: "RouterFiles"
 
 
-def _tasks(files: "dict[str, list[HourFiles]]", most: int) -> "list[dict[str, list[RouterFiles]]]":
-    """Divide parts of tables into tasks of about equal weight."""
+def divide_into_tasks(files: "dict[str, list[HourFiles]]", most: int) -> "list[dict[str, list[RouterFiles]]]":
+    """Divide parts of tables into at most `most` tasks of about equal weight. Return the parts of each, by table."""
     every = sorted(((each.weight, table, each.part) for table, of in files.items() for each in of), reverse=True)
     tasks: list[dict[str, list[RouterFiles]]] = [{} for _ in range(min(len(every), most))]
     loads = [(0, index) for index in range(len(tasks))]
