@@ -9,6 +9,7 @@ from tests.unit.ops import wire
 from tests.unit.supervisor.harness import AppliedTable, attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
+IN_PROCESS = ["L$management", "M0$management"]  # addresses that the router itself serves
 
 
 class Replica:

@@ -7,40 +7,13 @@ from hypothesis import strategies as st
 from sluice.router.control import messages
 from sluice.supervisor.children.worker import WorkerCorruptError, WorkerFaultError, WorkerStage
 from tests.unit.ops import wire
-from tests.unit.supervisor.core_with_replicas import CoreWithReplicas
+from tests.unit.supervisor.core_with_replicas import IN_PROCESS, CoreWithReplicas
 from tests.unit.supervisor.harness import AppliedTable, configuration_text
-
-IN_PROCESS = ["L$management", "M0$management"]
 
 
 @pytest.fixture
 def router():
     return CoreWithReplicas()
-
-
-def test_consumer_waits_for_all_workers_and_producer_for_own(router):
-    conn = router.connect(0)
-    router.attach(0, conn, "out", "a")
-    router.attach(0, conn, "in", "b")
-    router.flush()
-    own = router.replicas[0]
-    assert own.answers == []
-    router.take(0)
-    assert [answer.link for answer in own.answers] == [1]
-    router.take(1)
-    assert len(own.answers) == 1
-    router.take(2)
-    assert [answer.link for answer in own.answers] == [1, 0]
-
-
-def test_producer_of_known_address_does_not_wait(router):
-    conn = router.connect(0)
-    router.attach(0, conn, "in", "a")
-    router.settle()
-    router.attach(0, conn, "in", "a")
-    router.attach(0, conn, "in", None)
-    router.flush()
-    assert [answer.kind for answer in router.replicas[0].answers] == ["address", "address", "anonymous"]
 
 
 def test_changes_of_wake_share_one_delta(router):
@@ -58,35 +31,6 @@ def test_refusals_are_answered_at_once(router):
     router.flush()
     (answer,) = router.replicas[1].answers
     assert answer == messages.Refused(conn, 0, "qd:no-route-to-dest", "No route to the destination node")
-
-
-def test_detached_link_gets_no_answer(router):
-    conn = router.connect(0)
-    link = router.attach(0, conn, "out", "a")
-    router.attach(0, conn, "in", "b")
-    router.flush()
-    router.detach(0, conn, link)
-    router.close(0, conn)
-    router.settle()
-    assert router.replicas[0].answers == []
-    assert sorted(router.core.table.records) == IN_PROCESS
-
-
-def test_lost_worker_does_not_block_answers(router):
-    conn = router.connect(0)
-    router.attach(0, conn, "out", "a")
-    router.flush()
-    router.take(0)
-    router.take(1)
-    assert router.replicas[0].answers == []
-    router.kill(2)
-    router.flush()
-    assert len(router.replicas[0].answers) == 1
-    assert router.respawned == 0
-    router.take(0)
-    assert router.respawned == 0
-    router.take(1)
-    assert router.respawned == 1
 
 
 def test_id_is_reused_after_acknowledged_removal(router):
@@ -230,16 +174,6 @@ def test_identities_count_links_after_configured_objects():
 def test_invalid_log_messages_are_refused(router, message):
     with pytest.raises(WorkerFaultError):
         router.core.receive(router.replicas[0].worker, message)
-
-
-def test_slot_in_use_is_refused_and_worker_can_be_removed(router):
-    conn = router.connect(0)
-    router.attach(0, conn, "out", "a", slot=5, gen=7)
-    with pytest.raises(WorkerFaultError, match="slot 5, generation 7 is already in use"):
-        router.attach(0, conn, "out", "a", slot=5, gen=7)
-    router.kill(0)
-    router.settle()
-    assert sorted(router.core.table.records) == IN_PROCESS
 
 
 ACTIONS = ("connect", "consumer", "producer", "dynamic", "fallback", "detach", "close", "take", "flush", "kill")
