@@ -73,3 +73,26 @@ def test_slot_in_use_is_refused_and_worker_can_be_removed(router):
     router.kill(0)
     router.settle()
     assert sorted(router.core.table.records) == IN_PROCESS
+
+
+def test_link_is_up_once_its_answer_is_sent(router):
+    """Management shows the link as active, and the supervisor may close it with an error, from then on."""
+    conn = router.connect(0)
+    links = router.replicas[0].worker.connections[conn].links
+    consumer, anonymous = router.attach(0, conn, "out", "a"), router.attach(0, conn, "in", None)
+    router.flush()
+    assert (links[consumer].up, links[anonymous].up) == (False, True)
+    router.settle()
+    assert links[consumer].up
+
+
+def test_producer_waits_for_the_id_of_its_address_at_its_own_worker_only(router):
+    conn = router.connect(2)
+    router.attach(2, conn, "in", "a")
+    router.flush()
+    router.take(0)
+    router.take(1)
+    assert router.replicas[2].answers == []
+    router.take(2)
+    (answer,) = router.replicas[2].answers
+    assert answer.addr == router.core.table.records["M0a"].id
