@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--path", required=True, metavar="DIR", help="landing folder, or a URL: s3://…, hdfs://…, gs://…"
     )
-    parser.add_argument("--id", default=default_id(), help="id of this lander, unique in the folder (%(default)s)")
+    parser.add_argument("--id", default=default_id(), help="id of this lander, unique in the folder (the host's name)")
     parser.add_argument(
         "--land-rows",
         type=count,

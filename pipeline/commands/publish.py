@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fail",
         help="action on a rejected message (%(default)s)",
     )
-    parser.add_argument("--dead-letter-address", metavar="ADDRESS")
+    parser.add_argument("--dead-letter-address", metavar="ADDRESS", help="address for rows refused with deadletter")
     add_spark_arguments(parser)
 
 

@@ -50,7 +50,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     made.add_argument("address", metavar="ADDRESS", help="address as a client writes it, with its tenant's prefix")
     made.add_argument("--alone", action="store_true", help="query this router only, not the others on the path")
     made.add_argument("--json", action="store_true", help="print the raw answer of the router")
-    made.add_argument("--limit", type=int, help="links shown for each address and direction, default 100")
+    made.add_argument("--limit", metavar="N", type=int, help="links shown for each address and direction, default 100")
     add_target_options(made)
     add_connection_options(made)
     return made

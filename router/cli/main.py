@@ -39,7 +39,7 @@ def _run(words: Sequence[str]) -> int:
         tool = importlib.import_module(TOOLS[words[0]][0])
         with escape_output():
             return int(tool.main(words[1:], f"sluice {words[0]}"))
-    arguments = _parser().parse_args(words)
+    arguments = parser().parse_args(words)
     match arguments.command:
         case "run":
             return start(
@@ -60,9 +60,11 @@ def _run(words: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sluice", description="A many-core AMQP 1.0 message router.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of `sluice` and its commands; commands of TOOLS have parsers in their modules."""
+    made = argparse.ArgumentParser(prog="sluice", description="A many-core AMQP 1.0 message router.")
+    made.add_argument("--version", action="version", version=VERSION)
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     text = (
         f"Run the router. Without -c, the configuration is the first of {', '.join(DEFAULT_CONFIGS)} that exists, "
@@ -84,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, (_, help_text) in TOOLS.items():
         commands.add_parser(name, help=help_text, add_help=False)
     commands.add_parser("version", help="print the version", description="Print the version.")
-    return parser
+    return made
 
 
 if __name__ == "__main__":

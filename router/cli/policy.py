@@ -8,7 +8,7 @@ from typing import Any, Final
 from sluice.router.cli.client import NODE, ManagementClient, run_tool
 from sluice.router.cli.options import add_connection_options, add_target_options, target
 from sluice.router.cli.output import one_line, to_json
-from sluice.router.cli.start import default_config
+from sluice.router.cli.start import CONFIG_HELP, default_config
 from sluice.router.config.errors import ConfigError
 from sluice.router.config.load import load
 from sluice.router.policy.question import PolicyQuestion, QuestionError
@@ -43,7 +43,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     asked = commands.add_parser("explain", help="allowed or denied, and why", description=DESCRIPTION)
     source = asked.add_mutually_exclusive_group()
-    source.add_argument("-c", "--config", metavar="FILE", default=default_config(), help="configuration (%(default)s)")
+    source.add_argument("-c", "--config", metavar="FILE", default=default_config(), help=CONFIG_HELP)
     source.add_argument("--url", metavar="URL", help="ask the router at [amqp[s]://][user[:pass]@]host[:port]")
     user = asked.add_mutually_exclusive_group()
     user.add_argument("--user", default="anonymous", help="user name of the connection (%(default)s)")

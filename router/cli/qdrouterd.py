@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sluice.router.cli.getopt_long import Option, OptionError, parse
-from sluice.router.cli.start import StartOptions, default_config, start
+from sluice.router.cli.start import DEFAULT_CONFIGS, StartOptions, default_config, start
 from sluice.router.cli.streams import run_command
 from sluice.router.version import VERSION
 
@@ -22,8 +22,8 @@ OPTIONS = (
     Option("v", "version"),
     Option("h", "help"),
 )
-_MEANINGS = {
-    "c": f"Load configuration from file at PATH ({default_config()})",
+MEANINGS = {
+    "c": f"Load configuration from file at PATH ({' or '.join(DEFAULT_CONFIGS)})",
     "I": f"Location of the router's library ({DEFAULT_LIBRARY}); must exist if given, else unused",
     "d": "Run detached, as a daemon",
     "P": "With -d: write the process id to PATH",
@@ -39,7 +39,7 @@ def usage(program: str) -> str:
     lines = [f"Usage: {program} [OPTIONS]", ""]
     for option in OPTIONS:
         name = f"-{option.letter}, --{option.name}" + (f"={option.argument}" if option.argument else "")
-        lines.append(f"  {name:<22} {_MEANINGS[option.letter]}")
+        lines.append(f"  {name:<22} {MEANINGS[option.letter]}")
     return "\n".join(lines)
 
 

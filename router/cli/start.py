@@ -19,8 +19,9 @@ from sluice.router.log import LogError, ProcessLog
 
 # Default configuration files in order of preference; the second one is that of Dispatch.
 DEFAULT_CONFIGS: Final = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
-
-
+CONFIG_HELP: Final = (
+    f"configuration file; default: {DEFAULT_CONFIGS[0]} or, if that does not exist, {DEFAULT_CONFIGS[1]}"
+)
 #: The example configuration in the installed package; in the repository a link to conf/standalone.conf.
 EXAMPLE: Final = Path(__file__).parents[1] / "config" / "standalone.conf"
 

@@ -13,8 +13,9 @@ from tests.unit.router.cli.commands import ROOT
 pytestmark = pytest.mark.starts
 
 
-def test_sluice_version_prints_version(shell):
-    done = shell("sluice", "version")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_sluice_version_prints_version(shell, word):
+    done = shell("sluice", word)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
 
 
