@@ -25,7 +25,10 @@ TOOLS: Final = {
     "reload": ("sluice.router.cli.reload", "read the configuration file again"),
     "pipeline": ("sluice.pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
     "passwd": ("sluice.router.cli.passwd", "passwords of users in a saslUsers file"),
+    "completion": ("sluice.router.cli.completion.command", "a script that completes commands in bash, zsh or fish"),
 }
+# Commands for scripts, not shown in help texts.
+HIDDEN: Final = {"complete": "sluice.router.cli.completion.complete"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -35,10 +38,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    if words and words[0] in TOOLS:
-        tool = importlib.import_module(TOOLS[words[0]][0])
+    name = words[0] if words else ""
+    module = TOOLS[name][0] if name in TOOLS else HIDDEN.get(name)
+    if module is not None:
+        tool = importlib.import_module(module)
         with escape_output():
-            return int(tool.main(words[1:], f"sluice {words[0]}"))
+            return int(tool.main(words[1:], f"sluice {name}"))
     arguments = parser().parse_args(words)
     match arguments.command:
         case "run":

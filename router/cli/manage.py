@@ -90,6 +90,13 @@ def long_type(name: str) -> str:
     return name if not name or "." in name else PREFIX + _SHORT_TYPES.get(name, name)
 
 
+def short_type(name: str) -> str:
+    """Return the shortest name for which `long_type` returns `name`."""
+    stem = name.removeprefix(PREFIX)
+    short = next((short for short, stands_for in _SHORT_TYPES.items() if stands_for == stem), stem)
+    return short if long_type(short) == name else name
+
+
 class _Command:
     """Call of the tool with its arguments. The answer is printed on stdout."""
 
