@@ -14,6 +14,7 @@
 # make console the web console (npm); make build builds it as well if its sources changed
 # make console-shots   screenshots of the console's pages, in build/console-shots
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
+# make man     man pages in build/man, completion scripts in build/completion
 # make spec-report   rules of the specification that no code or no test cites
 # make clean   remove everything that make built
 #
@@ -300,8 +301,13 @@ lint: .venv/test-dependencies
 
 docs: .venv/build-dependencies
 	@$(BIN)/python scripts/make_reference.py --check
+	@$(BIN)/python -m scripts.make_commands --check
 	@$(BIN)/python scripts/check_docs.py
 	@$(BIN)/python -m scripts.spec_report
+
+man: .venv/build-dependencies
+	@$(BIN)/python -m scripts.make_man
+.PHONY: man
 
 # ARGS='"management.md 5.7"': the places that cite this rule.
 spec-report: .venv/build-dependencies

@@ -43,14 +43,7 @@ def reference() -> str:
 def section(entity_type: EntityType) -> Iterator[str]:
     """Yield the paragraphs about a type that configuration files contain."""
     yield from _heading(entity_type)
-    notes = []
-    if not entity_type.supported:
-        notes.append("**Not supported yet**: a file with such a section is refused.")
-    if entity_type.singleton:
-        notes.append("At most one section.")
-    if entity_type.name != entity_type.dump_key:
-        notes.append(f"In management: `{entity_type.name}`.")
-    if notes:
+    if notes := list(type_notes(entity_type)):
         yield " ".join(notes)
     yield _table("type or values | default | change", [_row(each) for each in entity_type.settable])
     reported = [each for each in entity_type.attributes.values() if not each.settable and each.name != "identity"]
@@ -79,7 +72,18 @@ def _table(columns: str, rows: list[str]) -> str:
     return "\n".join([f"| attribute | {columns} | meaning |", f"| {rule} |", *rows])
 
 
-def _type(attribute: Attribute) -> str:
+def type_notes(entity_type: EntityType) -> Iterator[str]:
+    """Yield sentences about a type that configuration files contain."""
+    if not entity_type.supported:
+        yield "**Not supported yet**: a file with such a section is refused."
+    if entity_type.singleton:
+        yield "At most one section."
+    if entity_type.name != entity_type.dump_key:
+        yield f"In management: `{entity_type.name}`."
+
+
+def type_text(attribute: Attribute) -> str:
+    """Return the type of an attribute, or its values."""
     if attribute.type == "enum":
         return ", ".join(f"`{value}`" for value in attribute.values)
     if attribute.minimum is not None and attribute.maximum is not None and attribute.maximum < 1 << 16:
@@ -89,16 +93,22 @@ def _type(attribute: Attribute) -> str:
 
 def _row(attribute: Attribute) -> str:
     default = f"`{written(attribute.default)}`" if attribute.default not in (None, "") else ""
-    cells = [f"`{attribute.name}`", _type(attribute), "required" if attribute.required else default, attribute.change]
-    return _cells([*cells, " ".join([attribute.about, *_notes(attribute)])])
+    cells = [
+        f"`{attribute.name}`",
+        type_text(attribute),
+        "required" if attribute.required else default,
+        attribute.change,
+    ]
+    return _cells([*cells, " ".join([attribute.about, *attribute_notes(attribute)])])
 
 
 def _report_row(attribute: Attribute) -> str:
     about = attribute.about + (" May be changed." if attribute.update else "")
-    return _cells([f"`{attribute.name}`", _type(attribute), about])
+    return _cells([f"`{attribute.name}`", type_text(attribute), about])
 
 
-def _notes(attribute: Attribute) -> Iterator[str]:
+def attribute_notes(attribute: Attribute) -> Iterator[str]:
+    """Yield sentences about limits and other names of an attribute."""
     if attribute.supported is not None:
         only = ", ".join(f"`{written(value)}`" if value != "" else "empty" for value in attribute.supported)
         yield f"Only {only} is supported yet." if only else "Not supported yet."
