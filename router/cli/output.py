@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final, TextIO, cast
 
-from sluice.router.log.text import escape_unprintable
+from sluice.router.escapes import escape_unprintable
 
 _DELETE: Final = "\x7f"  # the only control character that JSON does not escape
 

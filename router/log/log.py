@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from sluice.router.escapes import escape_unprintable
 from sluice.router.log.clock import TimestampFormatter
 from sluice.router.log.levels import (
     CRITICAL,
@@ -35,7 +36,7 @@ from sluice.router.log.levels import (
 )
 from sluice.router.log.settings import LogError, LogSettings, ModuleSettings, merged
 from sluice.router.log.sinks import Sink, close_outputs, open_outputs
-from sluice.router.log.text import MAX_TEXT, escape_unprintable, truncate_text
+from sluice.router.log.text import MAX_TEXT, truncate_text
 
 KEPT_LINES: Final = 1000  # lines kept for the management operation GET-LOG
 REPEAT_AFTER: Final = 10.0  # seconds between two lines about failures of one kind

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from sluice.router.cli.stat.context import StatContext
-from sluice.router.log.text import CONTINUED
+from sluice.router.escapes import CONTINUED
 
 
 def show(context: StatContext) -> None:

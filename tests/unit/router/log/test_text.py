@@ -1,4 +1,4 @@
-"""Texts of log lines that come from peers: truncation and escapes."""
+"""Texts of log lines that come from peers: truncation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.router.log.text import CONTINUED, MAX_TEXT, escape_unprintable, place, truncate_text
+from sluice.router.log.text import MAX_TEXT, place, truncate_text
 
 
 @given(st.text(st.characters(), max_size=50).map(lambda text: text * 60))
@@ -20,24 +20,6 @@ def test_truncated_text_is_beginning_within_limit(text: str) -> None:
 def test_text_is_cut_at_end_of_character(character: str, kept: int) -> None:
     assert truncate_text(character * MAX_TEXT) == character * kept
     assert truncate_text(character * kept) == character * kept
-
-
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        ("a\tb ü", "a\tb ü"),
-        ("a\nb\r", "a\\nb\\r"),
-        ("\x1b[2J\x00", "\\x1b[2J\\x00"),
-        ("\u202eabc\u2028", "\\u202eabc\\u2028"),
-        ("\U000e0001", "\\U000e0001"),
-    ],
-)
-def test_characters_that_control_terminals_are_escaped(text: str, escaped: str) -> None:
-    assert escape_unprintable(text) == escaped
-
-
-def test_lines_of_traceback_are_marked_and_escaped() -> None:
-    assert escape_unprintable("one\ntwo\x1b", lines=True) == f"one{CONTINUED}two\\x1b"
 
 
 def test_place_is_that_of_innermost_frame() -> None:
