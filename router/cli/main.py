@@ -6,9 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sluice.router.cli.check import check
+from sluice.router.cli.default_config import DEFAULT_CONFIGS, config_or_example
 from sluice.router.cli.output import escape_output
-from sluice.router.cli.start import DEFAULT_CONFIGS, StartOptions, config_or_example, start
 from sluice.router.cli.streams import run_command
 from sluice.router.version import VERSION
 
@@ -47,6 +46,8 @@ def _run(words: Sequence[str]) -> int:
     arguments = parser().parse_args(words)
     match arguments.command:
         case "run":
+            from sluice.router.cli.start import StartOptions, start  # 80 ms that the tools do not need
+
             return start(
                 StartOptions(
                     program=sys.argv[0],
@@ -59,6 +60,8 @@ def _run(words: Sequence[str]) -> int:
                 )
             )
         case "check":
+            from sluice.router.cli.check import check
+
             with escape_output():
                 return check(arguments.files, strict=arguments.strict)
     print(VERSION)

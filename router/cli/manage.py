@@ -10,7 +10,6 @@ from sluice.router.cli.client import PREFIX, ManagementClient, run_tool
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.output import to_json
 from sluice.router.cli.streams import run_command
-from sluice.router.config.schema import SCHEMA
 
 STANDARD: Final = (
     "QUERY", "CREATE", "READ", "UPDATE", "DELETE", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS",
@@ -227,6 +226,8 @@ class _Command:
 
     def _is_integer(self, name: str) -> bool:
         """Return whether an attribute of the type in option --type is an integer. Raises ValidationError."""
+        from sluice.router.config.schema import SCHEMA  # 15 ms that queries do not need
+
         assert self._type is not None
         entity = SCHEMA.find(self._type)
         if entity is None or not self._name:

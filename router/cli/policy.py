@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluice.router.cli.client import NODE, ManagementClient, run_tool
+from sluice.router.cli.default_config import CONFIG_HELP, default_config
 from sluice.router.cli.options import add_connection_options, add_target_options, target
 from sluice.router.cli.output import one_line, to_json
-from sluice.router.cli.start import CONFIG_HELP, default_config
 from sluice.router.config.errors import ConfigError
 from sluice.router.config.load import load
 from sluice.router.policy.question import PolicyQuestion, QuestionError

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from sluice.router.cli.default_config import DEFAULT_CONFIGS, default_config
 from sluice.router.cli.getopt_long import Option, OptionError, parse
-from sluice.router.cli.start import DEFAULT_CONFIGS, StartOptions, default_config, start
+from sluice.router.cli.start import StartOptions, start
 from sluice.router.cli.streams import run_command
 from sluice.router.version import VERSION
 

@@ -5,7 +5,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
@@ -16,14 +15,6 @@ from sluice.router.config.errors import ConfigError, ConfigFileError
 from sluice.router.config.inherited import INHERITED
 from sluice.router.config.load import load
 from sluice.router.log import LogError, ProcessLog
-
-# Default configuration files in order of preference; the second one is that of Dispatch.
-DEFAULT_CONFIGS: Final = ("/etc/sluice/qdrouterd.conf", "/etc/qpid-dispatch/qdrouterd.conf")
-CONFIG_HELP: Final = (
-    f"configuration file; default: {DEFAULT_CONFIGS[0]} or, if that does not exist, {DEFAULT_CONFIGS[1]}"
-)
-#: The example configuration in the installed package; in the repository a link to conf/standalone.conf.
-EXAMPLE: Final = Path(__file__).parents[1] / "config" / "standalone.conf"
 
 
 class StartError(Exception):
@@ -46,24 +37,6 @@ class StartOptions(Struct, frozen=True):
     become_user: str | None = None
     become_group: str | None = None
     test_hooks: bool = False
-
-
-def default_config() -> str:
-    """Return the first default configuration file that exists, else the first."""
-    return next((path for path in DEFAULT_CONFIGS if Path(path).exists()), DEFAULT_CONFIGS[0])
-
-
-def config_or_example() -> str:
-    """Return the first default configuration file that exists. Without one, print so, and return the example."""
-    found = default_config()
-    if Path(found).exists():
-        return found
-    print(
-        f"No configuration file: neither {' nor '.join(DEFAULT_CONFIGS)} exists, and there is no option -c.\n"
-        f"Starting with the example {EXAMPLE}, for clients on this machine.",
-        file=sys.stderr,
-    )
-    return str(EXAMPLE)
 
 
 def start(options: StartOptions) -> int:

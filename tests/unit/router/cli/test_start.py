@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.router.cli.start import DEFAULT_CONFIGS, EXAMPLE
+from sluice.router.cli.default_config import DEFAULT_CONFIGS, EXAMPLE
 from tests.unit.source_files import ROOT
 
 pytestmark = pytest.mark.starts
