@@ -9,12 +9,14 @@ Octets enter by `receive` and leave from `out` after `prepare`. Cold events go t
                                                                 answer waits until `connection.answer_close()`
     on_closed(connection, error)                                the end; error: (condition, description) or None
     authenticator() -> SaslServer | None                        the peer requests the SASL layer; None: not allowed
-                                                                (as initiator: SaslClient, for `start`). Its answers may
-                                                                come later, by `connection.answer_sasl(octets)`
+                                                                (as initiator: SaslClient, for `start`; None: no SASL
+                                                                layer). Its answers may come later, by
+                                                                `connection.answer_sasl(octets)`
     refusal(connection, sasl) -> (condition, description) | None
                                                                 the peer begins the SASL layer (sasl) or the AMQP layer,
                                                                 which may be without SASL
-    on_authenticated(connection, user)                          SASL has succeeded (as initiator: send the open now)
+    on_authenticated(connection, user)                          SASL has succeeded (as initiator: send the open now;
+                                                                user None: without SASL)
     on_fault(connection, exception)                             internal error, to be logged; the connection is closed
     on_frame(connection, received, octets, size)                while `traced`: a frame (its first TRACE_OCTETS octets)
                                                                 or a protocol header, received or about to be sent
@@ -24,7 +26,7 @@ States and the events between them (any error leads to CLOSED, after a close fra
     HEADER --"AMQP" 3 1 0 0--> SASL --outcome ok--> HEADER2 --"AMQP" 0 1 0 0--> OPENING --open--> OPEN --close--> CLOSED
     HEADER --"AMQP" 0 1 0 0--> OPENING
 
-The initiator takes the same path after `start`, with SASL. Its AMQP header and open follow the outcome at once.
+The initiator takes the same paths after `start`. With SASL, its AMQP header and open follow the outcome at once.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -130,9 +132,15 @@ cdef class Connection(ConnectionChannels):
     def start(self):
         """Request the SASL layer, as initiator (brokers-and-edge.md C-14; inter-router.md 2.1).
 
-        inter-router-protocol.md 2.1.
+        inter-router-protocol.md 2.1. Without an authenticator, AMQP begins at once, as with the tools of 1.19
+        (management.md 8.1).
         """
         self.sasl = self.handler.authenticator()
+        if self.sasl is None:
+            self.state = HEADER2
+            self.write(AMQP_HEADER)
+            self.handler.on_authenticated(self, None)
+            return
         self.write(SASL_HEADER)
 
     # -- input --------------------------------------------------------------------------------------------------------

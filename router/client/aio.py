@@ -83,8 +83,9 @@ class _Protocol(asyncio.Protocol):
         self.connection.progress()
 
     def connection_lost(self, error: Exception | None) -> None:
-        what = failure(error) if isinstance(error, OSError) else error
-        self.connection.lost(f"connection lost: {what}" if error else "the peer has closed the socket")
+        cause = error if isinstance(error, OSError) else None
+        what = error if cause is None else failure(cause)
+        self.connection.lost(f"connection lost: {what}" if error else "the peer has closed the socket", cause)
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -226,12 +227,12 @@ class AsyncConnection:
 
         asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(computed)
 
-    def lost(self, why: str) -> None:
+    def lost(self, why: str, cause: OSError | None = None) -> None:
         self._protocol = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.core.lost(why)
+        self.core.lost(why, cause)
         self.progress()
 
     async def _run(self) -> None:

@@ -23,7 +23,7 @@ from sluice.router.client.attach import Terminus
 from sluice.router.client.backoff import Backoff
 from sluice.router.client.core import ClientCore, ConnectionStage, Options, target
 from sluice.router.client.errors import UnsettledError
-from sluice.router.client.links import Delivery, LinkState, ReceiverState, SenderState
+from sluice.router.client.links import Delivery, LinkState, PendingSend, ReceiverState, SenderState
 from sluice.router.client.message import Message
 from sluice.router.client.outcome import Outcome
 from sluice.router.client.session import SessionState
@@ -32,7 +32,7 @@ from sluice.router.client.transport import ClientSocket
 from sluice.router.client.url import Url
 
 CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
-CONNECT_PATIENCE = 10.0  # seconds for one attempt to connect
+CONNECT_PATIENCE = 10.0  # seconds for one attempt to connect, if others may follow or there is no time-out
 
 T = TypeVar("T")
 
@@ -95,12 +95,14 @@ class SyncConnection:
             if time.monotonic() >= deadline:
                 return
 
-    def close(self, condition: str | None = None, description: str | None = None) -> None:
-        """Send queued messages and outcomes, close, and wait for the peer's close for CLOSE_PATIENCE."""
+    def close(
+        self, condition: str | None = None, description: str | None = None, *, timeout: float = CLOSE_PATIENCE
+    ) -> None:
+        """Send queued messages and outcomes, close, and wait `timeout` seconds for the peer's close."""
         if self._socket is None:
             return self.abort()
         self.core.close(condition, description)
-        deadline = time.monotonic() + CLOSE_PATIENCE
+        deadline = time.monotonic() + timeout
         with contextlib.suppress(OSError):
             self._flush()
             while self._socket is not None and (left := deadline - time.monotonic()) > 0:
@@ -173,7 +175,7 @@ class SyncConnection:
         try:
             octets = self._socket.read()
         except OSError as error:
-            self._lost(f"connection lost: {failure(error)}")
+            self._lost(f"connection lost: {failure(error)}", error)
             return
         if octets is None:
             return
@@ -202,7 +204,7 @@ class SyncConnection:
                     return
                 self._unsent = self._unsent[sent:]
         except OSError as error:
-            self._lost(f"connection lost: {failure(error)}")
+            self._lost(f"connection lost: {failure(error)}", error)
             return
         finally:
             self._flushing = False
@@ -213,13 +215,13 @@ class SyncConnection:
             else:
                 self._lost("closed")
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str, cause: OSError | None = None) -> None:
         """Close the socket, which is no longer usable, and plan the next attempt."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         self._unsent = memoryview(b"")
-        self.core.lost(why)
+        self.core.lost(why, cause)
         if self.core.stage is not ConnectionStage.CLOSED:
             self._plan()
 
@@ -240,9 +242,11 @@ class SyncConnection:
             return None
         url = self.urls[self._attempt % len(self.urls)]
         self._attempt += 1
-        patience = CONNECT_PATIENCE if timeout is None else max(min(timeout, CONNECT_PATIENCE), 0.001)
+        # Without another URL and without reconnection there is no further attempt to leave time for.
+        last = self.reconnect is None and len(self.urls) == 1
+        patience = CONNECT_PATIENCE if timeout is None else timeout if last else min(timeout, CONNECT_PATIENCE)
         try:
-            self._socket = ClientSocket.connect(url.host, url.port, patience, *self.core.tls(url))
+            self._socket = ClientSocket.connect(url.host, url.port, max(patience, 0.001), *self.core.tls(url))
         except OSError as error:
             self.core.connection_attempt_failed(url, error)
             return self._plan()
@@ -331,14 +335,29 @@ class SyncSender(_SyncLink):
         message: bytes are sent unchanged. Raises UnsettledError if the outcome will never be known.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._until(lambda: self.state.ready, timeout)
-        sending = self.state.send(message, settled, tag)
+        sending = self.start_send(message, settled=settled, tag=tag, timeout=timeout)
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         if sending.sent.settled:
             self.connection.wait(lambda: self.state.written(sending) and self.connection.flushed, left)
             return None
         self.connection.wait(lambda: sending.done, left)
         return sending.result()
+
+    def start_send(
+        self,
+        message: Message | bytes,
+        *,
+        settled: bool | None = None,
+        tag: bytes | None = None,
+        timeout: float | None = None,
+    ) -> PendingSend:
+        """Wait for credit and send, without waiting for the outcome.
+
+        A program that also receives the message needs this, since its receiver decides the outcome. `wait` of the
+        connection runs until the returned object is `done`.
+        """
+        self._until(lambda: self.state.ready, timeout)
+        return self.state.send(message, settled, tag)
 
     def send_all(
         self, messages: Sequence[Message | bytes], *, timeout: float | None = None

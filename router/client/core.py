@@ -14,9 +14,7 @@ are reported and never sent again: UnsettledError for messages sent, StaleDelive
 """
 
 import os
-import platform
 import ssl
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -33,7 +31,7 @@ from sluice.router.client.session import SessionState
 from sluice.router.client.tls import Tls, failure
 from sluice.router.client.url import Url, parse
 from sluice.router.record import Record
-from sluice.router.sasl.client import usable_exchanges
+from sluice.router.sasl.client import CLIENT_MECHANISMS, usable_exchanges
 
 NANOSECONDS = 1_000_000_000
 MS = 1000
@@ -47,7 +45,7 @@ def _nothing() -> None:
 
 
 def _container() -> str:
-    return f"{platform.node()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 class Options(Record, frozen=True):
@@ -59,7 +57,8 @@ class Options(Record, frozen=True):
     URLs. mechanisms: names of SASL mechanisms that may be used, none: all. The strongest with its data is used:
     EXTERNAL with a certificate, OAUTHBEARER with a token, SCRAM or PLAIN with a login, and ANONYMOUS with neither
     login nor token. Exchanges may be given instead of names: the first that the peer offers is used.
-    allow_insecure_mechs: passwords (PLAIN) and tokens are also sent without TLS.
+    allow_insecure_mechs: passwords (PLAIN) and tokens are also sent without TLS. sasl False: AMQP without a SASL layer,
+    as the tools of Dispatch do.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"login", "token"})
@@ -71,6 +70,7 @@ class Options(Record, frozen=True):
     token: str | Callable[[], str] | None = None
     tls: Tls | None = None
     allow_insecure_mechs: bool = False
+    sasl: bool = True
     idle: float = 60.0
     handshake: float = 15.0
     max_frame: int = MAX_FRAME
@@ -136,6 +136,7 @@ class ClientCore:
         """Note an attempt that failed before there was a transport."""
         self.refused = isinstance(error, ssl.SSLCertVerificationError)
         self.error = ConnectionFailedError("", f"{url.host}:{url.port}: {failure(error)}")
+        self.error.__cause__ = error
 
     def start(self, now: float, secure: bool = False) -> None:
         """Begin the exchange on a new transport. secure: with TLS."""
@@ -186,8 +187,8 @@ class ClientCore:
         due = self.connection.tick(self.scheduler.now)
         return max(due - self.scheduler.now, 0) / MS if due else None
 
-    def lost(self, description: str) -> None:
-        """Note that the transport was lost."""
+    def lost(self, description: str, cause: OSError | None = None) -> None:
+        """Note that the transport was lost. cause: of the loss; None: the peer has closed the socket."""
         connection, self.connection = self.connection, None
         if connection is None:
             return
@@ -197,6 +198,7 @@ class ClientCore:
             while self.scheduler.go_on():
                 pass  # links end turn by turn
             self.error = ConnectionFailedError("", description)
+            self.error.__cause__ = cause
         connection.release()
         if self.stage is ConnectionStage.OPEN:
             self.stage = ConnectionStage.DOWN
@@ -249,8 +251,10 @@ class ClientCore:
 
     # -- events of the engine ------------------------------------------------------------------------------------------
 
-    def authenticator(self) -> SaslClient:
-        self._sasl = SaslClient(list(self._usable_exchanges()), self.options.hostname or "", self.later)
+    def authenticator(self) -> SaslClient | None:
+        self._sasl = None
+        if self.options.sasl:
+            self._sasl = SaslClient(list(self._usable_exchanges()), self.options.hostname or "", self.later)
         return self._sasl
 
     def _usable_exchanges(self) -> Iterable[ClientExchange]:
@@ -272,7 +276,7 @@ class ClientCore:
             return name != "ANONYMOUS" or (user is None and token is None)
 
         external = self.secure and options.tls is not None and options.tls.certificate is not None
-        return usable_exchanges(allowed, user, password, platform.node(), external=external, token=token)
+        return usable_exchanges(allowed, user, password, os.uname().nodename, external=external, token=token)
 
     def _describe_refusal(self, description: str) -> str:
         """Add the reason of a failed login if this client, and not the peer, has refused."""
@@ -284,9 +288,12 @@ class ClientCore:
         withheld = [name for name in sasl.offered if name in UNSAFE]
         if withheld and not self.secure and not self.options.allow_insecure_mechs:
             text += f". {' '.join(withheld)} needs TLS, or allow_insecure_mechs=True"
-        return text
+        unknown = [name for name in self.options.mechanisms if isinstance(name, str) and name not in CLIENT_MECHANISMS]
+        if unknown:
+            text += f". This client does not implement {' '.join(unknown)}"
+        return f"{text} (Authentication failed [mech=none])"
 
-    def on_authenticated(self, connection: Connection, user: str) -> None:
+    def on_authenticated(self, connection: Connection, user: str | None) -> None:
         properties = [
             part
             for key, value in self.options.properties.items()
@@ -322,6 +329,7 @@ class ClientCore:
         if self.stage is not ConnectionStage.CLOSED:
             description = self._describe_refusal(description) if self.refused else description
             self.error = ConnectionFailedError(condition, description or "the peer has closed the connection")
+            self.error.closed_by_peer = connection.close_received
 
     def on_fault(self, connection: Connection, fault: BaseException) -> None:
         raise fault

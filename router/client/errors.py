@@ -11,7 +11,12 @@ class ClientError(Exception):
 
 
 class ConnectionFailedError(ClientError):
-    """Raised when the connection was refused, lost or closed, and is not opened again."""
+    """Raised when the connection was refused, lost or closed, and is not opened again.
+
+    closed_by_peer: the peer has sent a close frame. `__cause__` is the OSError of a transport that failed.
+    """
+
+    closed_by_peer = False
 
 
 class LinkDetachedError(ClientError):

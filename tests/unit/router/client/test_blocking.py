@@ -31,6 +31,9 @@ QUICK = Backoff(first=0.01, most=0.05)
 
 IDLE_MS = 2000  # idle time-out of a broker whose client sends nothing; a slow machine may use part of it
 
+_OPEN_BODY = codec.encode_described(0x10, [codec.encode_string("silent")])
+OPEN = (8 + len(_OPEN_BODY)).to_bytes(4, "big") + b"\2\0\0\0" + _OPEN_BODY
+
 
 @pytest.fixture
 def broker():
@@ -202,8 +205,9 @@ def test_connection_to_closed_port_fails():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        with pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}: Connection refused"):
+        with pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}: Connection refused") as caught:
             connect(f"amqp://127.0.0.1:{port}")
+        assert isinstance(caught.value.__cause__, ConnectionRefusedError)
         with pytest.raises(TimeoutError):
             connect(f"amqp://127.0.0.1:{port}", reconnect=QUICK, timeout=0.1)
         with EngineBroker() as broker, connect([f"127.0.0.1:{port}", broker.url]) as connection:
@@ -287,3 +291,57 @@ def test_close_sends_pending_outcomes(broker):
     while len(broker.heard) < 50 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(broker.heard) == 50
+
+
+def test_client_without_sasl_begins_with_amqp_header(broker):
+    broker.mechanisms = {}
+    with connect(broker.url, timeout=PATIENCE, sasl=False) as connection:
+        assert connection.sender("q").send(Message("hello"), timeout=PATIENCE) == Accepted()
+    with pytest.raises(ConnectionFailedError, match="no mechanism in common"):
+        connect(broker.url, timeout=PATIENCE)
+
+
+def test_unknown_mechanism_is_named():
+    with EngineBroker(mechanisms={"GSSAPI": None}) as broker:
+        text = "the peer offers GSSAPI; usable here: none. This client does not implement GSSAPI DIGEST-MD5"
+        with pytest.raises(ConnectionFailedError, match=text) as caught:
+            connect(broker.url, timeout=PATIENCE, mechanisms=["GSSAPI", "DIGEST-MD5"])
+    assert not caught.value.closed_by_peer
+
+
+def test_started_message_is_received_by_its_sender():
+    """The broker settles only when the message has been received."""
+    with EngineBroker(outcomes={"q": None}) as broker, connect(broker.url, timeout=PATIENCE) as connection:
+        receiver = connection.receiver("q")
+        sending = connection.sender("q").start_send(Message("hello"), timeout=PATIENCE)
+        assert receiver.receive(timeout=PATIENCE).message.body == "hello"
+        assert not sending.done
+
+
+def test_close_of_peer_differs_from_loss(broker):
+    with connect(broker.url, timeout=PATIENCE) as connection:
+        broker.say("amqp:connection:forced", "go")
+        with pytest.raises(ConnectionFailedError) as caught:
+            connection.receiver("q", timeout=PATIENCE)
+    assert caught.value.closed_by_peer
+    with connect(broker.url, timeout=PATIENCE) as connection:
+        broker.cut()
+        with pytest.raises(ConnectionFailedError) as caught:
+            connection.receiver("q", timeout=PATIENCE)
+    assert not caught.value.closed_by_peer
+
+
+def test_close_waits_as_long_as_given():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = threading.Thread(target=close_unanswered, args=(listener.getsockname()[1],))
+        client.start()
+        transport, _ = listener.accept()
+        with transport:
+            transport.sendall(b"AMQP\0\1\0\0" + OPEN)
+            client.join(PATIENCE)
+            assert not client.is_alive()
+
+
+def close_unanswered(port):
+    """Open a connection, and close it with little patience."""
+    connect(f"amqp://127.0.0.1:{port}", timeout=PATIENCE, sasl=False).close(timeout=0.01)
