@@ -28,7 +28,7 @@ from sluice.router.client.message import Message
 from sluice.router.client.outcome import Outcome
 from sluice.router.client.session import SessionState
 from sluice.router.client.tls import failure
-from sluice.router.client.transport import ClientSocket
+from sluice.router.client.transport import ClientSocket, open_socket
 from sluice.router.client.url import Url
 
 CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
@@ -246,7 +246,7 @@ class SyncConnection:
         last = self.reconnect is None and len(self.urls) == 1
         patience = CONNECT_PATIENCE if timeout is None else timeout if last else min(timeout, CONNECT_PATIENCE)
         try:
-            self._socket = ClientSocket.connect(url.host, url.port, max(patience, 0.001), *self.core.tls(url))
+            self._socket = open_socket(url.host, url.port, max(patience, 0.001), *self.core.tls(url))
         except OSError as error:
             self.core.connection_attempt_failed(url, error)
             return self._plan()

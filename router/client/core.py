@@ -14,10 +14,9 @@ are reported and never sent again: UnsettledError for messages sent, StaleDelive
 """
 
 import os
-import ssl
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import field
 
@@ -28,10 +27,12 @@ from sluice.router.amqp.sasl import ClientExchange, SaslClient
 from sluice.router.amqp.scheduler import Scheduler
 from sluice.router.client.errors import ClientError, ConnectionFailedError
 from sluice.router.client.session import SessionState
-from sluice.router.client.tls import Tls, failure
+from sluice.router.client.tls import Tls, failure, is_untrusted
 from sluice.router.client.url import Url, parse
 from sluice.router.record import Record
-from sluice.router.sasl.client import CLIENT_MECHANISMS, usable_exchanges
+
+if TYPE_CHECKING:
+    import ssl
 
 NANOSECONDS = 1_000_000_000
 MS = 1000
@@ -126,7 +127,7 @@ class ClientCore:
 
     # -- driving -------------------------------------------------------------------------------------------------------
 
-    def tls(self, url: Url) -> tuple[ssl.SSLContext | None, str]:
+    def tls(self, url: Url) -> "tuple[ssl.SSLContext | None, str]":
         """Return the TLS context for a transport to `url` (None: plain TCP), and the name that the peer must have.
         Raises OSError."""
         settings = self.options.tls or Tls()
@@ -134,7 +135,7 @@ class ClientCore:
 
     def connection_attempt_failed(self, url: Url, error: OSError) -> None:
         """Note an attempt that failed before there was a transport."""
-        self.refused = isinstance(error, ssl.SSLCertVerificationError)
+        self.refused = is_untrusted(error)
         self.error = ConnectionFailedError("", f"{url.host}:{url.port}: {failure(error)}")
         self.error.__cause__ = error
 
@@ -259,6 +260,8 @@ class ClientCore:
 
     def _usable_exchanges(self) -> Iterable[ClientExchange]:
         """Return the exchanges that may be used, the strongest first."""
+        from sluice.router.sasl.client import usable_exchanges  # 20 ms that clients without SASL do not need
+
         options = self.options
         exchanges = [each for each in options.mechanisms if not isinstance(each, str)]
         if exchanges:
@@ -288,6 +291,8 @@ class ClientCore:
         withheld = [name for name in sasl.offered if name in UNSAFE]
         if withheld and not self.secure and not self.options.allow_insecure_mechs:
             text += f". {' '.join(withheld)} needs TLS, or allow_insecure_mechs=True"
+        from sluice.router.sasl.client import CLIENT_MECHANISMS
+
         unknown = [name for name in self.options.mechanisms if isinstance(name, str) and name not in CLIENT_MECHANISMS]
         if unknown:
             text += f". This client does not implement {' '.join(unknown)}"

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from sluice.router.client.tls import Tls
-from sluice.router.client.transport import ClientSocket
+from sluice.router.client.transport import ClientSocket, open_socket
 from tests.peer.pki import Pki, pki
 
 PATIENCE = 10.0
@@ -31,7 +31,7 @@ def listener() -> Iterator[socket.socket]:
 @pytest.fixture
 def connected(listener: socket.socket) -> Iterator[tuple[ClientSocket, socket.socket]]:
     """Client without TLS, and its peer."""
-    client = ClientSocket.connect("127.0.0.1", listener.getsockname()[1], PATIENCE, None, "")
+    client = open_socket("127.0.0.1", listener.getsockname()[1], PATIENCE, None, "")
     peer, _ = listener.accept()
     peer.settimeout(PATIENCE)
     with closing(client), peer:
@@ -99,7 +99,7 @@ def test_octets_are_exchanged_over_tls(listener: socket.socket, authority: Pki) 
     thread = threading.Thread(target=echo)
     thread.start()
     context = Tls(ca_file=authority.trusted).context()
-    client = ClientSocket.connect("127.0.0.1", listener.getsockname()[1], PATIENCE, context, "localhost")
+    client = open_socket("127.0.0.1", listener.getsockname()[1], PATIENCE, context, "localhost")
     with closing(client):
         assert client.read() is None
         client.write(memoryview(b"octets"))
@@ -111,4 +111,4 @@ def test_octets_are_exchanged_over_tls(listener: socket.socket, authority: Pki) 
 
 def test_silent_tls_peer_times_out(listener: socket.socket) -> None:
     with pytest.raises(TimeoutError):
-        ClientSocket.connect("127.0.0.1", listener.getsockname()[1], 0.05, Tls().context(), "localhost")
+        open_socket("127.0.0.1", listener.getsockname()[1], 0.05, Tls().context(), "localhost")
