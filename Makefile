@@ -150,7 +150,7 @@ run: build
 	@echo "It says below where it listens. To send a first message, in another terminal: make hello"
 	@exec $(BIN)/sluice run -c $(CONF)
 
-hello: .venv/build-dependencies
+hello: build
 	@$(BIN)/python scripts/hello.py $(URL)
 
 # Run pytest on $(2), which may have no tests, with command prefix $(1) and options $(3).

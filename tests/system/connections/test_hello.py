@@ -4,12 +4,8 @@ import socket
 import subprocess
 import sys
 
-import pytest
-
 from tests.system.fixtures import Start
 from tests.system.router import ROOT, RouterProcess, listener
-
-pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 #: Seconds for the whole script, whose own limit is 10 s.
 TIMEOUT = 30.0
