@@ -1,7 +1,7 @@
 """Default configuration file of the router, and the example that `sluice run` starts without one."""
 
+import os
 import sys
-from pathlib import Path
 from typing import Final
 
 # In order of preference; the second one is that of Dispatch.
@@ -10,22 +10,22 @@ CONFIG_HELP: Final = (
     f"configuration file; default: {DEFAULT_CONFIGS[0]} or, if that does not exist, {DEFAULT_CONFIGS[1]}"
 )
 #: The example configuration in the installed package; in the repository a link to conf/standalone.conf.
-EXAMPLE: Final = Path(__file__).parents[1] / "config" / "standalone.conf"
+EXAMPLE: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "config", "standalone.conf")
 
 
 def default_config() -> str:
     """Return the first default configuration file that exists, else the first."""
-    return next((path for path in DEFAULT_CONFIGS if Path(path).exists()), DEFAULT_CONFIGS[0])
+    return next((path for path in DEFAULT_CONFIGS if os.path.exists(path)), DEFAULT_CONFIGS[0])
 
 
 def config_or_example() -> str:
     """Return the first default configuration file that exists. Without one, print so, and return the example."""
     found = default_config()
-    if Path(found).exists():
+    if os.path.exists(found):
         return found
     print(
         f"No configuration file: neither {' nor '.join(DEFAULT_CONFIGS)} exists, and there is no option -c.\n"
         f"Starting with the example {EXAMPLE}, for clients on this machine.",
         file=sys.stderr,
     )
-    return str(EXAMPLE)
+    return EXAMPLE

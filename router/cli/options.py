@@ -1,7 +1,6 @@
 """Options of the tools for running routers: selection of the router, and connection (management.md 8.2)."""
 
 import argparse
-from pathlib import Path
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -179,7 +178,10 @@ def target(options: argparse.Namespace) -> QueryTarget:
 
 
 def _secret(text: str | None, path: str | None) -> str | None:
-    return Path(path).read_text().strip() if path else text
+    if not path:
+        return text
+    with open(path) as file:
+        return file.read().strip()
 
 
 def router_of(address: str) -> str | None:

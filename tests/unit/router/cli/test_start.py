@@ -41,7 +41,7 @@ def test_run_without_configuration_starts_example(shell):
 
 
 def test_example_is_the_standalone_configuration():
-    assert EXAMPLE.read_text() == (ROOT / "conf" / "standalone.conf").read_text()
+    assert Path(EXAMPLE).read_text() == (ROOT / "conf" / "standalone.conf").read_text()
 
 
 @pytest.mark.parametrize("command", [["qdrouterd"], ["sluice", "run"]])
