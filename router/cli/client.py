@@ -1,26 +1,21 @@
 """Management client: one connection to a router, one request at a time (management.md 5.2, 5.3 and 8.1).
 
-This module imports proton, so only commands that talk to a router import it.
+Only commands that talk to a router import this module, because others do not need the client.
 """
 
-import contextlib
 import os
-import signal
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self
 
-import proton
-from proton import Endpoint, Message, ProtonException, SSLDomain, SSLException
-from proton.handlers import IncomingMessageHandler
-from proton.utils import BlockingConnection, SendException
-
+from sluice.router.cli.connection import ToolConnection
+from sluice.router.cli.errors import SendException, Timeout, ToolError
 from sluice.router.cli.options import MANAGEMENT, QueryTarget, address, router_of
 from sluice.router.cli.output import escape_output, one_line
 from sluice.router.cli.streams import run_command
+from sluice.router.client.blocking import SyncReceiver, SyncSender
+from sluice.router.client.message import Message
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # prefix of long type names
 NODE: Final = {"type": "org.amqp.management", "name": "self"}  # properties that select the management node itself
@@ -33,7 +28,6 @@ NOT_IMPLEMENTED: Final = 501
 _NAMES: Final = {OK: "OK", CREATED: "Created", NO_CONTENT: "No Content"}
 
 PAGE: Final = 500  # rows per request
-LOOK: Final = 1.0  # seconds between checks for SIGINT
 GRACE: Final = 0.25  # seconds without credit after which the client queries whether the target router is known
 
 # Operations that Dispatch does not have, with their purpose.
@@ -101,54 +95,16 @@ _ERRORS: Final[dict[int, type[ManagementError]]] = {
 }
 
 
-class _Interrupts:
-    """Flag for SIGINT. Proton loses the exception if it is raised in a callback of its library."""
-
-    def __init__(self) -> None:
-        self.came = False
-
-    def watch(self) -> None:
-        """Record SIGINT from now on, unless it is ignored or has another handler."""
-        self.came = False
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._note)
-
-    def check(self) -> None:
-        """Raise KeyboardInterrupt, maybe for the second time, if SIGINT was received."""
-        if self.came:
-            raise KeyboardInterrupt from None
-
-    def _note(self, number: int, frame: Any) -> None:
-        self.came = True
-        signal.default_int_handler(number, frame)
-
-
-_interrupts: Final = _Interrupts()
-
-
-class _Inbox(IncomingMessageHandler):
-    """Queue of the messages received on the reply link; credit bounds it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: deque[Message] = deque()
-
-    def on_message(self, event: Any) -> None:
-        self.messages.append(event.message)
-        event.container.yield_()
-
-
 class ManagementClient:
     """Connection to a router. Not thread-safe. As a context manager, it closes the connection."""
 
     def __init__(self, target: QueryTarget) -> None:
-        """Connect. Raises proton's exceptions."""
+        """Connect. Raises ToolError, and OSError for an unknown host."""
         self._target = target
-        self._connection = _connect(target)
-        self._inbox = _Inbox()
-        self._senders: dict[str, Any] = {}
-        self._replies: Any = None
+        self._connection = ToolConnection(target)
+        self._senders: dict[str, SyncSender] = {}
+        self._receiver: SyncReceiver | None = None
+        self._credit = 1  # on the reply link
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -159,11 +115,7 @@ class ManagementClient:
 
     def close(self) -> None:
         """Close the connection; ignore a router that does not answer."""
-        self._connection.timeout = min(self._target.timeout, 1.0)
-        try:
-            self._connection.close()
-        except (proton.ProtonException, OSError):
-            pass  # all answers have been read, so errors do not matter
+        self._connection.close()
 
     # Requests
 
@@ -188,13 +140,13 @@ class ManagementClient:
         try:
             number = self._send(operation, properties, body, at)
             return self._reply(number, self._target.timeout, "Waiting for response")
-        except (proton.Timeout, SendException) as error:
+        except (Timeout, SendException) as error:
             router = router_of(at)
             if router is None:
                 raise
             if isinstance(error, SendException):  # no router accepts the message
                 raise UnknownRouter(_unknown(router)) from error
-            raise proton.Timeout(f"Router '{router}' does not answer: {error}") from error
+            raise Timeout(f"Router '{router}' does not answer: {error}") from error
 
     def node_call(self, operation: str, properties: Properties | None = None, at: str | None = None) -> Any:
         """Call an operation of the management node itself."""
@@ -238,34 +190,40 @@ class ManagementClient:
         first = self._exchange(operation, {**NODE, **properties}, None, self._target.address)
         _body(first, OK, operation)
         number = str(self._number)
-        self._replies.flow(credit)
+        self._credit = credit
+        self._replies().flow(credit)
         while body := self._reply(number, None, "").body:
             yield plain(body)
 
     def _send(self, operation: str, properties: Properties, body: Any, address: str) -> str:
         sender = self._sender(address)
+        replies = self._replies()
         self._check_credit(sender, address)
         self._number += 1
         message = Message(
-            address=address,
-            reply_to=self._replies.remote_source.address,
+            to=address,
+            reply_to=replies.address,
             correlation_id=str(self._number),
             properties={**properties, "operation": operation},
             body={} if body is None else body,
-            inferred=False,
         )
-        sender.send(message)
+        self._connection.send(sender, message)
         return str(self._number)
 
-    def _sender(self, address: str) -> Any:
+    def _sender(self, address: str) -> SyncSender:
         sender = self._senders.get(address)
         if sender is None:
-            sender = self._senders[address] = self._connection.create_sender(address)
-        if self._replies is None:
-            self._replies = self._connection.create_receiver(None, dynamic=True, credit=1, handler=self._inbox)
+            sender = self._senders[address] = self._connection.sender(address)
         return sender
 
-    def _check_credit(self, sender: Any, to: str) -> None:
+    def _replies(self) -> SyncReceiver:
+        """Return the reply link, attached at the first request."""
+        if self._receiver is None:
+            self._receiver = self._connection.receiver()
+            self._receiver.flow(self._credit)
+        return self._receiver
+
+    def _check_credit(self, sender: SyncSender, to: str) -> None:
         """Wait a short time for credit to send to a remote router. Without credit, query whether that router is known.
 
         Raises UnknownRouter if it is not. Otherwise the sender continues to wait, since the router may be slow.
@@ -273,17 +231,12 @@ class ManagementClient:
         router = router_of(to)
         if router is None:
             return
-        link = sender.link
-
-        def ready() -> bool:
-            return link.credit > 0 or bool(link.state & Endpoint.REMOTE_CLOSED)
-
         try:
-            self._connection.wait(ready, timeout=min(GRACE, self._target.timeout))
-        except proton.Timeout:
+            self._connection.wait(lambda: sender.state.ready, min(GRACE, self._target.timeout))
+        except Timeout:
             try:
                 known = self._knows(router, to)
-            except (ManagementError, ProtonException, ValueError):
+            except (ManagementError, ToolError, ValueError):
                 return  # the router may exist
             if not known:
                 raise UnknownRouter(_unknown(router)) from None
@@ -291,7 +244,7 @@ class ManagementClient:
     def _knows(self, router: str, to: str) -> bool:
         """Return whether a router is known, or may exist, according to the routers that can be queried.
 
-        Raises ManagementError, ProtonException.
+        Raises ManagementError, ToolError.
         """
         try:
             answer = self.node_call("EXPLAIN", {"address": to, "limit": 1}, MANAGEMENT)
@@ -307,26 +260,15 @@ class ManagementClient:
     def _reply(self, number: str, timeout: float | None, what: str) -> Message:
         """Wait for the next answer to a request (`timeout` None: no limit). Late answers to older ones are dropped."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        replies = self._replies()
         while True:
-            self._wait(deadline, what)
-            message = self._inbox.messages.popleft()
-            self._replies.flow(1)
-            if message.correlation_id == number:
-                return message
-
-    def _wait(self, deadline: float | None, what: str) -> None:
-        """Wait for a message. Raises proton.Timeout."""
-        while True:
-            left = LOOK if deadline is None else max(deadline - time.monotonic(), 0.0)
-            try:
-                self._connection.wait(lambda: bool(self._inbox.messages), timeout=min(left, LOOK), msg=what)
-            except proton.Timeout:
-                _interrupts.check()
-                if left <= LOOK and deadline is not None:
-                    raise
-            else:
-                _interrupts.check()
-                return
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            delivery = self._connection.wait(replies.state.take, left, what)
+            assert delivery is not None, "the wait ends with a delivery"
+            delivery.accept()
+            replies.flow(self._credit)
+            if delivery.message.correlation_id == number:
+                return delivery.message
 
 
 def _unknown(router: str) -> str:
@@ -348,10 +290,10 @@ def _body(reply: Message, expect: int | None, operation: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Convert proton's types in a value to Python's own. Proton's numbers and symbols would print their AMQP types."""
+    """Convert AMQP's types in a value to Python's own. Symbols and timestamps would otherwise print their types."""
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, bool) or value is None:
         return value
@@ -361,54 +303,11 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _connect(target: QueryTarget) -> BlockingConnection:
-    sasl = target.sasl
-    return BlockingConnection(
-        target.url.text,
-        timeout=target.timeout,
-        ssl_domain=_ssl_domain(target),
-        sasl_enabled=sasl is not None,
-        allowed_mechs=sasl.mechanisms if sasl is not None else None,
-        user=sasl.user if sasl is not None else None,
-        password=sasl.password if sasl is not None else None,
-    )
-
-
-def _ssl_domain(target: QueryTarget) -> SSLDomain | None:
-    """Return the TLS settings; None for proton's defaults: no TLS for amqp, the system's authorities for amqps."""
-    tls = target.tls
-    if tls is None:
-        return None
-    domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    mode = SSLDomain.VERIFY_PEER_NAME if tls.verify_name else SSLDomain.VERIFY_PEER
-    with _with_error_text(f"{tls.trust_file} has no authorities that can be read"):
-        if tls.trust_file:
-            domain.set_trusted_ca_db(tls.trust_file)
-        domain.set_peer_authentication(mode, tls.trust_file)
-    if tls.certificate:
-        key = tls.key or tls.certificate
-        with _with_error_text(
-            f"the certificate {tls.certificate} cannot be used with the key {key} and the password given"
-        ):
-            domain.set_credentials(tls.certificate, key, tls.password)
-    return domain
-
-
-@contextlib.contextmanager
-def _with_error_text(what: str) -> Iterator[None]:
-    """Replace the text of proton's errors, which do not name the invalid file."""
-    try:
-        yield
-    except SSLException as error:
-        raise SSLException(what) from error
-
-
 def run_tool(command: Callable[[], int]) -> int:
     """Run a tool with escaped output; report errors on stdout with exit code 1, as in 1.19 (management.md 8.3)."""
     with escape_output():
         if os.environ.get(DEBUG_VARIABLE):
             return command()
-        _interrupts.watch()
         return run_command(lambda: _reported(command))
 
 

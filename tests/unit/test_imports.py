@@ -130,14 +130,23 @@ def test_client_imports_only_amqp_sasl_and_records():
 
 
 def test_router_and_its_processes_import_no_client():
-    """Only the pipeline, users and tests import router/client."""
+    """Only the tools, the pipeline, users and tests import router/client."""
     wrong = {
         (module_of(path), name)
         for path in sources("router", "workers", "supervisor")
         for name in all_imports(path)
-        if name.startswith("sluice.router.client") and not module_of(path).startswith("sluice.router.client")
+        if name.startswith("sluice.router.client")
+        and not module_of(path).startswith(("sluice.router.client", "sluice.router.cli."))
     }
     assert not wrong
+
+
+def test_product_imports_no_proton():
+    """Proton is a library of the tests and load generators only (docs/decisions/0071-tools-without-proton.md)."""
+    paths = [*sources(*PACKAGES), ROOT / "scripts" / "hello.py", ROOT / "pyspark_amqp.py"]
+    names = {(str(path.relative_to(ROOT)), name) for path in paths for name in all_imports(path)}
+    assert {"router/cli/connection.py", "scripts/hello.py"} <= {path for path, _ in names}
+    assert not {(path, name) for path, name in names if name.split(".")[0] in ("proton", "cproton")}
 
 
 def test_sasl_imports_only_amqp_and_records():

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.router.cli import client, top
-from sluice.router.cli.options import target
 from tests.peer import message
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.router import RouterProcess, poll
@@ -73,16 +71,6 @@ def test_top_once_prints_workers_and_addresses(router: RouterProcess, connect: C
     row = next(line.split() for line in lines if line.startswith(address))
     assert row[1:5] == ["mobile", "0", "balanced", "1"]
     assert row[-2:] == ["20", "20"]
-
-
-def test_interrupt_lost_by_the_library_ends_the_tool(router: RouterProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interrupt takes effect even if every request is answered."""
-    options = top.parser("top").parse_args(["-b", f"127.0.0.1:{router.port}"])
-    with client.ManagementClient(target(options)) as asking:
-        assert asking.rows("router", ["id"])
-        monkeypatch.setattr(client._interrupts, "came", True)
-        with pytest.raises(KeyboardInterrupt):
-            asking.rows("router", ["id"])
 
 
 def _prepare_terminal() -> None:
