@@ -4,7 +4,6 @@ Every step may be interrupted anywhere and is repeated by the next run. A large 
 in its name or its metadata. The small ones are deleted after the large one has been published.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -12,6 +11,7 @@ from typing import Any
 
 from sluice.pipeline.segments import Landing, LandingLog, Segment, check_metadata, consumed_end, now
 from sluice.pipeline.stores import LandingStore, open_store
+from sluice.router import json_codec
 
 MERGED_OCTETS_MAX = 256 << 20  # upper bound in octets of small files that are merged into one
 MERGED = "merged-"  # prefix of the names of merged telemetry files
@@ -135,7 +135,7 @@ def _merge(store: LandingStore, folder: str) -> tuple[int, int]:
         if name not in sizes:
             continue
         with store.open(f"{folder}/{name}") as source:
-            of = json.loads((pq.read_metadata(source).metadata or {}).get(MERGED_KEY, b"[]"))
+            of = json_codec.decode((pq.read_metadata(source).metadata or {}).get(MERGED_KEY, b"[]"))
         for each in set(of) & set(sizes):  # an interrupted run published the merged file and did not delete these
             store.delete(f"{folder}/{each}")
             del sizes[each]
@@ -154,7 +154,7 @@ def _merge(store: LandingStore, folder: str) -> tuple[int, int]:
         with store.open(f"{folder}/{name}") as source:
             tables.append(pq.ParquetFile(source).read())
     table = pa.concat_tables(tables, promote_options="default")
-    metadata = {**(table.schema.metadata or {}), MERGED_KEY: json.dumps(names).encode()}
+    metadata = {**(table.schema.metadata or {}), MERGED_KEY: json_codec.encode(names)}
     large = f"{MERGED}{names[0].removeprefix(MERGED).removesuffix('.parquet')}-{len(names)}.parquet"
     store.publish(f"{folder}/{large}", _parquet(table.replace_schema_metadata(metadata)))
     for name in names:

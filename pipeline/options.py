@@ -1,6 +1,5 @@
 """Options of the data source, as Spark passes them: texts by case-insensitive name. Each error names its option."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from sluice.pipeline.errors import LandingError, PipelineOptionError
 from sluice.pipeline.segments import GROUP, Offsets, parse_log_key
+from sluice.router import json_codec
 
 T = TypeVar("T")
 EARLIEST, LATEST = "earliest", "latest"
@@ -122,7 +122,7 @@ def offsets(value: str) -> str | Offsets:
     if value.lower() in (EARLIEST, LATEST):
         return value.lower()
     try:
-        found = json.loads(value)
+        found = json_codec.decode(value)
     except ValueError:
         found = None
     if not isinstance(found, dict):

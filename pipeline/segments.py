@@ -14,7 +14,6 @@ segments, which holds for Spark's own sources as well.
 Planning in a folder on a local disk needs neither Spark nor pyarrow.
 """
 
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -25,6 +24,7 @@ from urllib.parse import quote, unquote
 
 from sluice.pipeline.errors import LandingError
 from sluice.pipeline.stores import LandingStore, open_store
+from sluice.router import json_codec
 
 FORMAT = 1
 FORMAT_FILE = "_sluice.json"
@@ -206,14 +206,14 @@ class Landing:
         octets = landing.store.read(FORMAT_FILE)
         if octets is None:
             landing.store.make_folder("")
-            landing.store.publish(FORMAT_FILE, json.dumps({"format": FORMAT}).encode())
+            landing.store.publish(FORMAT_FILE, json_codec.encode({"format": FORMAT}))
         else:
             landing._check_format(octets)
         return landing
 
     def _check_format(self, octets: bytes) -> None:
         try:
-            found = json.loads(octets)["format"]
+            found = json_codec.decode(octets)["format"]
         except (ValueError, KeyError, TypeError):
             raise LandingError(f"{self.url}: {FORMAT_FILE} is damaged: {octets[:80]!r}") from None
         if found != FORMAT:
@@ -278,7 +278,7 @@ class Landing:
             "committed": group.committed or now(),
         }
         self.store.make_folder(CONSUMERS)
-        self.store.publish(f"{CONSUMERS}/{group.name}.json", json.dumps(state).encode())
+        self.store.publish(f"{CONSUMERS}/{group.name}.json", json_codec.encode(state))
 
     def groups(self) -> list[Group]:
         """Return all groups, by name. Raises LandingError for a damaged file."""
@@ -291,7 +291,7 @@ class Landing:
             if octets is None:  # not a group's file, or deleted meanwhile
                 continue
             try:
-                state = json.loads(octets)
+                state = json_codec.decode(octets)
                 offsets = {str(log): int(number) for log, number in state["offsets"].items()}
                 group = Group(name, offsets, tuple(state["subscribe"]), state["pattern"], int(state["committed"]))
             except (ValueError, KeyError, TypeError, AttributeError):

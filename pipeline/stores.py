@@ -8,7 +8,6 @@ Paths are relative to the store's root, with slashes. Failures raise the file sy
 
 import contextlib
 import fcntl
-import json
 import os
 import time
 import uuid
@@ -19,6 +18,7 @@ from typing import IO, Any, Protocol
 
 from sluice.pipeline.errors import LandingError, LockedError
 from sluice.pipeline.prerequisites import require
+from sluice.router import json_codec
 
 LEASE = 60.0  # seconds that a lock of an object store is valid without renewal
 SETTLE = 1.0  # seconds after which a new lock is read again: the last of two concurrent writers owns it
@@ -291,7 +291,7 @@ class _Lease:
 
     def _holder(self) -> dict[str, Any]:
         octets = self.store.read(self.path)
-        return json.loads(octets) if octets else {}
+        return json_codec.decode(octets) if octets else {}
 
     def _check(self, holder: dict[str, Any]) -> None:
         if holder and holder["token"] != self.token and time.time() < holder["until"]:
@@ -302,7 +302,7 @@ class _Lease:
 
     def _write(self) -> None:
         lease = {"token": self.token, "owner": lock_owner(), "until": time.time() + LEASE}
-        self.store.publish(self.path, json.dumps(lease).encode())
+        self.store.publish(self.path, json_codec.encode(lease))
 
     def renew(self) -> None:
         holder = self._holder()

@@ -7,11 +7,11 @@ that are no value, or are nested too deeply, are {"$amqp": their hex} in a field
 """
 
 import base64
-import json
 import math
 import uuid
 from typing import Any
 
+from sluice.router import json_codec
 from sluice.router.amqp import codec
 from sluice.router.amqp.errors import RemoteError
 
@@ -50,7 +50,7 @@ def to_json_value(value: Any) -> Any:
 
 def _json(value: Any) -> bytes:
     # UTF-8 cannot encode a lone surrogate. The codec accepts none from the wire.
-    return json.dumps(to_json_value(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return json_codec.encode(to_json_value(value))
 
 
 def field_text(octets: bytes) -> bytes:
@@ -58,7 +58,7 @@ def field_text(octets: bytes) -> bytes:
     try:
         value = codec.decode_one(octets)
     except RemoteError:
-        return json.dumps({"$amqp": octets.hex()}).encode()
+        return json_codec.encode({"$amqp": octets.hex()})
     if isinstance(value, str):
         return str(value).encode("utf-8", "replace")
     if isinstance(value, bytes):

@@ -1,11 +1,11 @@
 """`sluice manage`, also installed as `qdmanage`: call any management operation from a shell (management.md 8.4)."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from sluice.router import json_codec
 from sluice.router.cli.client import PREFIX, ManagementClient, run_tool
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.output import to_json
@@ -241,7 +241,7 @@ class _Command:
     @staticmethod
     def _read_stdin() -> Any:
         """Read a map or a list of maps from stdin, and expand type names. Raises ValueError."""
-        given = json.load(sys.stdin)
+        given = json_codec.decode_exactly(sys.stdin.read())
         maps = given if isinstance(given, list) else [given]
         if not all(isinstance(each, dict) for each in maps):
             raise ValueError("stdin is not a JSON map or list")
@@ -279,7 +279,7 @@ def _json_body(text: str | None) -> Any:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_codec.decode_exactly(text)
     except ValueError as error:
         raise ValueError(f"Invalid JSON '{text}': {error}") from error
 

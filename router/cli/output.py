@@ -6,11 +6,11 @@ these streams, because tools write whole lines. `one_line` escapes line ends, to
 """
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from typing import Any, Final, TextIO, cast
 
+from sluice.router import json_codec
 from sluice.router.escapes import escape_unprintable
 
 _DELETE: Final = "\x7f"  # the only control character that JSON does not escape
@@ -48,7 +48,7 @@ def one_line(text: str) -> str:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON with printable ASCII characters and line ends only."""
-    return json.dumps(value, indent=indent, default=str).replace(_DELETE, f"\\u{ord(_DELETE):04x}")
+    return json_codec.dispatch_text(value, indent, str).replace(_DELETE, f"\\u{ord(_DELETE):04x}")
 
 
 @contextlib.contextmanager

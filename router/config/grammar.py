@@ -15,12 +15,12 @@ Names are folded: `sasl-mechanisms` and `sasl_mechanisms` become `saslMechanisms
 `schema` and `load`.
 """
 
-import json
 import re
 from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from sluice.router import json_codec
 from sluice.router.config.errors import Problems
 from sluice.router.config.jsontext import NO_KEY, JsonNode, JsonReader, JsonSyntaxError, JsonValue
 
@@ -195,9 +195,8 @@ class _LineParser:
     def _unescape(self, raw: str, number: int) -> str | None:
         """Decode `raw` as the inside of a JSON string; return None after an error."""
         try:
-            value = json.loads(f'"{raw}"')
-            value.encode()
-        except (ValueError, RecursionError):  # includes UnicodeEncodeError for an unpaired surrogate
+            value = json_codec.decode(f'"{raw}"')
+        except json_codec.JsonError:
             value = None
         if isinstance(value, str):
             return value

@@ -1,14 +1,15 @@
-"""JSON parser (RFC 8259) that keeps the line of every value, unlike that of the standard library.
+"""JSON parser (RFC 8259) that keeps the line of every value, which orjson does not report.
 
 It has two extensions for configuration files: a line whose first non-blank character is `#` is white space, and,
 optionally, a comma may precede `}` or `]`.
 """
 
-import json
 import re
 from bisect import bisect_right
 
 from msgspec import Struct
+
+from sluice.router import json_codec
 
 JsonValue = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 
@@ -19,7 +20,7 @@ NO_KEY = "Expecting property name enclosed in double quotes"  # text of Dispatch
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
-_STRINGS = json.JSONDecoder()
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class JsonSyntaxError(Exception):
@@ -133,14 +134,13 @@ class JsonReader:
         return number
 
     def _string(self, position: int) -> tuple[str, int]:
+        match = _STRING.match(self._text, position)
+        if match is None:
+            raise self._error(position, "bad JSON string: no closing quote")
         try:
-            text, end = _STRINGS.raw_decode(self._text, position)
-            text.encode()
-        except json.JSONDecodeError as error:
+            return json_codec.decode(match.group()), match.end()
+        except json_codec.JsonError as error:
             raise self._error(position, f"bad JSON string: {error.msg}") from error
-        except UnicodeEncodeError as error:
-            raise self._error(position, "bad JSON string: half of a surrogate pair") from error
-        return text, end
 
     def _array(self, line: int, position: int, depth: int) -> tuple[JsonNode, int]:
         items: list[JsonNode] = []

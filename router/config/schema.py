@@ -22,7 +22,6 @@ A change of an attribute takes effect at once (`live`), for new connections (`re
 router (`restart`).
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from sluice.router import json_codec
 from sluice.router.config.jsontext import JsonValue
 from sluice.router.config.values import CONVERSIONS, to_enum, to_integer, written
 
@@ -281,7 +281,7 @@ def _entity_type(name: str, entry: Mapping[str, Any], prefix: str, types: Mappin
 
 def _read(path: Path) -> Schema:
     """Read the schema. As in Dispatch's lists, a type may precede its base type."""
-    table = json.loads(path.read_bytes())
+    table = json_codec.decode(path.read_bytes())
     entries = table["types"]
     types: dict[str, EntityType] = {}
 

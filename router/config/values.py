@@ -1,9 +1,9 @@
 """Conversion of values from files and management requests to the types of the schema (management.md 2.6)."""
 
-import json
 import re
 from collections.abc import Callable, Sequence
 
+from sluice.router import json_codec
 from sluice.router.config.jsontext import JsonValue
 
 _TRUE = frozenset({"yes", "true", "on"})
@@ -25,7 +25,7 @@ class InvalidValue(ValueError):
 def to_text(value: JsonValue) -> str:
     """Convert a string, a number or a boolean to text."""
     if isinstance(value, dict | list):
-        raise InvalidValue(f"Invalid text value: {json.dumps(value)}")
+        raise InvalidValue(f"Invalid text value: {json_codec.dispatch_text(value)}")
     return str(value)
 
 
@@ -107,11 +107,11 @@ def written(value: JsonValue) -> str:
     """Return `value` in the line syntax of configuration files."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json_codec.dispatch_text(value)
 
 
 def _given(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json_codec.dispatch_text(value)
 
 
 def _check_integers(value: JsonValue) -> None:

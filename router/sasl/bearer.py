@@ -1,10 +1,10 @@
 """OAUTHBEARER (RFC 7628) and XOAUTH2: authentication by a token instead of a password."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from sluice.router.amqp.sasl import ExchangeError
+from sluice.router.json_codec import decode, encode
 from sluice.router.sasl.mechanism import (
     MAX_NAME,
     MAX_RESPONSE,
@@ -80,7 +80,7 @@ class OAuthBearerServer(_Bearer):
         return saslname(authorization.removeprefix("a=")), _token(pairs)
 
     def refusal(self) -> bytes:
-        return json.dumps({"status": "invalid_token"}).encode()
+        return encode({"status": "invalid_token"})
 
 
 class XOAuth2Server(_Bearer):
@@ -94,7 +94,7 @@ class XOAuth2Server(_Bearer):
         return value, _token(pairs)
 
     def refusal(self) -> bytes:
-        return json.dumps({"status": "401", "schemes": "bearer"}).encode()
+        return encode({"status": "401", "schemes": "bearer"})
 
 
 class OAuthBearerClient:
@@ -124,7 +124,7 @@ class OAuthBearerClient:
         if not challenge:
             return self.response
         try:
-            found = json.loads(challenge[:MAX_RESPONSE])
+            found = decode(challenge[:MAX_RESPONSE])
         except ValueError:
             found = None
         status = found.get("status") if isinstance(found, dict) else None

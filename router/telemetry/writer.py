@@ -5,7 +5,6 @@ names. After a crash, the next process renames the files of a recorded set and d
 file that a reader has seen stays until it expires, and its rows are never written twice.
 """
 
-import json
 import os
 import re
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from sluice.router import json_codec
 from sluice.router.files import create_new
 from sluice.router.telemetry.schema import TABLES, TIME, VERSION, Row, time_column
 
@@ -147,7 +147,7 @@ class TelemetryWriter:
         folder = self._root / table / self._router / f"date={began:%Y-%m-%d}" / f"hour={began:%H}"
         name = f"{began:%H%M%S}-{self._boot}-{number:06}"
         if self._encode is None:
-            octets = "".join(json.dumps(_plain(table, row)) + "\n" for row in rows).encode()
+            octets = b"".join(json_codec.encode(_plain(table, row)) + b"\n" for row in rows)
             path = folder / f"{name}.jsonl"
         else:
             octets = self._encode(table, rows)

@@ -1,7 +1,6 @@
 """Files of an sslProfile, read and checked in the way connections use them (security.md 3.1, 3.5, 3.8, 3.9)."""
 
 import hashlib
-import json
 import os
 import stat
 import time
@@ -10,6 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from sluice.router import json_codec
 from sluice.router.config import password
 from sluice.router.config.entities import Configuration, EndpointConfig, ListenerConfig, SslProfileConfig
 from sluice.router.control.ops import Credentials
@@ -226,11 +226,9 @@ def _names(path: str | None) -> tuple[Mapping[str, str] | None, ProfileFault | N
     if path is None:
         return None, None
     try:
-        found = json.loads(_read(path))
+        found = json_codec.decode(_read(path))
     except (OSError, ValueError) as error:  # ValueError: too long, a NUL in the path, or invalid JSON
         return None, ProfileFault("uidNameMappingFile", path, getattr(error, "strerror", None) or str(error))
-    except RecursionError:
-        return None, ProfileFault("uidNameMappingFile", path, "it is nested too deeply")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         return None, ProfileFault("uidNameMappingFile", path, "it is not a JSON object with names as values")
     return found, None
@@ -249,7 +247,7 @@ def _digests(credentials: Credentials) -> tuple[bytes, bytes]:
         credentials.ciphers,
         " ".join(credentials.protocols),
     )
-    of_files = _sha256(json.dumps(files).encode())
+    of_files = _sha256(json_codec.encode(files))
     lists = b"" if credentials.revoked is None else b"lists" + credentials.revoked.encode()
     return _sha256(of_files + lists), of_files
 

@@ -4,12 +4,13 @@ Peers choose many of the values. They are escaped as ASCII-only JSON, so no valu
 line or a terminal control sequence. The length of a line is bounded, whatever the values.
 """
 
-import json
 import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from sluice.router import json_codec
 
 MAX_LINE_OCTETS: Final = 8000  # maximum octets of a line, limited by the datagrams that system log daemons accept
 #: Limits for characters of a text and members of a list or map, tried in this order; the last ones always fit.
@@ -59,7 +60,7 @@ def with_sequence_number(line: bytes, sequence: int) -> bytes:
 
 
 def _dump(shown: Fields) -> bytes:
-    return json.dumps(shown, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+    return json_codec.encode_ascii(shown)
 
 
 class _Bound:

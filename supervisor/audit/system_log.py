@@ -1,6 +1,5 @@
 """Audit outputs to system logs: syslog, and the journal of systemd."""
 
-import json
 import os
 import socket
 import struct
@@ -10,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from sluice.router import json_codec
 from sluice.supervisor.audit.output import WriteResult
 
 SYSLOG_PATH: Final = "/dev/log"
@@ -90,7 +90,7 @@ class SyslogOutput(_Datagrams):
         super().__init__(path)
 
     def _datagram(self, line: bytes) -> bytes:
-        priority = FACILITY | priority_of(json.loads(line))
+        priority = FACILITY | priority_of(json_codec.decode(line))
         head = f"<{priority}>{time.strftime('%b %e %H:%M:%S')} {self._program}[{os.getpid()}]: "
         return head.encode() + line
 
@@ -106,7 +106,7 @@ class JournalOutput(_Datagrams):
         super().__init__(path)
 
     def _datagram(self, line: bytes) -> bytes:
-        event = json.loads(line)
+        event = json_codec.decode(line)
         fields = {
             "MESSAGE": line,
             "PRIORITY": str(priority_of(event)).encode(),

@@ -5,8 +5,8 @@ signature nor one with an HMAC computed from a public key is valid. Headers that
 are ignored.
 """
 
+import codecs
 import http.client
-import json
 import ssl
 import threading
 import time
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import jwt
 from jwt.exceptions import PyJWTError
 
+from sluice.router import json_codec
 from sluice.router.sasl.bearer import MAX_TOKEN
 from sluice.router.sasl.mechanism import MAX_NAME, Failure, Success, wrong_credentials
 from sluice.supervisor.auth.messages import Facts, TokenIssuer
@@ -57,8 +58,9 @@ class Key:
 def parse_keys(text: str | bytes) -> list[Key]:
     """Return the signature keys of a JWKS; other keys are left out. Raises KeysError if none is left."""
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        # Editors of some systems write a byte order mark, which orjson refuses.
+        document = json_codec.decode(text.removeprefix(codecs.BOM_UTF8) if isinstance(text, bytes) else text)
+    except json_codec.JsonError as error:
         raise KeysError(f"the document is not JSON: {error}") from None
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):

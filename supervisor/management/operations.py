@@ -2,10 +2,10 @@
 
 import functools
 import io
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from sluice.router import json_codec
 from sluice.router.config.schema import SCHEMA, EntityType
 from sluice.router.policy.management import OPERATE
 from sluice.supervisor.management import values
@@ -91,7 +91,7 @@ def get_schema(request: Request, context: AgentContext) -> Response:
 
 def get_json_schema(request: Request, context: AgentContext) -> Response:
     """Return the schema as JSON text, on one line unless `indent` is given."""
-    return Response.of(OK, json.dumps(SCHEMA.dump(), indent=_number(request, "indent")))
+    return Response.of(OK, json_codec.dispatch_text(SCHEMA.dump(), _number(request, "indent")))
 
 
 def _number(request: Request, key: str) -> int | None:

@@ -5,9 +5,9 @@ To the process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), a
 receivers), `log`.
 """
 
-import json
 from typing import Any, Final
 
+from sluice.router import json_codec
 from sluice.supervisor.children.framing import MessageError
 
 MAX_REQUEST: Final = 64 << 20  # octets of a message to the process, and of all that wait for it
@@ -18,13 +18,13 @@ Message = dict[str, Any]
 
 def encode(message: Message) -> bytes:
     """Encode a message."""
-    return json.dumps(message, separators=(",", ":")).encode()
+    return json_codec.encode(message)
 
 
 def decode(content: bytes) -> Message:
     """Decode a message. Raises MessageError."""
     try:
-        message = json.loads(content)
+        message = json_codec.decode(content)
     except ValueError as error:
         raise MessageError(str(error)) from None
     if not isinstance(message, dict):

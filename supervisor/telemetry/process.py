@@ -8,7 +8,6 @@ events. All files are written here. The process ends when its socket is closed, 
 
 import base64
 import importlib.util
-import json
 import os
 import select
 import signal
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sluice.router import json_codec
 from sluice.router.ring.region import Region
 from sluice.router.telemetry.schema import TABLES, Row
 from sluice.router.telemetry.writer import Encode, TelemetryWriter
@@ -110,7 +110,7 @@ class TelemetryLoop:
             self._writer.recover(boot, 0)
             return
         try:
-            state = json.loads(octets)
+            state = json_codec.decode(octets)
             self._writer.recover(state["boot"], state["number"])
             if state["boot"] != boot:
                 return
@@ -131,7 +131,7 @@ class TelemetryLoop:
             "counting": plain,
             "slots": [base64.b64encode(each).decode() for each in slots],
         }
-        return json.dumps(state).encode()
+        return json_codec.encode(state)
 
     # Rows
 

@@ -5,7 +5,6 @@ so that neither side has to scan all connections and links.
 """
 
 import asyncio
-import json
 import os
 import socket
 import time
@@ -13,6 +12,7 @@ import uuid
 from collections import deque
 from typing import Final
 
+from sluice.router import json_codec
 from sluice.router.addressing.address import LOCAL, key
 from sluice.router.amqp.codec import encode_binary, encode_described, encode_string, encode_symbol, encode_value
 from sluice.router.config.entities import Configuration, TelemetryConfig
@@ -313,7 +313,8 @@ def _text(record_key: str) -> str:
 
 
 def _limits(vhost: VhostConfig) -> Row:
-    shown = {name: json.dumps(value) for name, value in vhost.values.items() if name not in ("hostname", "groups")}
+    limits = {name: value for name, value in vhost.values.items() if name not in ("hostname", "groups")}
+    shown = {name: json_codec.encode(value).decode() for name, value in limits.items()}
     return {"vhost": vhost.hostname, "user_group": "", "limits": shown}
 
 
@@ -321,6 +322,6 @@ def _encode(table: str, rows: list[Row], router: str) -> bytes:
     """Return a message with rows. The table is its subject, the rows are lines of JSON."""
     null = encode_value(None)
     properties = [null, null, encode_string(ADDRESS), encode_string(table), null, null]
-    lines = b"".join(json.dumps({"router": router, **row}).encode() + b"\n" for row in rows)
+    lines = b"".join(json_codec.encode({"router": router, **row}) + b"\n" for row in rows)
     octets: bytes = encode_described(PROPERTIES, [*properties, encode_symbol("application/x-ndjson")])
     return octets + b"\x00\x53" + bytes([DATA]) + bytes(encode_binary(lines))

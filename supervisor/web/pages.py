@@ -6,10 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import msgspec.json
 from msgspec import Struct
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from sluice.router import json_codec
 from sluice.router.config.entities import ListenerConfig
 from sluice.router.log import WARNING, ProcessLog
 from sluice.supervisor.telemetry.collect import MetricsCollector
@@ -203,7 +203,7 @@ def _checks(path: str, checks: list[HealthCheckResult], headers: Mapping[str, st
     if JSON in headers.get("Accept", ""):
         items = [{"name": check.name, "passed": check.passed, "text": check.text} for check in checks]
         shown = {"passed": passed, "checks": items} if known else {"passed": passed}
-        return HttpAnswer(status, msgspec.json.encode(shown) + b"\n", JSON, path)
+        return HttpAnswer(status, json_codec.encode(shown) + b"\n", JSON, path)
     lines = [f"[{'+' if check.passed else '-'}] {check.name}: {check.text}" for check in checks if known]
     lines.append(f"{path[1:]} check {'passed' if passed else 'failed'}")
     return HttpAnswer(status, ("\n".join(lines) + "\n").encode(), TEXT, path)

@@ -92,6 +92,23 @@ def config(rng: Random) -> Case:
     return damaged(rng, "\n".join(lines).encode())
 
 
+def json_document(rng: Random) -> Case:
+    pieces = [
+        "null",
+        "-1.5e3",
+        "18446744073709551616",
+        '"a"',
+        '"\\u00e9\\ud83d\\ude00"',
+        '"\U0001f600"',
+        "{}",
+        "[1, 2]",
+        '{"k": ""}',
+    ]
+    items = [rng.choice(pieces) for _ in range(rng.randrange(6))]
+    text = rng.choice(("[{}]", '[[true], {{"a": [{}]}}]')).format(",\n".join(items))
+    return damaged(rng, text.encode())
+
+
 def policy(rng: Random) -> Case:
     """Return lines: a user, an address, then items of rules, which are list items or hosts."""
     pieces = ["a", "b", "ab", "*", "#", ".", "/", "${user}", "${", "}", "-", "10.0.0.1", "::", "ä", "\x00", ",", " "]

@@ -50,6 +50,7 @@ PARSERS: Final = {
     "columns": FuzzTarget(samples.message, parsers.columns),
     "sasl": FuzzTarget(samples.sasl, parsers.sasl),
     "config": FuzzTarget(samples.config, parsers.config),
+    "json": FuzzTarget(samples.json_document, parsers.json_document),
     "address": FuzzTarget(samples.address, parsers.address),
     "login": FuzzTarget(logins.login, logins.run_login),
     "token": FuzzTarget(logins.token, logins.run_token),

@@ -149,12 +149,13 @@ def test_product_imports_no_proton():
     assert not {(path, name) for path, name in names if name.split(".")[0] in ("proton", "cproton")}
 
 
-def test_sasl_imports_only_amqp_and_records():
+def test_sasl_imports_only_amqp_json_codec_and_records():
     foreign = {
         (module_of(path), name)
         for path in sources("router/sasl")
         for name in all_imports(path)
-        if package_of(name) and not name.removeprefix("sluice.router.").startswith(("amqp", "record", "sasl"))
+        if package_of(name)
+        and not name.removeprefix("sluice.router.").startswith(("amqp", "json_codec", "record", "sasl"))
     }
     assert not foreign
 
@@ -179,6 +180,22 @@ def test_workers_and_supervisor_share_only_router_package():
         and module_of(path) not in verbs
     }
     assert not wrong
+
+
+def test_json_libraries_are_imported_by_their_codecs_only():
+    """Untyped JSON passes `router/json_codec.py`, which knows the edges of orjson; typed messages are msgspec's."""
+    codecs = {
+        "json": {"sluice.router.json_codec"},
+        "orjson": {"sluice.router.json_codec"},
+        "msgspec.json": {"sluice.router.control.codec"},
+    }
+    found: dict[str, set[str]] = {library: set() for library in codecs}
+    for path in [*sources(*PACKAGES), ROOT / "pyspark_amqp.py"]:
+        names = all_imports(path) | {f"{module}.{name}" for module, named in statements(path) for name in named}
+        for library in codecs:
+            if any(name == library or name.startswith(f"{library}.") for name in names):
+                found[library].add(module_of(path))
+    assert found == codecs
 
 
 def test_router_imports_no_pipeline_dependencies():

@@ -8,12 +8,14 @@ from typing import Any
 
 from sluice.pipeline.decode import COLUMNS
 from sluice.pipeline.decode import decode as decode_columns
+from sluice.router import json_codec
 from sluice.router.addressing.address import classify, key, normalise
 from sluice.router.addressing.pattern import PatternError, PatternTree, from_prefix
 from sluice.router.amqp.codec import decode, described_list, fields
 from sluice.router.amqp.errors import RemoteError
 from sluice.router.amqp.sasl import Anonymous, SaslServer
 from sluice.router.config.errors import ConfigError
+from sluice.router.config.jsontext import JsonReader, JsonSyntaxError
 from sluice.router.config.load import load_text
 from sluice.router.policy.hosts import HostError, HostRules, known
 from sluice.router.policy.names import NameList, NamePatterns
@@ -98,6 +100,27 @@ def config(case: Case) -> None:
             load_text(path, text)
         except ConfigError:
             pass
+
+
+def json_document(case: Case) -> None:
+    """The reader of configuration files accepts no document that the codec refuses, and agrees about all values."""
+    octets = octets_of(case)
+    try:
+        value = json_codec.decode(octets)
+    except json_codec.JsonError:
+        value = None
+        accepted = False
+    else:
+        accepted = True
+        assert json_codec.decode(json_codec.encode(value)) == value
+        assert json_codec.decode(json_codec.encode_ascii(value)) == value
+    try:
+        read = JsonReader(octets.decode("utf-8"), spare_commas=False).document().plain()
+    except (UnicodeDecodeError, JsonSyntaxError):
+        return
+    if b"#" not in octets:  # comment lines are an extension of that reader
+        assert accepted
+        assert json_codec.decode(json_codec.encode(read)) == value
 
 
 def address(case: Case) -> None:

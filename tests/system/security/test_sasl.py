@@ -217,7 +217,7 @@ def test_refused_token_is_not_logged(login_router: RouterProcess, dial_in: Any) 
     offered_mechanisms(peer)
     bad = token(aud="other")
     peer.frame("sasl-init", mechanism="OAUTHBEARER", initial_response=f"n,,\x01auth=Bearer {bad}\x01\x01".encode())
-    assert bytes(peer.expect("sasl-challenge").challenge) == b'{"status": "invalid_token"}'
+    assert bytes(peer.expect("sasl-challenge").challenge) == b'{"status":"invalid_token"}'
     peer.frame("sasl-response", response=b"\x01")
     assert peer.expect("sasl-outcome").code == 1
     login_router.wait_log("the token is refused: .*mech=OAUTHBEARER", after=seen)

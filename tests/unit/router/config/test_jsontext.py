@@ -72,8 +72,11 @@ def test_comma_without_value_is_refused(text):
         ("[\n01]", 2, "expected ',' or ']', found '1]'"),
         ("NaN", 1, "expected a JSON value, found 'NaN'"),
         ("[1e999]", 1, "number out of range: 1e999"),
-        ('"\\ud800"', 1, "bad JSON string: half of a surrogate pair"),
-        ('["\n"]', 1, "bad JSON string: Invalid control character at"),
+        ('"\\ud800"', 1, "bad JSON string: no low surrogate in string"),
+        ('"\ud800"', 1, "bad JSON string: str is not valid UTF-8: surrogates not allowed"),
+        ('"\\x"', 1, "bad JSON string: invalid escaped sequence in string"),
+        ('{\n"a": "b}', 2, "bad JSON string: no closing quote"),
+        ('["\n"]', 1, "bad JSON string: unexpected control character in string"),
     ],
 )
 def test_error_has_line_and_reason(text, line, message):

@@ -33,8 +33,8 @@ def test_xoauth2_message_is_parsed():
 @pytest.mark.parametrize(
     ("server", "response", "reason"),
     [
-        (OAuthBearerServer, b"n,,\x01auth=Bearer bad\x01\x01", b'{"status": "invalid_token"}'),
-        (XOAuth2Server, b"user=me\x01auth=Bearer bad\x01\x01", b'{"status": "401", "schemes": "bearer"}'),
+        (OAuthBearerServer, b"n,,\x01auth=Bearer bad\x01\x01", b'{"status":"invalid_token"}'),
+        (XOAuth2Server, b"user=me\x01auth=Bearer bad\x01\x01", b'{"status":"401","schemes":"bearer"}'),
     ],
 )
 def test_refusal_is_explained_before_failure(server, response, reason):

@@ -40,12 +40,17 @@ def test_numbered_line_begins_with_its_sequence() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'x"},{"event":"router.stop"}', "a\nb\r\n{}", "\x1b[2J\x07\x00", "\u202eevil\u2028\u2029", "\ud800 alone",
-        "\U0001f600", '"cut":true',
+        'x"},{"event":"router.stop"}', "a\nb\r\n{}", "\x1b[2J\x07\x00", "\u202eevil\u2028\u2029", "\U0001f600",
+        '"cut":true',
     ],
 )  # fmt: skip
 def test_peer_text_stays_value_of_one_line(text: str) -> None:
     assert decoded(encode(event(address=text)))["detail"] == {"address": text}
+
+
+def test_text_and_numbers_that_json_cannot_hold_do_not_lose_the_event() -> None:
+    found = decoded(encode(event(address="\ud800 alone", port=10**40)))
+    assert found["detail"] == {"address": "\\ud800 alone", "port": 10**40}
 
 
 def test_long_text_is_cut_and_marked() -> None:

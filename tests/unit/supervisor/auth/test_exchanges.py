@@ -238,7 +238,7 @@ def test_failed_logins_are_refused_with_reason():
         number, answer = await running.log_in("PLAIN", b"\0guest\0secret", mechanisms=["ANONYMOUS"])
         assert answer == LoginRefused(number, "Client mechanism not in mechanism inclusion list.")
         number, answer = await running.log_in("OAUTHBEARER", b"n,,\x01auth=Bearer bad\x01\x01", issuers=["i"])
-        assert answer == LoginChallenge(number, b'{"status": "invalid_token"}')
+        assert answer == LoginChallenge(number, b'{"status":"invalid_token"}')
         running.exchanges.respond(Respond(number, b"\x01"))
         assert isinstance(await running.answer(number, 3), LoginRefused)
         number, answer = await running.offer(service="unknown")

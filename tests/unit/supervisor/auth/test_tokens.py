@@ -1,6 +1,7 @@
 """Tokens: signatures, keys and claims, with every kind of token that must be refused."""
 
 import base64
+import codecs
 import json
 import threading
 import time
@@ -187,6 +188,10 @@ def test_keys_unfit_for_signatures_are_ignored():
 def test_malformed_key_documents_are_refused(text):
     with pytest.raises(KeysError):
         parse_keys(text)
+
+
+def test_byte_order_mark_before_keys_is_ignored():
+    assert len(parse_keys(codecs.BOM_UTF8 + jwks().encode())) == len(parse_keys(jwks()))
 
 
 def test_signature_by_other_key_is_refused():

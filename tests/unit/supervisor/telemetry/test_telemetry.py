@@ -330,7 +330,7 @@ def test_rows_are_sent_to_receivers_of_telemetry_address(router: TelemetryRouter
     process.report(live="fact_link", rows=[{"deliveries": 1}, {"deliveries": 2}])
     ((_, octets),) = router.core.workers[0].sends
     assert b"fact_link" in octets
-    lines = b'{"router": "QDR", "deliveries": 1}\n{"router": "QDR", "deliveries": 2}\n'
+    lines = b'{"router":"QDR","deliveries":1}\n{"router":"QDR","deliveries":2}\n'
     assert octets.endswith(lines)
 
 
