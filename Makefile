@@ -302,6 +302,7 @@ lint: .venv/test-dependencies
 docs: .venv/build-dependencies
 	@$(BIN)/python scripts/make_reference.py --check
 	@$(BIN)/python -m scripts.make_commands --check
+	@$(BIN)/python scripts/make_sizing.py --check
 	@$(BIN)/python scripts/check_docs.py
 	@$(BIN)/python -m scripts.spec_report
 
