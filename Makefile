@@ -15,6 +15,7 @@
 # make console-shots   screenshots of the console's pages, in build/console-shots
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make man     man pages in build/man, completion scripts in build/completion
+# make site    the documentation as a static site, in build/site
 # make spec-report   rules of the specification that no code or no test cites
 # make clean   remove everything that make built
 #
@@ -62,7 +63,7 @@ $(call remember,$(STAMPS)/packages,$(wildcard sluice/*))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
     build-fuzz fuzz-workers \
-    bench-instructions bench-scale pipeline loadtest fuzz lint docs clean FORCE
+    bench-instructions bench-scale pipeline loadtest fuzz lint docs site clean FORCE
 
 build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
 	@:
@@ -309,6 +310,13 @@ docs: .venv/build-dependencies
 man: .venv/build-dependencies
 	@$(BIN)/python -m scripts.make_man
 .PHONY: man
+
+.venv/docs-dependencies: .venv/build-dependencies
+	@scripts/make-venv docs
+	@touch $@
+
+site: .venv/docs-dependencies
+	@$(BIN)/python scripts/make_site.py
 
 # ARGS='"management.md 5.7"': the places that cite this rule.
 spec-report: .venv/build-dependencies
