@@ -16,6 +16,7 @@
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make man     man pages in build/man, completion scripts in build/completion
 # make site    the documentation as a static site, in build/site
+# make release   wheel, source, site, notes and checksums of this version, in dist
 # make spec-report   rules of the specification that no code or no test cites
 # make clean   remove everything that make built
 #
@@ -63,7 +64,7 @@ $(call remember,$(STAMPS)/packages,$(wildcard sluice/*))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
     build-fuzz fuzz-workers \
-    bench-instructions bench-scale pipeline loadtest fuzz lint docs site clean FORCE
+    bench-instructions bench-scale pipeline loadtest fuzz lint docs site release clean FORCE
 
 build: $(STAMPS)/release $(STAMPS)/bytecode $(STAMPS)/console
 	@:
@@ -317,6 +318,14 @@ man: .venv/build-dependencies
 
 site: .venv/docs-dependencies
 	@$(BIN)/python scripts/make_site.py
+
+# Files of a release in dist/. Other wheels that are there already get checksums, too.
+release: .venv/build-dependencies
+	@mkdir -p dist
+	@$(BIN)/python scripts/release_notes.py >dist/notes.md
+	@$(MAKE) site wheel RELEASE=1
+	@tar -C build -czf dist/sluice-site.tar.gz site
+	@cd dist && sha256sum *.whl *.tar.gz >SHA256SUMS
 
 # ARGS='"management.md 5.7"': the places that cite this rule.
 spec-report: .venv/build-dependencies
