@@ -37,6 +37,7 @@ from sluice.supervisor.composition import IN_PROCESS, RouterCore, add_services
 from sluice.supervisor.configuration.live import LiveConfiguration
 from sluice.supervisor.configuration.reload_requests import HangUp, register_reload
 from sluice.supervisor.configuration.reloads import Reloads
+from sluice.supervisor.configuration.watch import ConfigurationWatch
 from sluice.supervisor.listeners.acceptor import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
@@ -119,6 +120,7 @@ class Supervisor:
         reloaded = core.audit.trail.reloaded
         self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded)
         register_reload(self._reloads)
+        self._watch = ConfigurationWatch(loop, self._live, self._reloads, log)
         agent = Agent(core, region, log, self._live, VERSION, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
             core.in_process.serve(key(cls, name), agent.handle, agent.ready)
@@ -334,6 +336,7 @@ class Supervisor:
             self._open_http()
             self._core.start(self._live.configuration)
             self._reloads.start()
+            self._watch.start()
 
     # HTTP
 
@@ -404,6 +407,7 @@ class Supervisor:
             self._log.notice("SERVER", "Shut Down")
         self._services.acceptor.close()
         self._core.stop()
+        self._watch.stop()
         for worker in self._core.workers.values():
             for number in worker.connections:
                 self._log.info("SERVER", f"[C{number}] Closing connection on shutdown")

@@ -6,7 +6,6 @@ after the other. The contents decide whether anything is new.
 """
 
 import asyncio
-import os
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Final
 from sluice.router.config.entities import Configuration, SslProfileConfig
 from sluice.router.log import WARNING, ProcessLog
 from sluice.router.tls.profile import files_of
+from sluice.supervisor.runtime.file_state import FileState, read_file_state
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.subsystem import Subsystem
 from sluice.supervisor.tls.list_cache import ListCache
@@ -24,8 +24,7 @@ INTERVAL: Final = 1.0  # seconds between two checks
 LOOK_SECONDS: Final = 10.0  # timeout for one check of all files
 MAX_THREADS: Final = 4  # checks that hang
 
-_State = tuple[int, ...] | None  # None: not found
-_States = tuple[_State, ...]
+_States = tuple[FileState, ...]
 
 
 class CredentialWatch(Subsystem):
@@ -102,12 +101,4 @@ class CredentialWatch(Subsystem):
 
 
 def _states(files: Mapping[str, Sequence[str]]) -> dict[str, _States]:
-    return {name: tuple(map(_state, paths)) for name, paths in files.items()}
-
-
-def _state(path: str) -> _State:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return {name: tuple(map(read_file_state, paths)) for name, paths in files.items()}

@@ -342,6 +342,26 @@ def test_sighup_applies_the_file(reloading: ReloadingRouter) -> None:
     assert sender.outcome(pass_on[0]).name == "accepted"
 
 
+def test_watched_file_behind_swapped_link_is_reloaded(start: Start) -> None:
+    """Kubernetes updates the files of a ConfigMap by renaming a link to their folder."""
+    watch: Section = ("router", {"watchConfiguration": True})
+    router = start([listener(), watch], 1)
+    text = router.config.read_text()
+    folder = router.config.parent
+    link = folder / "router.conf"
+    for version, prefix, changes in (("..1", "first", "1 change"), ("..2", "second", "2 changes")):
+        (folder / version).mkdir()
+        (folder / version / "router.conf").write_text(f"{text}address {{\n    prefix: {prefix}\n}}\n")
+        (folder / "..new").symlink_to(version)
+        os.rename(folder / "..new", folder / "..data")
+        if not link.is_symlink():
+            link.symlink_to("..data/router.conf")
+            os.rename(link, router.config)
+            link = router.config
+        router.wait_log(f"Configuration reloaded from .*: {changes}$")
+    router.stop()
+
+
 @pytest.mark.parametrize(
     ("bad", "texts"),
     [
