@@ -13,6 +13,7 @@
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
 # make console the web console (npm); make build builds it as well if its sources changed
 # make console-shots   screenshots of the console's pages, in build/console-shots
+# make test-packaging   container image and Helm chart (installs helm and kubeconform into build/tools first)
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make man     man pages in build/man, completion scripts in build/completion
 # make site    the documentation as a static site, in build/site
@@ -265,6 +266,24 @@ long-fuzz-workers: .venv/test-dependencies
 	@if scripts/system-packages fuzz; then $(MAKE) build-fuzz && $(call fuzz-workers-for,$(LONG_SECONDS)); \
 	    else echo "Workers are not fuzzed: clang cannot be had"; fi
 .PHONY: $(LONG_PARTS) $(LONG_LOADS) long-migration long-fuzz-workers
+
+# Programs for the tests of image and chart. Go builds two of them, which takes minutes.
+packaging-tools: .venv/test-dependencies
+	@scripts/system-packages image || true
+	@$(BIN)/python scripts/packaging_tools.py || true
+.PHONY: packaging-tools
+
+# The container image and the Helm chart: tests that `make test` leaves out.
+test-packaging: build packaging-tools
+	@$(call pytest,,tests/packaging,-n 1 --long -o faulthandler_timeout=0)
+.PHONY: test-packaging
+
+# The manifests of packaging/kubernetes, rendered from the chart.
+CHART := packaging/helm/sluice
+chart-manifests: packaging-tools
+	@for case in one network; do build/tools/helm template sluice $(CHART) --namespace messaging --kube-version 1.37.0 \
+	    --values $(CHART)/ci/$$case.yaml >packaging/kubernetes/$$case.yaml; done
+.PHONY: chart-manifests
 
 fuzz: build-debug .venv/test-dependencies
 	@$(call fuzz-targets,$(SECONDS),tests/fuzz)
