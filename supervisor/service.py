@@ -42,6 +42,7 @@ from sluice.supervisor.listeners.acceptor import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
 from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place
+from sluice.supervisor.service_manager import ServiceManager
 from sluice.supervisor.subsystem import NEVER
 from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.telemetry import Telemetry
@@ -118,7 +119,9 @@ class Supervisor:
         core.waker.connect(loop, self._wake_soon)
         self._live = LiveConfiguration(loop, configuration, core.settings.current, core.events, core.waker, log)
         reloaded = core.audit.trail.reloaded
-        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded)
+        manager = ServiceManager(loop, log, self._ended.done, os.environ)
+        core.events.add(manager)  # last, because it reports that the router is ready
+        self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded, manager)
         register_reload(self._reloads)
         self._watch = ConfigurationWatch(loop, self._live, self._reloads, log)
         agent = Agent(core, region, log, self._live, VERSION, core.in_process.send, self._later, core.in_process.go_on)

@@ -12,7 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -67,6 +67,16 @@ def _ignore(source: str, path: str, result: Result) -> None:
     """Discard a report."""
 
 
+class ReloadObserver(Protocol):
+    """Interface for notifications about reloads. Plans are not reported."""
+
+    def reload_begun(self) -> None:
+        """Note that a reload begins."""
+
+    def reload_done(self, refusal: str | None) -> None:
+        """Note that all workers use the configuration. refusal: why it is unchanged."""
+
+
 class Reloads:
     """Queue and execution of reloads. Owner: supervisor."""
 
@@ -78,6 +88,7 @@ class Reloads:
         waker: Waker,
         log: ProcessLog,
         report: Report = _ignore,
+        observer: ReloadObserver | None = None,
     ) -> None:
         """Create without executing anything before `start`.
 
@@ -90,6 +101,7 @@ class Reloads:
         self._waker: Final = waker
         self._log: Final = log
         self._report: Final = report
+        self._observer: Final = observer
         self._readers: Final = Threads(loop, "configuration file", MAX_READERS)
         self._planners: Final = Threads(loop, "reload", MAX_PLANNERS, lower_thread_priority)
         self._previous: Configuration | None = None  # configuration before the last reload that changed anything
@@ -130,6 +142,8 @@ class Reloads:
 
     async def _work(self, job: _Job) -> None:
         result: Result
+        if self._observer is not None and not job.plan_only:
+            self._observer.reload_begun()
         try:
             result = await self._carry_out(job)
         except ChangeError as error:
@@ -144,9 +158,16 @@ class Reloads:
             self._task = None
         if not job.plan_only:
             self._report(f"{job.source}, undo" if job.undo else job.source, job.path or self._path, result)
-        self._when_in_force(partial(_complete_job, job, result))
+        self._when_in_force(partial(self._complete, job, result))
         self._waker.wake()
         self._next()
+
+    def _complete(self, job: _Job, result: Result) -> None:
+        """Answer the requesters of a reload, now that all workers use its result."""
+        if not job.result.done():
+            job.result.set_result(result)
+        if self._observer is not None and not job.plan_only:
+            self._observer.reload_done(result.text if isinstance(result, ChangeError) else None)
 
     async def _carry_out(self, job: _Job) -> Plan:
         """Plan a reload and make its changes. Raises ChangeError."""
@@ -214,8 +235,3 @@ async def _run_steps(steps: ChangeSteps[_Result]) -> _Result:
             return result
         if awaited is not None:
             await asyncio.wait([awaited])
-
-
-def _complete_job(job: _Job, result: Result) -> None:
-    if not job.result.done():
-        job.result.set_result(result)

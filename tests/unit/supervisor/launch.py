@@ -12,6 +12,7 @@ import sys
 
 import sluice.supervisor.children.pool
 import sluice.supervisor.children.probes
+from sluice.router.config.inherited import INHERITED
 from sluice.router.config.load import load
 from sluice.router.control.messages import Attach
 from sluice.router.log import ProcessLog
@@ -22,6 +23,7 @@ from sluice.supervisor.main import run
 def main() -> int:
     configuration = load(sys.argv[1])
     log = ProcessLog(configuration.log_settings())
+    INHERITED.seal()
     if "DEADLINE" in os.environ:
         deadline = float(os.environ["DEADLINE"])
         sluice.supervisor.children.pool.START_DEADLINE = sluice.supervisor.children.pool.ACKNOWLEDGE_DEADLINE = deadline  # type: ignore[misc]
