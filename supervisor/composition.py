@@ -51,6 +51,7 @@ from sluice.supervisor.links.initiated import InitiatedLinks
 from sluice.supervisor.links.links import Links
 from sluice.supervisor.listeners.accept_rate import AcceptRateLimiter
 from sluice.supervisor.listeners.acceptor import Acceptor, Listener
+from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.listeners.open_listeners import OpenListeners
 from sluice.supervisor.listeners.placement import Placements
 from sluice.supervisor.listeners.profiles import ListenerProfiles
@@ -89,11 +90,13 @@ class RouterCore(Core):
         admission: Admission | None = None,
         test_hooks: bool = False,
         program: str = "sluice",
+        inherited: InheritedSockets | None = None,
     ) -> None:
         """Create all subsystems.
 
         addresses: number of counter slots in shared memory. reset_address: zero a slot before its id is used again.
-        admission: policy for opens; None: the policy subsystem. test_hooks: option -T.
+        admission: policy for opens; None: the policy subsystem. test_hooks: option -T. inherited:
+        sockets that the service manager has opened.
         """
         journal, events = Journal(), Events()
         super().__init__(journal, events)
@@ -101,6 +104,7 @@ class RouterCore(Core):
         self.table = table = AddressTable(journal, slots)
         router = configuration.router
         self.program: Final = program
+        self.inherited_sockets: Final = inherited or InheritedSockets({}, log)
         # Links and configured objects share one range of identities; the configured objects have the first ones.
         identities = itertools.count(1 + _configured(configuration))
         self.take_identity: Callable[[], int] = lambda: next(identities)  # each identity is used once
@@ -267,7 +271,7 @@ def add_services(
     connectors = Connectors(loop, core.connections, core.profiles, core.journal, acceptor, core.waker, log)
     http = LazyHttp(loop, lambda: make_http(acceptor), log)
     listeners = OpenListeners(acceptor, http, core.profiles, core.journal, announce, log)
-    listening = RuntimeListeners(loop, names, listeners, core.waker, log)
+    listening = RuntimeListeners(loop, names, listeners, core.waker, log, core.inherited_sockets)
     core.events.add(
         CredentialWatch(loop, core.tls, log),
         connectors,

@@ -21,6 +21,7 @@ from sluice.supervisor.children import zygote
 from sluice.supervisor.children.privileges import PrivilegeError, find_identity
 from sluice.supervisor.children.shared_resources import SharedResources
 from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.service import EXIT_FAILED, Supervisor, log_identity
 
 PRODUCT: Final = "sluice-router"  # product property of opens to clients; the name of the distribution
@@ -76,9 +77,12 @@ def run(
         shared = SharedResources(workers, LINKS_PER_WORKER, addresses, RING_OCTETS)
         counters = AddressCounters(shared.region)
         name = os.path.basename(program)
-        core = RouterCore(configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name)
+        inherited = InheritedSockets(os.environ, log)
+        core = RouterCore(
+            configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name, inherited=inherited
+        )
         setup = _setup(configuration, log, shared, test_hooks)
-        parent = zygote.start_zygote(setup, _cores(workers), worker_module, name, identity)
+        parent = zygote.start_zygote(setup, _cores(workers), worker_module, name, identity, inherited.close)
     except (OSError, RuntimeError, PrivilegeError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
         if shared is not None:

@@ -161,10 +161,11 @@ class Supervisor:
     def _begin(self, answers: AddressesByHosts) -> None:
         """Bind the listeners, drop privileges and start the workers. answers: addresses of the listeners' hosts."""
         try:
-            self._services.acceptor.bind(
-                tuple(config for config in self._configuration.listeners if not config.http), answers
-            )
+            inherited = self._core.inherited_sockets
+            amqp = tuple(config for config in self._configuration.listeners if not config.http)
+            self._services.acceptor.bind(amqp, answers, inherited)
             if self._bind_http(answers):
+                inherited.close_unused()
                 if self._become is not None:
                     self._shared.directory.give(*self._become.numbers)
                     self._become.drop()
@@ -345,10 +346,11 @@ class Supervisor:
 
     def _bind_http(self, answers: AddressesByHosts) -> bool:
         """Bind the HTTP listeners of the configuration. Returns False if one fails; then the router ends."""
+        inherited = self._core.inherited_sockets
         for config in self._configuration.listeners:
             if config.http:
                 try:
-                    self._services.http.service().bind(config, answers.get(place(config)))
+                    self._services.http.service().bind(config, answers.get(place(config)), inherited)
                 except ListenError as error:
                     self._http_failed(error)
                     return False
@@ -409,6 +411,7 @@ class Supervisor:
         if result > 0:
             self._log.notice("SERVER", "Shut Down")
         self._services.acceptor.close()
+        self._core.inherited_sockets.close()
         self._core.stop()
         self._watch.stop()
         for worker in self._core.workers.values():

@@ -54,12 +54,18 @@ class Zygote:
 
 
 def start_zygote(
-    setup: WorkerSetup, cpus: list[int | None], module: str, name: str, become: Identity | None = None
+    setup: WorkerSetup,
+    cpus: list[int | None],
+    module: str,
+    name: str,
+    become: Identity | None = None,
+    forget: Callable[[], object] | None = None,
 ) -> Zygote:
     """Fork the zygote. Raises OSError.
 
     setup: template for all workers, completed at each fork. cpus: core of each worker; None for any. module: has the
     worker's function `run(setup) -> int`. name: of the program. become: identity to change to before the first fork.
+    forget: called in the zygote, to close descriptors that only the supervisor keeps.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
@@ -68,6 +74,8 @@ def start_zygote(
     pid = os.fork()
     if pid == 0:
         ours.close()
+        if forget is not None:
+            forget()
         _run_child(lambda: _serve(theirs, parent, setup, cpus, module, name, become), setup)
     theirs.close()
     ours.setblocking(False)

@@ -21,6 +21,7 @@ from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.connections.registry import Connections
 from sluice.supervisor.listeners.accept_rate import AcceptRateLimiter, accept_queue_length
+from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.listeners.placement import Placements
 from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from sluice.supervisor.listeners.proxy_header import ProxyError
@@ -65,31 +66,45 @@ class ListenError(Exception):
 class Listener:
     """Open listener, with one socket for each address of its host. Owner: the acceptor."""
 
-    __slots__ = ("accepts_as", "config", "port", "sockets")
+    __slots__ = ("_bound", "accepts_as", "config", "port", "sockets")
 
-    def __init__(self, config: ListenerConfig, found: HostAddresses | None = None, *, share: bool = False) -> None:
+    def __init__(
+        self,
+        config: ListenerConfig,
+        found: HostAddresses | None = None,
+        inherited: InheritedSockets | None = None,
+        *,
+        share: bool = False,
+    ) -> None:
         """Bind the sockets. Raises ListenError if no address can be bound.
 
-        found: the addresses of the hosts; None if the hosts are addresses themselves. share: share the port with other
-        listeners that allow it, see `share`.
+        found: the addresses of the hosts; None if the hosts are addresses themselves. inherited: sockets to use
+        instead of binding. share: share the port with other listeners that allow it, see `share`.
         """
         self.config = config
         # For accepted connections: the listener's configuration, and the key of its profile. None: not accepting yet.
         self.accepts_as: tuple[ListenerConfig, str] | None = None
         self.port = config.port_text  # replaced below if the kernel chooses the port
         self.sockets: list[socket.socket] = []
+        self._bound: list[socket.socket] = []  # sockets that are not inherited
         port = config.port
         found = found or numeric_addresses(config) or HostAddresses()
         reason = found.reason or "no address"
-        for family, kind, protocol, _, address in found.addresses:
+        addresses = found.addresses
+        if inherited is not None:
+            self.sockets, addresses = inherited.copies(config, found)
+            if self.sockets and not addresses:
+                self.port = str(self.sockets[0].getsockname()[1])
+        for family, kind, protocol, _, address in addresses:
             try:
                 opened = _bind(family, kind, protocol, (address[0], port, *address[2:]), share)
             except OSError as failure:
                 reason = failure.strerror or str(failure)
                 continue
             self.sockets.append(opened)
+            self._bound.append(opened)
             port = port or opened.getsockname()[1]  # all addresses use the port that the kernel chose for the first
-        if not config.port:
+        if port and not config.port:
             self.port = str(port)
         if not self.sockets:
             raise ListenError(self.text, reason)
@@ -100,8 +115,11 @@ class Listener:
         return f"{self.config.host}:{self.port}"
 
     def share(self, allowed: bool) -> None:
-        """Allow or forbid other listeners of the router to bind the same port until this listener is closed."""
-        for opened in self.sockets:
+        """Allow or forbid other listeners of the router to bind the same port until this listener is closed.
+
+        Inherited sockets stay as they are, because they outlive the listener.
+        """
+        for opened in self._bound:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, allowed)
 
     def listen(self) -> None:
@@ -183,14 +201,19 @@ class Acceptor(Subsystem):
         """Return whether connections are accepted now."""
         return self._open and not self._paused
 
-    def bind(self, configs: tuple[ListenerConfig, ...], answers: AddressesByHosts = _NONE) -> None:
+    def bind(
+        self,
+        configs: tuple[ListenerConfig, ...],
+        answers: AddressesByHosts = _NONE,
+        inherited: InheritedSockets | None = None,
+    ) -> None:
         """Bind all listeners without accepting yet. Raises ListenError if the first listener fails; others may fail.
 
-        answers: the addresses of the listeners' hosts.
+        answers: the addresses of the listeners' hosts. inherited: sockets to use instead of binding.
         """
         for config in configs:
             try:
-                listener = Listener(config, answers.get(place(config)))
+                listener = Listener(config, answers.get(place(config)), inherited)
                 listener.accepts_as = (config, config.name)
                 self._listeners.append(listener)
             except ListenError as error:

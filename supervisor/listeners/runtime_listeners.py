@@ -14,6 +14,7 @@ from sluice.router.log import ProcessLog
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.listeners.acceptor import Listener, ListenError
+from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.listeners.open_listeners import OpenListeners
 from sluice.supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
 from sluice.supervisor.runtime.waker import Waker
@@ -35,12 +36,15 @@ class RuntimeListeners(Subsystem):
         listeners: OpenListeners,
         waker: Waker,
         log: ProcessLog,
+        inherited: InheritedSockets | None = None,
     ) -> None:
+        """inherited: sockets for listeners, instead of binding."""
         self._loop: Final = loop
         self._names: Final = names
         self._open: Final = listeners
         self._waker: Final = waker
         self._log: Final = log
+        self._inherited: Final = inherited
         self._wanted: tuple[ListenerConfig, ...] = ()  # listeners that should be open
         self._failures: dict[_Place, str] = {}  # logged reasons of listeners that could not be opened
         self._timer: asyncio.TimerHandle | None = None
@@ -117,7 +121,7 @@ class RuntimeListeners(Subsystem):
                 if found is None:
                     continue
                 try:
-                    change.opened.append(_opened(config, found, share=bool(change.shared)))
+                    change.opened.append(_opened(config, found, self._inherited, share=bool(change.shared)))
                 except ListenError as error:
                     if tried is not None and _place(config) not in tried:
                         raise
@@ -205,9 +209,11 @@ class ListenerChange:
             listener.share(False)
 
 
-def _opened(config: ListenerConfig, found: HostAddresses, *, share: bool) -> Listener:
+def _opened(
+    config: ListenerConfig, found: HostAddresses, inherited: InheritedSockets | None, *, share: bool
+) -> Listener:
     """Return a new listener in the listening state. Raises ListenError."""
-    listener = Listener(config, found, share=share)
+    listener = Listener(config, found, inherited, share=share)
     try:
         listener.listen()
     except ListenError:

@@ -12,6 +12,7 @@ from sluice.router.log import ProcessLog
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.listeners.acceptor import Listener
+from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.subsystem import Subsystem
@@ -26,7 +27,9 @@ class HttpListeners(Protocol):
     def open_listeners(self) -> Iterable[Listener]:
         """Return the listeners that accept connections."""
 
-    def bind(self, config: ListenerConfig, found: HostAddresses | None = None) -> Listener:
+    def bind(
+        self, config: ListenerConfig, found: HostAddresses | None = None, inherited: InheritedSockets | None = None
+    ) -> Listener:
         """Bind a listener without accepting connections yet. Raises ListenError."""
 
     def listen(self, name: str) -> Listener:

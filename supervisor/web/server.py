@@ -25,6 +25,7 @@ from sluice.router.stats.sums import AddressCounters
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.listeners.acceptor import Acceptor, Listener, ListenError
+from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from sluice.supervisor.listeners.proxy_header import ProxyError
 from sluice.supervisor.runtime.host_names import HostAddresses
@@ -101,9 +102,14 @@ class HttpService:
         """Return the counters of this service."""
         return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)
 
-    def bind(self, config: ListenerConfig, found: HostAddresses | None = None) -> Listener:
-        """Bind a listener without accepting connections yet. Raises ListenError. found: addresses of its host."""
-        listener = self._bound[config.name] = Listener(config, found)
+    def bind(
+        self, config: ListenerConfig, found: HostAddresses | None = None, inherited: InheritedSockets | None = None
+    ) -> Listener:
+        """Bind a listener without accepting connections yet. Raises ListenError.
+
+        found: addresses of its host. inherited: sockets to use instead of binding.
+        """
+        listener = self._bound[config.name] = Listener(config, found, inherited)
         if config.websockets:
             listener.accepts_as = (config, config.name)
         return listener
