@@ -1,4 +1,4 @@
-"""Notifications to the service manager that has started the router, in the protocol of sd_notify(3).
+"""Notifications to the service manager that has started the router: sd_notify(3), decision 0072.
 
 The protocol is a datagram of lines `NAME=VALUE` to the socket in NOTIFY_SOCKET. The service manager reads it whether
 the unit has Type=notify or, from systemd 253 on, Type=notify-reload.
