@@ -32,6 +32,7 @@ cdef class GrantingLink(DeliveryLink):
     cdef uint32_t largest_capacity         # so far: deliveries for withdrawn credit arrive after the capacity shrank
     cdef uint64_t grow_at                  # number of deliveries of the link from which its capacity may grow
     cdef uint8_t queued                    # times in succession that the newest delivery waited for a consumer's credit
+    cdef bint crowded                      # the capacity was reduced for that reason, so it grows by quarters
     cdef uint32_t counted_in               # window of the capacity share in which this link was counted
     cdef uint64_t age                      # ns from arrival to settlement of a delivery that was settled lately
     cdef readonly uint32_t credit          # deliveries that the producer may still send

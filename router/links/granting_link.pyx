@@ -68,8 +68,11 @@ cdef class GrantingLink(DeliveryLink):
         elif oldest is not NULL and oldest.since:
             age = max(age, self.session.connection.scheduler.now_ns - oldest.since)
         largest = self.session.connection.scheduler.capacity_share.of_link(&self.counted_in, age)
-        if self.queued == QUEUED_MOST or age > LATE_NS:
+        if age > LATE_NS:
             largest = min(largest, self.capacity // 2)
+        elif self.queued == QUEUED_MOST:
+            largest = min(largest, self.capacity - self.capacity // 4)
+            self.crowded = True
         if not has_room(self.session.connection):
             self.change_capacity(self.least_capacity)
         elif self.capacity > largest:
@@ -78,7 +81,7 @@ cdef class GrantingLink(DeliveryLink):
                 self.grow_at = self.slot.deliveries + GROWS_AGAIN * self.capacity
         elif (age <= QUICK_NS and not self.queued and self.capacity < largest and self.slot.deliveries >= self.grow_at
                 and 2 * self.capacity * self.slot.octets <= GROWN_OCTETS * self.slot.deliveries):
-            self.change_capacity(min(2 * self.capacity, largest))
+            self.change_capacity(min(self.capacity + (self.capacity // 4 if self.crowded else self.capacity), largest))
 
     cpdef set_flowing(self, bint flowing):
         """Start to grant credit (the address is reachable, or there is none), or stop."""

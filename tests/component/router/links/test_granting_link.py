@@ -94,14 +94,32 @@ def test_capacity_shrinks_while_deliveries_wait_for_credit_of_consumer(routers):
     producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
     producer.send(SHARED)
     sizes = []
-    for _ in range(6):
+    for _ in range(12):
         producer.consuming.feed(flow(0, 1, delivery_count=producer.settled))
         producer.consuming.feed(settle(producer.settled, producer.settled, ACCEPTED))
         producer.settled += 1
         producer.router.settle()
         sizes.append(producer.link.capacity)
         producer.send(producer.link.credit)
-    assert sizes == [SHARED] * 3 + [1000, 500, LEAST]
+    assert sizes == [SHARED] * 3 + [1500, 1125, 844, 633, 475, 357, 268, LEAST, LEAST]
+
+
+def test_capacity_that_was_too_large_for_consumer_grows_by_quarters(routers):
+    producer = CreditedProducer(routers())
+    for _ in range(3):
+        producer.round()
+    producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
+    producer.send(SHARED)
+    for _ in range(4):
+        producer.consuming.feed(flow(0, 1, delivery_count=producer.settled))
+        producer.consuming.feed(settle(producer.settled, producer.settled, ACCEPTED))
+        producer.settled += 1
+        producer.router.settle()
+        producer.send(producer.link.credit)
+    assert producer.link.capacity == 1500
+    producer.consuming.feed(flow(0, 2**31 - 1, delivery_count=producer.settled))
+    producer.settle()
+    assert {producer.round() for _ in range(100)} == {1500, 1875, SHARED}
 
 
 def test_capacity_stays_for_long_messages(routers):
