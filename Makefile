@@ -4,6 +4,7 @@
 # make check F=router/links/settlement.pyx   build, test and lint one file, in seconds
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
+# make wheel   wheel and source distribution of this commit, in dist
 # make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench-scale   growth of costs with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables (ARGS=pipeline: those of the pipeline; ARGS='landing --quick': one row, shorter)
@@ -84,7 +85,7 @@ console:
 	@scripts/build-console
 	@touch $(STAMPS)/console
 
-console-shots: build .venv/test-dependencies
+console-shots: build testing .venv/test-dependencies
 	@$(BIN)/python -m tests.console.shots build/console-shots
 
 # The environment is created again in a copied checkout, and if its Python does not exist.
@@ -98,9 +99,24 @@ MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
 	@scripts/make-venv test
 	@touch $@
 
-$(STAMPS)/release: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
-	SLUICE_FLAVOUR=release SLUICE_TESTING=1 $(BIN)/python setup.py -q build_ext --inplace
+# Compiled modules: of the router, also of the pipeline, also those that only tests need. SOURCE=1 compiles them even if
+# dist/ has a wheel of this commit.
+SOURCES := .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
+compile = SLUICE_FLAVOUR=release SLUICE_MODULES=$(1) $(BIN)/python setup.py -q build_ext --inplace
+take-wheel = $(if $(SOURCE),false,scripts/take-wheel)
+$(STAMPS)/router: $(SOURCES)
+	@$(take-wheel) || { echo "Compiling the router; this takes some minutes"; $(call compile,router); }
 	@touch $@
+
+$(STAMPS)/release: $(SOURCES)
+	@$(take-wheel) || $(call compile,product)
+	@touch $@
+
+testing: $(STAMPS)/testing
+$(STAMPS)/testing: $(STAMPS)/release
+	@$(call compile,all)
+	@touch $@
+.PHONY: testing
 
 # Bytecode, as in an installed router, even if Python is configured not to write any: a start takes a quarter less CPU.
 $(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-files
@@ -110,7 +126,7 @@ $(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-fi
 $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
     $(STAMPS)/python-files
 	@mkdir -p build/debug; find build/debug -name '*.py' -delete
-	SLUICE_FLAVOUR=debug SLUICE_TESTING=1 $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
+	SLUICE_FLAVOUR=debug SLUICE_MODULES=all $(BIN)/python setup.py -q build --build-lib build/debug --build-temp build/temp-debug
 	@$(BIN)/python -m compileall -q build/debug
 	@touch $@
 
@@ -125,7 +141,7 @@ $(STAMPS)/clang:
 $(STAMPS)/fuzz: $(STAMPS)/clang .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
     $(STAMPS)/python-files
 	@mkdir -p build/fuzz; find build/fuzz -name '*.py' -delete
-	SLUICE_FLAVOUR=fuzz SLUICE_TESTING=1 $(BIN)/python setup.py -q build --build-lib build/fuzz --build-temp build/temp-fuzz
+	SLUICE_FLAVOUR=fuzz SLUICE_MODULES=all $(BIN)/python setup.py -q build --build-lib build/fuzz --build-temp build/temp-fuzz
 	@$(BIN)/python -m compileall -q build/fuzz
 	@touch $@
 
@@ -144,11 +160,18 @@ INTEROP_FILES := $(wildcard scripts/interop-tools $(addprefix tests/interop/,jav
 $(STAMPS)/interop: $(INTEROP_FILES)
 	@scripts/interop-tools && touch $@ || true
 
+# Wheel and source distribution in dist/, of this commit (RELEASE=1: of the version).
+wheel: build
+	@scripts/build-wheel
+.PHONY: wheel
+
 wire-tools: build
 	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire)
 .PHONY: wire-tools
 
-run: build
+# Without npm there is no console; `make build` installs npm.
+run: $(STAMPS)/router $(STAMPS)/bytecode
+	@[ -e supervisor/web/console/index.html ] || scripts/build-console --optional
 	@echo "Starting a router with $(CONF); Ctrl-C stops it."
 	@echo "It says below where it listens. To send a first message, in another terminal: make hello"
 	@exec $(BIN)/sluice run -c $(CONF)
@@ -175,13 +198,13 @@ ALONE := -n $(COMPUTING) --dist loadgroup
 
 # Unit and component tests run first, because they use all cores. System and interop tests mostly wait for processes they
 # start.
-test: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+test: build testing wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; (scripts/timed "  lint, docs, console (beside the others)" $(MAKE) -k lint docs test-console) >build/test-lint.log 2>&1 & linting=$$!; \
 	    $(call pytest,scripts/timed "  unit and component tests",$(UNIT_TESTS),$(ON_CORES) $(FEW_EXAMPLES)) || status=1; \
 	    $(call pytest,scripts/timed "  system and interoperability tests",$(SYSTEM_TESTS) tests/interop,$(BESIDE_EACH_OTHER)) || status=1; \
 	    wait $$linting || status=1; cat build/test-lint.log; exit $$status
 
-test-quick: build .venv/test-dependencies
+test-quick: build testing .venv/test-dependencies
 	@$(call pytest,,$(UNIT_TESTS),$(ON_CORES) -q -m 'not starts' $(FEW_EXAMPLES))
 
 # Type check of the console, and its tests without a browser. Skipped if npm is missing.
@@ -195,7 +218,7 @@ check: .venv/test-dependencies
 	@$(BIN)/python -m scripts.check_file '$(F)' $(ARGS)
 .PHONY: check
 
-test-unit: build .venv/test-dependencies
+test-unit: build testing .venv/test-dependencies
 	@$(call pytest,,$(UNIT_TESTS),$(ON_CORES))
 
 # Tests of Python code, which test-debug leaves out because the sanitizers see compiled code only.
@@ -205,16 +228,16 @@ DEBUG_TESTS := $(filter-out $(addprefix tests/unit/router/,cli config control),$
 test-debug: build-debug .venv/test-dependencies
 	@$(call pytest,scripts/with-asan,$(DEBUG_TESTS),$(ON_CORES))
 
-test-system: build wire-tools .venv/test-dependencies
+test-system: build testing wire-tools .venv/test-dependencies
 	@$(call pytest,,$(SYSTEM_TESTS),$(BESIDE_EACH_OTHER))
 
-test-interop: build wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+test-interop: build testing wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(call pytest,,tests/interop,$(BESIDE_EACH_OTHER))
 
 # No faulthandler timeout: its thread might hold a lock of the sanitizer's allocator when a target forks.
 fuzz-targets = $(call pytest,SLUICE_FUZZ_SECONDS=$(1) $(DEFAULT_INT) $(3) scripts/with-asan,$(2),-o faulthandler_timeout=0)
 
-test-pipeline: build wire-tools .venv/test-dependencies
+test-pipeline: build testing wire-tools .venv/test-dependencies
 	@$(call pytest,$(DEFAULT_INT),tests/pipeline,$(BESIDE_EACH_OTHER))
 
 # Each part can also run alone, for example make long-debug. With a deadline (SLUICE_TESTS_UNTIL, as in .ci/run) the order
@@ -223,40 +246,40 @@ LONG_PARTS := long-pipeline long-system long-debug long-python
 LONG_LOADS := long-liveness long-killed long-attacks
 # Seconds for a slow machine to build the previous release and run the tests with it.
 MIGRATION_SECONDS := 700
-test-long: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+test-long: build testing build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS)) \
 	    long-migration=$(MIGRATION_SECONDS) long-fuzz-workers=$$(($(LONG_SECONDS) + $(CLANG_SECONDS)))
 
 LONG := SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1
 LONG_OPTIONS := --long -o faulthandler_timeout=0
-long-pipeline: build wire-tools .venv/test-dependencies
+long-pipeline: build testing wire-tools .venv/test-dependencies
 	@$(call pytest,$(LONG),tests/pipeline,$(ALONE) $(LONG_OPTIONS))
 
 # Fuzz targets compute while system tests mostly wait. They have the lowest priority, like some clients of the tests, so
 # that they do not starve those clients.
-long-system: build build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
+long-system: build testing build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@status=0; ($(call fuzz-targets,$$(($(LONG_SECONDS) / 6)),tests/fuzz,nice -n 19)) >build/test-fuzz.log 2>&1 & fuzzing=$$!; \
 	    $(call pytest,$(LONG),$(filter-out tests/pipeline,$(SYSTEM_TESTS)) tests/interop,$(BESIDE_EACH_OTHER) $(LONG_OPTIONS)) || status=1; \
 	    wait $$fuzzing || status=1; cat build/test-fuzz.log; exit $$status
 
 long-debug: test-debug
 
-long-python: build .venv/test-dependencies
+long-python: build testing .venv/test-dependencies
 	@$(call pytest,,$(PYTHON_TESTS),$(ON_CORES))
 
-long-liveness: build .venv/test-dependencies
+long-liveness: build testing .venv/test-dependencies
 	@$(BIN)/python -m loadtests.liveness --seconds $(LONG_SECONDS) --keep-going
 
 # If the previous release cannot be built, the tests report it.
-long-migration: build .venv/test-dependencies
+long-migration: build testing .venv/test-dependencies
 	@scripts/previous-release >/dev/null || true
 	@$(call pytest,$(LONG),tests/migration,-n $(COMPUTING) $(LONG_OPTIONS))
 
 # Status 2: a broker cannot be installed here, so the test is skipped.
-long-killed: build .venv/test-dependencies $(STAMPS)/interop
+long-killed: build testing .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.killed --seconds $(LONG_SECONDS) || [ $$? = 2 ]
 
-long-attacks: build wire-tools .venv/test-dependencies
+long-attacks: build testing wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2))
 	@$(BIN)/python -m loadtests.attacks --seconds $$(($(LONG_SECONDS) / 2)) --workers 3
 
@@ -296,19 +319,19 @@ fuzz-workers-for = mkdir -p tests/fuzz/crashes && export SLUICE_FLAVOUR=fuzz && 
 fuzz-workers: build-fuzz .venv/test-dependencies
 	@$(call fuzz-workers-for,$(SECONDS))
 
-bench: build wire-tools .venv/test-dependencies
+bench: build testing wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.bench $(ARGS)
 
-bench-instructions: build .venv/test-dependencies
+bench-instructions: build testing .venv/test-dependencies
 	@$(BIN)/python -m loadtests.instructions $(ARGS)
 
-bench-scale: build wire-tools .venv/test-dependencies
+bench-scale: build testing wire-tools .venv/test-dependencies
 	@$(BIN)/python -m loadtests.scale $(ARGS)
 
 pipeline: build .venv/test-dependencies
 	@exec $(BIN)/python scripts/pipeline_demo.py $(PIPELINE_SECONDS)
 
-loadtest: build .venv/test-dependencies $(STAMPS)/interop
+loadtest: build testing .venv/test-dependencies $(STAMPS)/interop
 	@$(BIN)/python -m loadtests.load $(ARGS)
 
 # cython-lint looks for pycodestyle on the path.

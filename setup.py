@@ -1,22 +1,31 @@
 """Build script: compiles every .pyx of the packages below sluice/. All other metadata is in pyproject.toml.
 
 Environment:
-    SLUICE_FLAVOUR     release (default); debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md);
-                       fuzz: debug, compiled by clang with coverage for libFuzzer (docs/decisions/0048-libfuzzer.md)
-    SLUICE_EXTENSIONS  0: no extension modules (an editable install whose modules `make` builds in place)
-    SLUICE_TESTING     1: also modules and packages named `testing`, which only tests need
+    SLUICE_FLAVOUR  release (default); debug: bounds checks, invariants, sanitizers (docs/decisions/0002-build.md);
+                    fuzz: debug, compiled by clang with coverage for libFuzzer (docs/decisions/0048-libfuzzer.md)
+    SLUICE_MODULES  product (default); router: without the pipeline; all: with the modules and packages named `testing`,
+                    which only tests need; none: no compiled modules (an editable install, whose modules `make` builds)
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
-COMPILED_PACKAGES = ("sluice/router", "sluice/workers", "sluice/pipeline")
+#: Folder of links to the packages, whose names in the repository are shorter (docs/decisions/0070-namespace.md).
+NAMESPACE = Path("sluice")
+COMPILED_PACKAGES = ("router", "workers", "pipeline")
+#: C files in a source distribution, which needs no Cython.
+GENERATED = Path("generated")
+SELECTIONS = ("all", "product", "router", "none")
 
 # Directives that change the meaning of code are equal in all flavours. Flavours differ in checks only.
 DIRECTIVES = {
@@ -31,6 +40,8 @@ DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True,
 # The engine reads C structures out of byte buffers, so the compiler must not assume type-based aliasing. -g1 keeps
 # line numbers for perf at little cost. No -march: a wheel must run on every machine of its architecture.
 RELEASE_CFLAGS = ["-O3", "-fno-strict-aliasing", "-g1"]
+# Modules that do no work for a delivery or a frame: they take half of the time to compile.
+COLD = ("router/stalls/", "router/stats/snapshot", "router/stats/sums", "router/tls/", "pipeline/buffers")
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DEBUG_CFLAGS = ["-O1", "-g", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
 # Edge and comparison counters for libFuzzer. The libFuzzer runtime is loaded before the interpreter.
@@ -52,9 +63,26 @@ def flavour() -> str:
     return name
 
 
+def selection() -> str:
+    """Return the modules to build, from the environment."""
+    name = os.environ.get("SLUICE_MODULES", "product")
+    if name not in SELECTIONS:
+        sys.exit(f"setup.py: SLUICE_MODULES is {name!r}; it must be one of {', '.join(SELECTIONS)}")
+    return name
+
+
 def is_built(source: Path) -> bool:
-    """Return True if `source` is to be built. An installed router has no modules that only tests need."""
-    return os.environ.get("SLUICE_TESTING") == "1" or "testing" not in source.with_suffix("").parts
+    """Return True if `source` is to be built. source: path of a file or package below sluice/, without `sluice`."""
+    chosen = selection()
+    return (chosen == "all" or "testing" not in source.with_suffix("").parts) and (
+        chosen != "router" or source.parts[0] != "pipeline"
+    )
+
+
+def sources(kind: str) -> list[Path]:
+    """Return the files of the compiled packages with the suffix `.kind`, without `sluice`."""
+    folders = (NAMESPACE / package for package in COMPILED_PACKAGES)
+    return sorted(path.relative_to(NAMESPACE) for folder in folders for path in folder.rglob(f"*.{kind}"))
 
 
 def needs_openssl(source: Path) -> bool:
@@ -63,22 +91,25 @@ def needs_openssl(source: Path) -> bool:
 
 
 def extensions() -> list[Extension]:
-    """Return one extension for each .pyx, named by its path."""
+    """Return one extension for each .pyx to build, named by its path."""
+    if selection() == "none":
+        return []
     name = flavour()
-    checked = SANITIZERS + (COVERAGE if name == "fuzz" else [])
-    sources = sorted(path for package in COMPILED_PACKAGES for path in Path(package).rglob("*.pyx") if is_built(path))
-    headers = sorted(str(path) for package in COMPILED_PACKAGES for path in Path(package).rglob("*.h"))
+    checked = [] if name == "release" else SANITIZERS + (COVERAGE if name == "fuzz" else [])
+    options = RELEASE_CFLAGS if name == "release" else DEBUG_CFLAGS + checked
+    cold = ["-O1"] if name == "release" else []
+    headers = [str(NAMESPACE / path) for path in sources("h")]
     return [
         Extension(
-            ".".join(source.with_suffix("").parts),
-            [str(source)],
-            include_dirs=[".", str(source.parent)],
+            ".".join((NAMESPACE / source).with_suffix("").parts),
+            [str(GENERATED / source.with_suffix(".c") if GENERATED.is_dir() else NAMESPACE / source)],
+            include_dirs=[".", str(NAMESPACE / source.parent)],
             depends=["setup.py", *headers],
-            extra_compile_args=RELEASE_CFLAGS if name == "release" else DEBUG_CFLAGS + checked,
-            extra_link_args=[] if name == "release" else checked,
-            libraries=["ssl", "crypto"] if needs_openssl(source) else [],
+            extra_compile_args=[*options, *(cold if str(source).startswith(COLD) else [])],
+            extra_link_args=checked,
+            libraries=["ssl", "crypto"] if needs_openssl(NAMESPACE / source) else [],
         )
-        for source in sources
+        for source in filter(is_built, sources("pyx"))
     ]
 
 
@@ -92,53 +123,118 @@ class BuildPython(build_py):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.packages = [name for name in self.packages or () if is_built(Path(*name.split(".")))]
+        self.packages = [name for name in self.packages or () if is_built(Path(*name.split(".")[1:], "__init__"))]
 
     def find_data_files(self, package: str, src_dir: str) -> list[str]:
-        return [name for name in super().find_data_files(package, src_dir) if is_built(Path(name))]
+        return [name for name in super().find_data_files(package, src_dir) if is_built(Path(*Path(name).parts[1:]))]
+
+
+def translate(extensions: list[Extension], name: str) -> list[Extension]:
+    """Run Cython on the sources that have changed. Return the extensions with their C files as sources."""
+    # Imported here: commands that build nothing need no Cython.
+    from Cython.Build import cythonize
+    from Cython.Compiler.Errors import CompileError
+
+    # The flavours debug and fuzz compile the same C files.
+    kind = "release" if name == "release" else "debug"
+    folder = Path("build", "cython", kind)
+    # Cython compares the modification times of sources only. Changed directives in this file must count as well.
+    stamp = folder / "translated"
+    stale = not stamp.exists() or stamp.stat().st_mtime < Path(__file__).stat().st_mtime
+    try:
+        translated: list[Extension] = cythonize(
+            extensions,
+            nthreads=cores(),
+            build_dir=str(folder),
+            compiler_directives=DEBUG_DIRECTIVES if kind == "debug" else RELEASE_DIRECTIVES,
+            force=stale,
+        )
+    except CompileError as error:  # Cython has printed the error and its place
+        sys.exit(f"setup.py: Cython cannot translate {error}")
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp.touch()
+    return translated
 
 
 class BuildExtensions(build_ext):
     """build_ext that runs Cython and the C compiler on all cores, and removes modules without a source."""
 
-    def finalize_options(self) -> None:
-        # Imported here: commands that build nothing need no Cython.
-        from Cython.Build import cythonize
-        from Cython.Compiler.Errors import CompileError
+    compiled = 0
 
-        # The flavours debug and fuzz compile the same C files.
-        name = "release" if flavour() == "release" else "debug"
-        c_folder = Path("build", "cython", name)
-        # Cython compares the modification times of sources only. Changed directives in this file must count as well.
-        stamp = c_folder / "translated"
-        stale = not stamp.exists() or stamp.stat().st_mtime < Path(__file__).stat().st_mtime
-        try:
-            self.distribution.ext_modules = cythonize(
-                self.distribution.ext_modules,
-                nthreads=cores(),
-                build_dir=str(c_folder),
-                compiler_directives=DEBUG_DIRECTIVES if name == "debug" else RELEASE_DIRECTIVES,
-                force=stale,
-            )
-        except CompileError as error:  # Cython has printed the error and its place
-            sys.exit(f"setup.py: Cython cannot translate {error}")
-        c_folder.mkdir(parents=True, exist_ok=True)
-        stamp.touch()
+    def finalize_options(self) -> None:
+        if not GENERATED.is_dir():
+            self.distribution.ext_modules = translate(self.distribution.ext_modules, flavour())
         super().finalize_options()
         self.parallel = self.parallel or cores()
 
     def run(self) -> None:
         super().run()
         root = Path("." if self.inplace else self.build_lib)
-        wanted = {root / self.get_ext_filename(extension.name) for extension in self.extensions}
+        existing = {".".join((NAMESPACE / source).with_suffix("").parts) for source in sources("pyx")}
+        wanted = {root / self.get_ext_filename(name) for name in existing}
         for package in COMPILED_PACKAGES:
-            for module in root.joinpath(package).rglob("*.so"):
+            for module in root.joinpath(NAMESPACE, package).rglob("*.so"):
                 if module not in wanted:
                     module.unlink()
+
+    def build_extensions(self) -> None:
+        # A Python that was not built by a distribution can name its own folder as a search path for libraries.
+        self.compiler.linker_so = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
+        super().build_extensions()
+
+    def build_extension(self, extension: Extension) -> None:
+        """Compile a module. Outside the checkout, copy the module that `make` has built in place if it is current."""
+        target = Path(self.get_ext_fullpath(extension.name))
+        built = Path(self.get_ext_filename(extension.name))
+        inputs = [*extension.sources, *extension.depends]
+        if not self.inplace and flavour() == "release" and is_newer(built, inputs):
+            self.mkpath(str(target.parent))
+            self.copy_file(str(built), str(target))
+        else:
+            if not is_newer(target, inputs):
+                self.compiled += 1
+                print(f"[{self.compiled}/{len(self.extensions)}] {extension.name}", flush=True)
+            super().build_extension(extension)
+        if not self.inplace and flavour() == "release" and shutil.which("strip"):
+            self.spawn(["strip", "--strip-unneeded", str(target)])
+
+
+def is_newer(path: Path, inputs: list[str]) -> bool:
+    """Return True if the file exists and is newer than all inputs."""
+    return path.exists() and path.stat().st_mtime > max(Path(each).stat().st_mtime for each in inputs)
+
+
+class SourceDistribution(sdist):
+    """sdist with the repository's folders and links, and with the C files, so that it can be built without Cython."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        links = {path: path.readlink() for path in NAMESPACE.iterdir() if path.is_symlink()}
+        super().make_release_tree(base_dir, sorted({str(in_repository(Path(name), links)) for name in files}))
+        for path, to in links.items():
+            Path(base_dir, path).symlink_to(to)
+        for extension in translate(extensions(), "release"):
+            [c_file] = extension.sources
+            generated = Path(base_dir, GENERATED, *extension.name.split(".")[1:]).with_suffix(".c")
+            generated.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(c_file, generated)
+
+
+def in_repository(path: Path, links: dict[Path, Path]) -> Path:
+    """Return the path of a file without the links of the namespace."""
+    link = next((each for each in links if path.is_relative_to(each)), None)
+    return path if link is None else Path(link.name) / path.relative_to(link)
+
+
+def description() -> str:
+    """Return README.md with absolute links, for the page of a package index."""
+    source = tomllib.loads(Path("pyproject.toml").read_text())["project"]["urls"]["Source"]
+    return re.sub(r"\]\((?!https?:|#)", f"]({source}", Path("README.md").read_text())
 
 
 if __name__ == "__main__":
     setup(
-        ext_modules=[] if os.environ.get("SLUICE_EXTENSIONS") == "0" else extensions(),
-        cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython},
+        long_description=description(),
+        long_description_content_type="text/markdown",
+        ext_modules=extensions(),
+        cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython, "sdist": SourceDistribution},
     )

@@ -121,9 +121,8 @@ def copy_router(into: Path) -> None:
             archive.extractall(into)
         print(f"code from {wheel.relative_to(ROOT)}")
         return
-    plain = {name: value for name, value in os.environ.items() if name != "SLUICE_TESTING"}
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(into)]
-    subprocess.run(command, cwd=ROOT, check=True, env={**plain, "SLUICE_EXTENSIONS": "0"})
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "SLUICE_MODULES": "none"})
     for source in sorted(ROOT.glob("router/**/*.pyx")) + sorted(ROOT.glob("workers/**/*.pyx")):
         module = source.relative_to(ROOT).with_suffix("")
         if "testing" in module.parts:

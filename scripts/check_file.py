@@ -90,7 +90,7 @@ class CythonSources:
 
 def build(modules: list[Path]) -> int:
     """Compile modules in place, in the release flavour and as setup.py does. Return the exit status."""
-    os.environ.update(SLUICE_FLAVOUR="release", SLUICE_TESTING="1")
+    os.environ.update(SLUICE_FLAVOUR="release", SLUICE_MODULES="all")
     # Imported here: a Python file needs no compiler.
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext

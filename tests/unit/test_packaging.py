@@ -44,8 +44,7 @@ def test_packages_are_listed_in_tree_page(package: str) -> None:
 @pytest.mark.starts
 def test_testing_modules_are_not_installed(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if name != "SLUICE_TESTING"}
-    subprocess.run(command, cwd=ROOT, check=True, env={**environment, "SLUICE_EXTENSIONS": "0"})
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "SLUICE_MODULES": "none"})
     installed = list(tmp_path.rglob("*"))
     assert tmp_path / "sluice" / "router" / "amqp" / "sasl.py" in installed
     assert [path for path in installed if path.stem == "testing"] == []

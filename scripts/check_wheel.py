@@ -1,0 +1,109 @@
+"""Check a wheel of the router: `check_wheel.py WHEEL...`, and print its size and what its modules need of the system.
+
+Exit status 1: a wheel has files that only tests or the build need, symbols or a search path of libraries that belong to
+the build machine, or is larger than its bound.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from email import message_from_string
+from pathlib import Path
+from typing import Final
+
+MOST_MEGABYTES: Final = 12.0
+NAMES: Final = ("sluice", "pyspark_amqp.py")
+#: Suffixes of files that a wheel has.
+SUFFIXES: Final = frozenset((".conf", ".css", ".gz", ".html", ".js", ".json", ".py", ".pyi", ".so", ".svg", ".typed"))
+_NEEDED: Final = re.compile(r"\(NEEDED\).*\[(.+)\]")
+_GLIBC: Final = re.compile(r"GLIBC_(\d+)\.(\d+)")
+
+
+def wrong_names(names: list[str]) -> Iterator[str]:
+    """Yield a text for each file that does not belong into a wheel, and for each that is missing."""
+    for name in names:
+        parts = Path(name).parts
+        if parts[0].endswith((".dist-info", ".libs")):
+            continue
+        if parts[0] not in NAMES or Path(name).suffix not in SUFFIXES:
+            yield f"{name} does not belong into a wheel"
+        if "testing" in Path(name.partition(".")[0]).parts:
+            yield f"{name} is for tests only"
+    for wanted in ("sluice/router/version.py", "sluice/py.typed"):
+        if wanted not in names:
+            yield f"{wanted} is missing"
+    if not any(re.match(r"sluice/workers/loop\..*\.so$", name) for name in names):
+        yield "the compiled module of the event loop is missing"
+
+
+def wrong_metadata(text: str) -> Iterator[str]:
+    """Yield a text for each fault in the metadata of a wheel. text: of its METADATA."""
+    metadata = message_from_string(text)
+    for field in ("License-Expression", "Author", "Description-Content-Type", "Requires-Python", "Summary"):
+        if not metadata[field]:
+            yield f"METADATA has no {field}"
+    urls = {str(each).split(",")[0] for each in metadata.get_all("Project-URL", [])}
+    if not {"Documentation", "Source", "Changelog"} <= urls:
+        yield f"METADATA has only these URLs: {', '.join(sorted(urls)) or 'none'}"
+    description = metadata.get_payload()
+    assert isinstance(description, str)
+    for link in re.findall(r"\]\(([^)]+)\)", description):
+        if not link.startswith(("https://", "#")):
+            yield f"the description has a link that no index can follow: {link}"
+
+
+def wrong_modules(folder: Path, *, libraries: bool) -> Iterator[str]:
+    """Yield a text for each fault of the compiled modules of an unpacked wheel. libraries: it brings its own."""
+    needed: set[str] = set()
+    newest = (0, 0)
+    for module in sorted(folder.rglob("*.so")):
+        dynamic = subprocess.run(["readelf", "-dW", module], capture_output=True, text=True, check=True).stdout
+        needed |= set(_NEEDED.findall(dynamic))
+        if not libraries and ("(RUNPATH)" in dynamic or "(RPATH)" in dynamic):
+            yield f"{module.relative_to(folder)} has a search path of libraries"
+        sections = subprocess.run(["readelf", "-SW", module], capture_output=True, text=True, check=True).stdout
+        if ".symtab" in sections or ".debug_info" in sections:
+            yield f"{module.relative_to(folder)} is not stripped"
+        versions = subprocess.run(["readelf", "-VW", module], capture_output=True, text=True, check=True).stdout
+        newest = max([newest, *((int(major), int(minor)) for major, minor in _GLIBC.findall(versions))])
+    print(f"    needs glibc {newest[0]}.{newest[1]} and {', '.join(sorted(needed))}")
+
+
+def check(wheel: Path) -> list[str]:
+    """Return the faults of a wheel; print its size and needs."""
+    megabytes = wheel.stat().st_size / 1e6
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        unpacked = sum(each.file_size for each in archive.infolist()) / 1e6
+        modules = sum(name.endswith(".so") for name in names)
+        print(f"{wheel}: {megabytes:.1f} MB, {unpacked:.1f} MB unpacked, {modules} compiled modules")
+        archive.extractall(folder)
+        [metadata] = (name for name in names if name.endswith(".dist-info/METADATA"))
+        libraries = any(Path(name).parts[0].endswith(".libs") for name in names)
+        found = [
+            *wrong_names(names),
+            *wrong_metadata(archive.read(metadata).decode()),
+            *wrong_modules(Path(folder), libraries=libraries),
+        ]
+    if megabytes > MOST_MEGABYTES:
+        found.append(f"{megabytes:.1f} MB are more than {MOST_MEGABYTES:.0f} MB")
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Check the wheels. Return the exit status."""
+    status = 0
+    for word in words:
+        for text in check(Path(word)):
+            print(f"{word}: {text}", file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
