@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef inline void count_entry(uint8_t entry, AddressSlot* slot) noexcept:
-    """Count a message. slot: counters of its address."""
+    """Count a message that enters the network here; do nothing for others. slot: counters of its address."""
     if not entry:
         return
     totals.ingress += 1
