@@ -4,7 +4,7 @@
 # make check F=router/links/settlement.pyx   build, test and lint one file, in seconds
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
-# make wheel   wheel and source distribution of this commit, in dist
+# make wheel   wheel and source distribution of this commit, in dist       make manylinux   a wheel for package indexes
 # make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench-scale   growth of costs with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables (ARGS=pipeline: those of the pipeline; ARGS='landing --quick': one row, shorter)
@@ -163,7 +163,10 @@ $(STAMPS)/interop: $(INTEROP_FILES)
 # Wheel and source distribution in dist/, of this commit (RELEASE=1: of the version).
 wheel: build
 	@scripts/build-wheel
-.PHONY: wheel
+# Wheel for package indexes, with OpenSSL, in dist/manylinux.
+manylinux: wheel
+	@scripts/repair-wheel
+.PHONY: wheel manylinux
 
 wire-tools: build
 	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire)
