@@ -5,6 +5,7 @@
 # make test-long   soak, churn, brokers, random kills, fuzzing (LONG_SECONDS=600: longer, each)
 # make build   the commands in .venv/bin         make build-debug   the debug flavour in build/debug
 # make wheel   wheel and source distribution of this commit, in dist       make manylinux   a wheel for package indexes
+# make deb     Debian package, in dist           make image   container image, in build/image
 # make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench-scale   growth of costs with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables (ARGS=pipeline: those of the pipeline; ARGS='landing --quick': one row, shorter)
@@ -166,7 +167,13 @@ wheel: build
 # Wheel for package indexes, with OpenSSL, in dist/manylinux.
 manylinux: wheel
 	@scripts/repair-wheel
-.PHONY: wheel manylinux
+# Debian package in dist/, with man pages and completion; container image in build/image (needs root).
+deb: build man
+	@scripts/build-deb
+image: build
+	@scripts/system-packages image
+	@$(BIN)/python scripts/build_image.py
+.PHONY: wheel manylinux deb image
 
 wire-tools: build
 	@$(if $(WIRE_TOOLS),MAKEFLAGS= $(MAKE) -C loadtests/wire)

@@ -2,8 +2,7 @@
 
 The package has an environment of its own in /usr/lib/sluice, on the distribution's Python. Its libraries are copied
 from the virtual environment of the checkout, so that the package has the tested versions and the build needs no
-network. The code of the router comes from a wheel in `dist`, if that is newer than the last commit, otherwise from the
-checkout.
+network. The router comes from a wheel of the checkout.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import py_compile
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import tomllib
 import zipfile
@@ -27,6 +25,7 @@ from typing import Final
 
 from packaging.requirements import Requirement
 
+from scripts.wheel import build_wheel
 from sluice.router.version import VERSION
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -36,7 +35,6 @@ NAME: Final = "sluice-router"
 COMMANDS: Final = ("sluice", "qdrouterd", "qdstat", "qdmanage")
 HOME: Final = "usr/lib/sluice"
 PYTHON: Final = "/usr/bin/python3"
-SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))  # of compiled modules
 # Files of the package by their place in the source tree.
 FILES: Final = {
     SYSTEMD / "sluice.service": "usr/lib/systemd/system/sluice.service",
@@ -104,34 +102,10 @@ def copy(source: Path, target: Path, mode: int = 0o644) -> None:
     target.chmod(mode)
 
 
-def find_wheel() -> Path | None:
-    """Return the wheel of this version that was built after the last commit, or None."""
-    committed = int(run("git", "log", "-1", "--format=%ct"))
-    built = [
-        path for path in (ROOT / "dist").glob(f"sluice_router-{VERSION}-*.whl") if path.stat().st_mtime > committed
-    ]
-    return max(built, key=lambda path: path.stat().st_mtime, default=None)
-
-
 def copy_router(into: Path) -> None:
-    """Copy the router's code: from a wheel, or the checkout with its compiled modules."""
-    wheel = find_wheel()
-    if wheel is not None:
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(into)
-        print(f"code from {wheel.relative_to(ROOT)}")
-        return
-    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(into)]
-    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "SLUICE_MODULES": "none"})
-    for source in sorted(ROOT.glob("router/**/*.pyx")) + sorted(ROOT.glob("workers/**/*.pyx")):
-        module = source.relative_to(ROOT).with_suffix("")
-        if "testing" in module.parts:
-            continue
-        compiled = source.with_name(source.stem + SUFFIX)
-        if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
-            raise BuildError(f"{module} is not built: run make build")
-        copy(compiled, into / "sluice" / compiled.relative_to(ROOT))
-    print("code from the checkout")
+    """Copy the files of a wheel of the router."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(build_wheel(Path(folder))) as archive:
+        archive.extractall(into)
 
 
 def strip(folder: Path) -> None:

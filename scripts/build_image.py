@@ -3,8 +3,8 @@
     python scripts/build_image.py --root build/image/root    # only the root file system, as the Dockerfile does
     python scripts/build_image.py                            # also the OCI image in build/image/oci
 
-Needs root, mmdebstrap and pip, and for the OCI image umoci. The router comes from a wheel in dist/ or, without one,
-from the built checkout. Prints the sizes of the parts, and writes the content of the image in the form of CycloneDX.
+Needs root, mmdebstrap and pip, and for the OCI image umoci. The router comes from a wheel of the built checkout; the
+pipeline is left out. Prints the sizes of the parts, and writes the content of the image in the form of CycloneDX.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from scripts.image_content import (
     show_sizes,
     write_content,
 )
+from scripts.wheel import build_wheel
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SUITE: Final = "bookworm"
@@ -53,8 +55,6 @@ UNWANTED: Final = (
     "perl-base",
     "tar",
 )
-#: Python dependencies of tools that are not in the image.
-NOT_INSTALLED: Final = ("python-qpid-proton",)
 #: Files of Debian packages that nothing in the image reads. Licences stay.
 EXCLUDED: Final = (
     "/usr/share/doc/*",
@@ -69,8 +69,6 @@ EXCLUDED: Final = (
 INCLUDED: Final = ("/usr/share/doc/*/copyright",)
 #: Parts of the standard library that a service does not use.
 UNUSED_MODULES: Final = ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter", "turtledemo", "unittest")
-#: Packages of the router in the image. The data pipeline needs Spark and has its own environment.
-INSTALLED: Final = ("router", "workers", "supervisor")
 #: Number of the user and the group in the image. A number, because Kubernetes cannot check a name with runAsNonRoot.
 USER: Final = 10001
 IMAGE: Final = "sluice"
@@ -161,7 +159,6 @@ def delete_empty(folder: Path) -> None:
 def install_python(root: Path, modules: Path) -> None:
     """Install the router's dependencies as wheels, and the router, below `modules`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [each for each in project["dependencies"] if not each.startswith(NOT_INSTALLED)]
     pip = (
         sys.executable,
         "-m",
@@ -173,17 +170,13 @@ def install_python(root: Path, modules: Path) -> None:
         "--no-compile",
     )
     target = ("--target", modules, "--python-version", PYTHON.removeprefix("python"), "--only-binary=:all:")
-    run(*pip, *target, "--constraint", ROOT / "constraints.txt", *wanted)
+    run(*pip, *target, "--constraint", ROOT / "constraints.txt", *project["dependencies"])
     shutil.rmtree(modules / "bin", ignore_errors=True)
-    wheels = sorted((ROOT / "dist").glob("sluice_router-*.whl"), key=lambda file: file.stat().st_mtime)
-    if wheels:
-        run(*pip, *target, "--no-deps", wheels[-1])
-        shutil.rmtree(modules / "bin", ignore_errors=True)
-        for name in ("sluice/pipeline", "pyspark_amqp.py"):
-            path = modules / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    else:
-        copy_checkout(modules / "sluice")
+    with tempfile.TemporaryDirectory() as made:
+        run(*pip, *target, "--no-deps", build_wheel(Path(made)))
+    shutil.rmtree(modules / "bin", ignore_errors=True)
+    shutil.rmtree(modules / "sluice" / "pipeline")
+    (modules / "pyspark_amqp.py").unlink()
     for source in (*modules.rglob("*.pyx"), *modules.rglob("*.pxd"), *modules.rglob("*.pyi"), *modules.rglob("*.h")):
         source.unlink()
     for package in ("*/tests", "*/test"):
@@ -192,15 +185,6 @@ def install_python(root: Path, modules: Path) -> None:
     libraries = [str(path) for path in modules.rglob("*.so*") if path.is_file()]
     run("strip", "--strip-unneeded", *libraries)
     write_commands(root, project["scripts"])
-
-
-def copy_checkout(target: Path) -> None:
-    """Copy the packages of the built checkout, without modules that only tests need."""
-    ignore = shutil.ignore_patterns("testing", "testing.*", "__pycache__")
-    target.mkdir()
-    shutil.copyfile(ROOT / "sluice/__init__.py", target / "__init__.py")
-    for name in INSTALLED:
-        shutil.copytree(ROOT / name, target / name, ignore=ignore)
 
 
 def write_commands(root: Path, scripts: dict[str, str]) -> None:
