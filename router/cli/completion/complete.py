@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import proton
 from msgspec.structs import replace
 
 from sluice.router.cli.client import PREFIX, ManagementClient, ManagementError
 from sluice.router.cli.completion.values import FROM_ROUTER, ValueSource
+from sluice.router.cli.errors import ToolError
 from sluice.router.cli.manage import short_type
 from sluice.router.cli.options import QueryTarget, add_connection_options, add_target_options, target
 from sluice.router.cli.output import one_line
@@ -43,7 +43,7 @@ def main(words: Sequence[str], program: str) -> int:
     try:
         with ManagementClient(where) as client:
             print(*sorted(lines(names(options.kind, client))), sep="\n", flush=True)
-    except (proton.ProtonException, ManagementError, OSError, ValueError, LookupError, TypeError):
+    except (ToolError, ManagementError, OSError, ValueError, LookupError, TypeError):
         return 0  # no router, or none that answers such a request
     deadline.cancel()
     return 0

@@ -133,7 +133,7 @@ CALLS: dict[str, list[list[str]]] = {
     "policy": [["explain"], ["explain", "--json"]],
     "reload": [[]],
 }
-_WITHOUT_MANAGEMENT = {"passwd", "pipeline"}  # passwd: tested below
+_WITHOUT_MANAGEMENT = {"completion", "passwd", "pipeline"}  # passwd: tested below
 _JSON = ("query", "VALUE", "--json")
 
 
