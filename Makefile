@@ -15,7 +15,7 @@
 # make loadtest    locust's users for a minute (ARGS='--users 200 --seconds 300'; ARGS=--web: in the browser)
 # make console the web console (npm); make build builds it as well if its sources changed
 # make console-shots   screenshots of the console's pages, in build/console-shots
-# make test-packaging   container image and Helm chart (installs helm and kubeconform into build/tools first)
+# make test-packaging   container image, Helm chart, alerts (installs helm and other tools into build/tools first)
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make man     man pages in build/man, completion scripts in build/completion
 # make site    the documentation as a static site, in build/site

@@ -1,8 +1,9 @@
-"""Install what `make test-packaging` needs into build/tools: helm, kubeconform, and schemas of Kubernetes.
+"""Install what `make test-packaging` needs into build/tools: helm, kubeconform, schemas of Kubernetes, Prometheus.
 
 Go builds the two programs from their modules, which takes minutes, once. The schemas are those of the package
-kubernetes-validate of PyPI, because kubeconform itself would fetch them for each check. Exit status 1: something is
-missing; the tests that need it say so and are skipped.
+kubernetes-validate of PyPI, because kubeconform itself would fetch them for each check. Prometheus is unpacked from the
+package of Debian; installed, it would start as a service. Exit status 1: something is missing; the tests that need it
+say so and are skipped.
 """
 
 import json
@@ -24,6 +25,7 @@ SCHEMAS: Final = "kubernetes-validate==1.37.0"
 VERSIONS: Final = ("1.30.0", "1.37.0")
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 BUILD_SECONDS: Final = 1800
+MONITORING: Final = ("prometheus", "promtool")
 
 
 def build(name: str) -> bool:
@@ -70,10 +72,30 @@ def convert_schemas(source: Path, target: Path) -> None:
     new.rename(target)
 
 
+def unpack_prometheus() -> bool:
+    """Unpack Prometheus and promtool from their Debian package. Returns False if it cannot be had."""
+    if all((TOOLS / name).exists() for name in MONITORING):
+        return True
+    if shutil.which("apt-get") is None:
+        print("packaging_tools: no prometheus: no apt-get on the path", file=sys.stderr)
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            subprocess.run(["apt-get", "-qq", "download", "prometheus"], cwd=folder, check=True)
+            (package,) = Path(folder).glob("prometheus_*.deb")
+            subprocess.run(["dpkg", "--extract", str(package), folder], check=True)
+        except (subprocess.SubprocessError, ValueError) as error:
+            print(f"packaging_tools: no prometheus: {error}", file=sys.stderr)
+            return False
+        for name in MONITORING:
+            shutil.move(Path(folder, "usr/bin", name), TOOLS / name)
+    return True
+
+
 def main() -> int:
     """Install all tools. Returns the exit status."""
     TOOLS.mkdir(parents=True, exist_ok=True)
-    return 0 if all([build("helm"), build("kubeconform"), fetch_schemas()]) else 1
+    return 0 if all([build("helm"), build("kubeconform"), fetch_schemas(), unpack_prometheus()]) else 1
 
 
 if __name__ == "__main__":

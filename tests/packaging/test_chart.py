@@ -11,6 +11,7 @@ import yaml
 
 from scripts.packaging_tools import TOOLS, VERSIONS
 from tests.peer.pki import Pki, pki
+from tests.promql import rules
 from tests.system.router import command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +112,17 @@ def test_interior_routers_of_network_connect_to_lower_ordinals() -> None:
     ]
     neighbours = {name: text.count("role: inter-router\n    host") for name, text in found["data"].items()}
     assert neighbours == {f"sluice-interior-{ordinal}.conf": ordinal for ordinal in range(3)}
+
+
+def test_alerts_are_those_outside_kubernetes_for_this_release() -> None:
+    (found,) = objects(render("everything"), "PrometheusRule")
+    rendered = {rule["alert"]: rule for group in found["spec"]["groups"] for rule in group["rules"] if "alert" in rule}
+    assert rendered.keys() == rules("alert").keys()
+    selected = f'job="bus-metrics", namespace="{NAMESPACE}"'
+    for name, rule in rules("alert").items():
+        assert rendered[name]["expr"] == rule["expr"].replace('job="sluice"', selected)
+        assert "$labels.instance" not in str(rendered[name])
+        assert rendered[name]["labels"] == rule["labels"]
 
 
 @pytest.mark.parametrize(("cpu", "workers"), [("500m", 1), ("2500m", 2), ("3", 3), ("0.5", 1), ("4.0", 4)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.peer import frames, message
+from tests.promql import rules, used_names
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.http import WEB, get, scrape, wait_page
 from tests.system.router import RouterProcess
@@ -43,6 +44,13 @@ def test_metrics_page_begins_with_series_of_dispatch_in_order(router: RouterProc
     assert [line for line in lines if line.startswith("# TYPE")][: len(names)] == [
         f"# TYPE {name} {kind}" for name, kind in names
     ]
+
+
+def test_metrics_of_alerts_are_on_page(router: RouterProcess) -> None:
+    families = get(router.ports["web"], "/metrics").text
+    names = {name for rule in rules("alert").values() for name in used_names(rule["expr"]).metrics}
+    recorded = rules("record").keys() | {"up"}
+    assert [name for name in sorted(names - recorded) if f"# TYPE {name} " not in families] == []
 
 
 def test_outcomes_are_counted_by_name(router: RouterProcess, connect: Connect, fresh: Fresh) -> None:

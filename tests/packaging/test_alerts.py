@@ -1,0 +1,225 @@
+"""The rules of Prometheus, by promtool: they are valid, and each alert fires and keeps quiet when it should."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts.packaging_tools import TOOLS
+from tests.promql import RULES, rules
+
+PROMTOOL = TOOLS / "promtool" if (TOOLS / "promtool").exists() else shutil.which("promtool")
+#: Time of every evaluation, in minutes of the series. All windows and waits of the rules are shorter.
+MINUTES = 60
+DAY = 86400
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(PROMTOOL is None, reason="no promtool in build/tools or on the path: make packaging-tools"),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Input for an alert: series in the notation of promtool, with one sample a minute.
+
+    labels: those of the alert, beyond alertname, alertstate, severity, job and instance.
+    """
+
+    fires: dict[str, str]
+    quiet: dict[str, str]
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def ended(outcome: str, each_minute: float) -> dict[str, str]:
+    """Return deliveries of two workers, of which one has this outcome and the other one is accepted."""
+    return {
+        f'sluice_deliveries_ended_total{{worker="0", outcome="{outcome}"}}': f"0+{each_minute}x60",
+        'sluice_deliveries_ended_total{worker="1", outcome="accepted"}': "0+100x60",
+    }
+
+
+def quotas(connections: int, links: int) -> dict[str, str]:
+    """Return the use of quotas of 100 each."""
+    group = 'vhost="shop", group="all"'
+    return {
+        f"sluice_vhost_connections{{{group}}}": f"{connections}x60",
+        f"sluice_vhost_links{{{group}}}": f"{links}x60",
+        f'sluice_vhost_limit{{{group}, limit="maxConnections"}}': "100x60",
+        f'sluice_vhost_limit{{{group}, limit="maxLinks"}}': "100x60",
+    }
+
+
+WORKER = {"worker": "1"}
+LINKS = {"role": "normal", "direction": "out"}
+PROFILE = {"profile": "main"}
+EXPIRY = 'sluice_tls_certificate_expiry_timestamp_seconds{profile="main"}'
+UPLINK = 'sluice_edge_uplinks{state="active"}'
+CASES = {
+    "SluiceRouterDown": Case({"up": "1x55 0x10"}, {"up": "1x58 0x10"}),
+    "SluiceNotReady": Case({"sluice_ready": "1x55 0x10"}, {"sluice_ready": "1x58 0x10"}),
+    "SluiceListenerDown": Case(
+        {'sluice_listener_up{listener="main", role="normal", http="no"}': "0x60"},
+        {'sluice_listener_up{listener="main", role="normal", http="no"}': "1x60"},
+        {"listener": "main", "role": "normal", "http": "no"},
+    ),
+    "SluiceRouterRestarts": Case(
+        {"process_start_time_seconds": "1x40 2x5 3x5 4x20"}, {"process_start_time_seconds": "1x40 2x5 3x40"}
+    ),
+    "SluiceWorkerReplaced": Case(
+        {'sluice_worker_restarts_total{worker="1"}': "0x54 1x20"},
+        {'sluice_worker_restarts_total{worker="1"}': "0x20 1x60"},
+        WORKER,
+    ),
+    "SluiceWorkerBusy": Case(
+        {'sluice_worker_cpu_seconds_total{worker="1"}': "0+57x60"},
+        {'sluice_worker_cpu_seconds_total{worker="1"}': "0+51x60"},
+        WORKER,
+    ),
+    "SluiceInternalError": Case(
+        {'sluice_worker_failed_checks_total{worker="1"}': "0x54 1x20"},
+        {'sluice_worker_failed_checks_total{worker="1"}': "1x60"},
+        WORKER,
+    ),
+    "SluiceTableLag": Case({"sluice_table_lag_seconds": "0x50 6x20"}, {"sluice_table_lag_seconds": "0x50 4x20"}),
+    "SluiceWorkerMemory": Case(
+        {
+            'sluice_worker_buffered_bytes{worker="1"}': "81x60",
+            'sluice_worker_buffered_limit_bytes{worker="1"}': "100x60",
+        },
+        {
+            'sluice_worker_buffered_bytes{worker="1"}': "79x60",
+            'sluice_worker_buffered_limit_bytes{worker="1"}': "100x60",
+        },
+        WORKER,
+    ),
+    "SluiceMemoryLimitReached": Case(
+        {'sluice_worker_given_up_total{worker="1"}': "0x54 1x20"},
+        {'sluice_worker_given_up_total{worker="1"}': "1x60"},
+        WORKER,
+    ),
+    "SluiceLinksNearLimit": Case(
+        {'sluice_worker_links{worker="1"}': "81x60", "sluice_worker_links_limit": "100x60"},
+        {'sluice_worker_links{worker="1"}': "79x60", "sluice_worker_links_limit": "100x60"},
+        WORKER,
+    ),
+    "SluiceAddressesNearLimit": Case(
+        {"sluice_table_addresses": "81x60", "sluice_table_addresses_limit": "100x60"},
+        {"sluice_table_addresses": "79x60", "sluice_table_addresses_limit": "100x60"},
+    ),
+    "SluiceQuotaNearLimit": Case(
+        quotas(connections=85, links=95),
+        quotas(connections=85, links=85),
+        {"vhost": "shop", "group": "all", "limit": "maxLinks"},
+    ),
+    "SluiceLinksStalled": Case(
+        {'sluice_links_blocked{kind="endpoint", role="normal", direction="out"}': "1x60"},
+        {'sluice_links_blocked{kind="endpoint", role="normal", direction="out"}': "1x50 0x1 1x20"},
+        LINKS,
+    ),
+    "SluiceDeliveriesStuck": Case(
+        {'sluice_links_stuck_deliveries{kind="endpoint", role="normal", direction="out"}': "7x60"},
+        {'sluice_links_stuck_deliveries{kind="endpoint", role="normal", direction="out"}': "7x50 0x1 7x20"},
+        LINKS,
+    ),
+    "SluiceRejectedShare": Case(ended("rejected", 6), ended("rejected", 4)),
+    "SluiceReleasedShare": Case(ended("modified", 30), ended("released", 20)),
+    "SluicePresettledDropped": Case(
+        {'sluice_presettled_dropped_total{worker="0", reason="overflow"}': "0+1x60"},
+        {'sluice_presettled_dropped_total{worker="0", reason="no_destination"}': "0+1x60"},
+        {"reason": "overflow"},
+    ),
+    "SluiceRouterUnreachable": Case(
+        {"sluice_network_routers_reachable": "2x50 1x20"}, {"sluice_network_routers_reachable": "1x20 2x60"}
+    ),
+    "SluiceNetworkUnstable": Case(
+        {"sluice_network_path_changes_total": "0+2x60"}, {"sluice_network_path_changes_total": "0+1x60"}
+    ),
+    "SluiceEdgeWithoutUplink": Case(
+        {UPLINK: "1x50 0x20", 'sluice_router_info{id="E", mode="edge"}': "1x60"},
+        {UPLINK: "0x60", 'sluice_router_info{id="A", mode="interior"}': "1x60"},
+        {"state": "active"},
+    ),
+    "SluiceCertificateExpires": Case({EXPIRY: f"{6 * DAY}x60"}, {EXPIRY: f"{8 * DAY}x60"}, PROFILE),
+    "SluiceCertificateExpiresToday": Case({EXPIRY: "60x60"}, {EXPIRY: f"{2 * DAY}x60"}, PROFILE),
+    "SluiceCertificateInvalid": Case(
+        {'sluice_tls_profile_current{profile="main"}': "0x60"},
+        {'sluice_tls_profile_current{profile="main"}': "1x60"},
+        PROFILE,
+    ),
+    "SluiceLoginsFail": Case(
+        {'sluice_logins_failed_total{listener="main", mechanism="PLAIN"}': "0+40x60"},
+        {'sluice_logins_failed_total{listener="main", mechanism="PLAIN"}': "0+20x60"},
+        {"listener": "main"},
+    ),
+    "SluicePolicyRefusals": Case(
+        {'sluice_policy_denied_total{vhost="shop", group="a", reason="target"}': "0+40x60"},
+        {'sluice_policy_denied_total{vhost="shop", group="a", reason="target"}': "0+20x60"},
+        {"reason": "target"},
+    ),
+    "SluiceAuditLinesLost": Case({"sluice_audit_dropped_total": "0x54 1x20"}, {"sluice_audit_dropped_total": "3x60"}),
+}
+#: Cases in which Prometheus reads no router at all.
+ABSENT = "SluiceNoRouters"
+
+
+def with_target(series: str) -> str:
+    """Return a series with the labels that Prometheus adds."""
+    name, brace, labels = series.partition("{")
+    return f'{name}{{job="sluice", instance="router:8888"{", " + labels if brace else "}"}'
+
+
+def promtool(tmp_path: Path, alert: str, series: dict[str, str], labels: dict[str, str] | None) -> None:
+    """Evaluate the rules on series; expect the alert with these labels, or no such alert."""
+    samples = []
+    if labels is not None:
+        known = {"alertname": alert, "alertstate": "firing", "severity": rules("alert")[alert]["labels"]["severity"]}
+        text = ", ".join(f'{name}="{value}"' for name, value in {**known, **labels}.items())
+        samples = [{"labels": f"ALERTS{{{text}}}", "value": 1}]
+    query = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": with_target(name), "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": query, "eval_time": f"{MINUTES}m", "exp_samples": samples}],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
+    result = subprocess.run([str(PROMTOOL), "test", "rules", str(file)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_rules_are_valid() -> None:
+    result = subprocess.run([str(PROMTOOL), "check", "rules", str(RULES)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_cases_cover_each_alert() -> None:
+    assert {ABSENT, *CASES} == rules("alert").keys()
+
+
+@pytest.mark.parametrize("alert", CASES)
+def test_alert_fires_on_fault(alert: str, tmp_path: Path) -> None:
+    case = CASES[alert]
+    labels = {"job": "sluice", "instance": "router:8888", **case.labels}
+    promtool(tmp_path, alert, case.fires, labels)
+    used = re.findall(r"\$labels\.(\w+)", str(rules("alert")[alert]["annotations"]))
+    assert {*used} <= {*labels}, "an annotation names a label that the alert lacks"
+
+
+@pytest.mark.parametrize("alert", CASES)
+def test_alert_is_quiet_below_threshold(alert: str, tmp_path: Path) -> None:
+    promtool(tmp_path, alert, CASES[alert].quiet, None)
+
+
+def test_alert_without_targets_fires(tmp_path: Path) -> None:
+    promtool(tmp_path, ABSENT, {}, {"job": "sluice"})
+
+
+def test_alert_without_targets_is_quiet_with_target(tmp_path: Path) -> None:
+    promtool(tmp_path, ABSENT, {"up": "0x60"}, None)
