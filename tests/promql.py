@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "conf/prometheus/rules.yml"
+DASHBOARDS = sorted((ROOT / "conf/grafana").glob("*.json"))
 
 _TEXT = re.compile(r'"[^"]*"')
 _METRIC = re.compile(r"\b(?:outcome:)?(?:sluice|qdr|process)_\w+(?::\w+)?\b|\bup\b")
@@ -34,6 +36,32 @@ def used_names(expression: str) -> UsedNames:
     labels |= {name.strip() for text in _GROUPING.findall(bare) for name in text.split(",") if name.strip()}
     outside = _MATCHERS.sub("", _GROUPING.sub("", bare))
     return UsedNames(frozenset(_METRIC.findall(outside)), frozenset(labels))
+
+
+@dataclass(frozen=True)
+class DashboardQuery:
+    """A query of a panel: title of the panel, expression, and the labels that the legend names."""
+
+    dashboard: str
+    title: str
+    expr: str
+    legend: frozenset[str]
+
+    def filled(self, **values: str) -> str:
+        """Return the expression with values in place of the dashboard's variables."""
+        return re.sub(r"\$(\w+)", lambda found: values[found[1]], self.expr)
+
+
+def dashboard_queries() -> list[DashboardQuery]:
+    """Return the queries of all dashboards."""
+    return [
+        DashboardQuery(
+            file.stem, panel["title"], target["expr"], frozenset(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        )
+        for file in DASHBOARDS
+        for panel in json.loads(file.read_text("utf-8"))["panels"]
+        for target in panel.get("targets", ())
+    ]
 
 
 def rules(kind: str) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.peer import frames, message
-from tests.promql import rules, used_names
+from tests.promql import dashboard_queries, rules, used_names
 from tests.system.fixtures import Connect, Fresh, pair, pass_one
 from tests.system.http import WEB, get, scrape, wait_page
 from tests.system.router import RouterProcess
@@ -46,9 +46,10 @@ def test_metrics_page_begins_with_series_of_dispatch_in_order(router: RouterProc
     ]
 
 
-def test_metrics_of_alerts_are_on_page(router: RouterProcess) -> None:
+def test_metrics_of_alerts_and_dashboards_are_on_page(router: RouterProcess) -> None:
     families = get(router.ports["web"], "/metrics").text
-    names = {name for rule in rules("alert").values() for name in used_names(rule["expr"]).metrics}
+    expressions = [rule["expr"] for rule in rules("alert").values()] + [query.expr for query in dashboard_queries()]
+    names = {name.removesuffix("_bucket") for text in expressions for name in used_names(text).metrics}
     recorded = rules("record").keys() | {"up"}
     assert [name for name in sorted(names - recorded) if f"# TYPE {name} " not in families] == []
 
