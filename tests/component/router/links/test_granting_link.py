@@ -34,6 +34,16 @@ class CreditedProducer:
         self.router.settle()
         frames(self.consuming)
 
+    def take_one(self):
+        """Give the consumer credit for one delivery, settle the oldest, and use up the credit. Return the capacity."""
+        self.consuming.feed(flow(0, 1, delivery_count=self.settled))
+        self.consuming.feed(settle(self.settled, self.settled, ACCEPTED))
+        self.settled += 1
+        self.router.settle()
+        capacity = self.link.capacity
+        self.send(self.link.credit)
+        return capacity
+
     def round(self, *, after_ms=0):
         """Use up the credit, let the time pass, and settle. Returns the new credit as the producer was told."""
         self.send(self.link.credit)
@@ -93,14 +103,7 @@ def test_capacity_shrinks_while_deliveries_wait_for_credit_of_consumer(routers):
         producer.round()
     producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
     producer.send(SHARED)
-    sizes = []
-    for _ in range(12):
-        producer.consuming.feed(flow(0, 1, delivery_count=producer.settled))
-        producer.consuming.feed(settle(producer.settled, producer.settled, ACCEPTED))
-        producer.settled += 1
-        producer.router.settle()
-        sizes.append(producer.link.capacity)
-        producer.send(producer.link.credit)
+    sizes = [producer.take_one() for _ in range(12)]
     assert sizes == [SHARED] * 3 + [1500, 1125, 844, 633, 475, 357, 268, LEAST, LEAST]
 
 
@@ -110,13 +113,7 @@ def test_capacity_that_was_too_large_for_consumer_grows_by_quarters(routers):
         producer.round()
     producer.consuming.feed(flow(0, 0, delivery_count=producer.sent))
     producer.send(SHARED)
-    for _ in range(4):
-        producer.consuming.feed(flow(0, 1, delivery_count=producer.settled))
-        producer.consuming.feed(settle(producer.settled, producer.settled, ACCEPTED))
-        producer.settled += 1
-        producer.router.settle()
-        producer.send(producer.link.credit)
-    assert producer.link.capacity == 1500
+    assert [producer.take_one() for _ in range(4)][-1] == 1500
     producer.consuming.feed(flow(0, 2**31 - 1, delivery_count=producer.settled))
     producer.settle()
     assert {producer.round() for _ in range(100)} == {1500, 1875, SHARED}
