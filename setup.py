@@ -41,7 +41,7 @@ DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True,
 # line numbers for perf at little cost. No -march: a wheel must run on every machine of its architecture.
 RELEASE_CFLAGS = ["-O3", "-fno-strict-aliasing", "-g1"]
 # Modules that do no work for a delivery or a frame: they take half of the time to compile.
-COLD = ("router/stalls/", "router/stats/snapshot", "router/stats/sums", "router/tls/", "pipeline/buffers")
+COLD = ("router/stalls/", "router/stats/snapshot", "router/stats/sums", "router/tls/")
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DEBUG_CFLAGS = ["-O1", "-g", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
 # Edge and comparison counters for libFuzzer. The libFuzzer runtime is loaded before the interpreter.
