@@ -19,7 +19,7 @@
 # make lint    ruff, mypy, cython-lint           make docs          check the documentation
 # make man     man pages in build/man, completion scripts in build/completion
 # make site    the documentation as a static site, in build/site
-# make release   wheel, source, site, notes and checksums of this version, in dist
+# make release VERSION=…   checks, wheels, source, package, image, chart, site, notes, checksums in dist/release; tag
 # make spec-report   rules of the specification that no code or no test cites
 # make clean   remove everything that make built
 #
@@ -371,13 +371,10 @@ man: .venv/build-dependencies
 site: .venv/docs-dependencies
 	@$(BIN)/python scripts/make_site.py
 
-# Files of a release in dist/. Other wheels that are there already get checksums, too.
-release: .venv/build-dependencies
-	@mkdir -p dist
-	@$(BIN)/python scripts/release_notes.py >dist/notes.md
-	@$(MAKE) site wheel RELEASE=1
-	@tar -C build -czf dist/sluice-site.tar.gz site
-	@cd dist && sha256sum *.whl *.tar.gz >SHA256SUMS
+# VERSION=0.2.0 [KEY=…] [WITHOUT="image test"]: checks, files of the release in dist/release, tag.
+release: build .venv/test-dependencies
+	@$(BIN)/python -m scripts.release $(or $(VERSION),$(error make release needs VERSION=…)) $(if $(KEY),--key $(KEY)) \
+	    $(if $(WITHOUT),--without $(WITHOUT))
 
 # ARGS='"management.md 5.7"': the places that cite this rule.
 spec-report: .venv/build-dependencies
