@@ -165,6 +165,17 @@ class Detach(ControlMessage, kw_only=True):
     error: ErrorText | None = None  # error in the peer's detach, for a link that the router attached
 
 
+class Suspended(ControlMessage):
+    """Report that a link is suspended: its peer is lost, and what waits for it waits for the peer's return.
+
+    The report of the link's end follows. The consumer stays in the table until the supervisor removes it.
+    """
+
+    conn: int
+    link: int
+    waiting: int  # deliveries
+
+
 class Initiated(ControlMessage, kw_only=True):
     """Report that the attach requested by `link` was sent. Fields other than those of `link` are as in `attach`."""
 
@@ -266,6 +277,7 @@ Event = (
     | Closed
     | Attach
     | Detach
+    | Suspended
     | Initiated
     | Linked
     | Unlinked
@@ -370,6 +382,15 @@ class Attached(ControlMessage, kw_only=True):
     capacity: int | None = None  # greatest credit of the peer; None: linkCapacity of its listener
 
 
+class Resume(ControlMessage):
+    """Order to end the suspension of a link. What waits for it goes to another link, or is released."""
+
+    slot: int  # the link's slot; `gen` is the slot's generation
+    gen: int
+    conn: int = 0  # connection of the other link, whose `attached` follows; 0, or ended: there is no such link
+    link: int = 0
+
+
 class Refused(ControlMessage):
     """Answer to an attach: the link is refused. `condition`: AMQP error condition; None: the detach has no error."""
 
@@ -432,6 +453,7 @@ class Link(ControlMessage, kw_only=True):
     second: bool = False  # on a separate session
     capacity: int | None = None  # credit of the peer; None: linkCapacity of the connector
     service: str = ""  # key of `local`
+    waits: bool = False  # the link is suspended if its peer is lost
 
 
 class Unlink(ControlMessage):
@@ -512,6 +534,7 @@ Order = (
     | Admitted
     | Denied
     | Attached
+    | Resume
     | Refused
     | Decided
     | Postponed

@@ -191,6 +191,7 @@ class ConsumerOp(OpBase, tag="+c"):
     edge: int = 0  # number of its edge connection; messages never return to the connection they came from; 0: none
     cost: int = 0  # cost of that connection, at an edge router
     peer: str = ""  # mark of the edge router at the other end, if it is one
+    suspended: bool = False  # True: a change of a consumer that is known, whose peer is lost and is awaited
 
 
 class ConsumerGone(OpBase, tag="-c"):

@@ -4,7 +4,7 @@ from libc.string cimport memcpy
 
 from sluice.router.amqp.buffer cimport buffer_room
 from sluice.router.amqp.connection cimport Connection
-from sluice.router.amqp.endpoint cimport is_pending
+from sluice.router.amqp.endpoint cimport is_detached, is_pending
 from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, write_short_transfer, write_transfer
 from sluice.router.amqp.link_life cimport LIFE_ATTACHED
@@ -46,6 +46,8 @@ cdef class ConsumerLink(DeliveryLink):
     cdef bint routed
     cdef uint64_t starved_since            # ms: time at which its credit ran out; 0: it has credit
     cdef readonly bint watched             # listed in Scheduler.starved
+    cdef uint8_t waits                     # when the peer is lost, the link is suspended (wait_for_return)
+    cdef uint8_t suspended                 # the peer is lost, and what it had not been sent waits for its return
     cdef uint64_t routed_octets            # octets of queued copies with OUT_ROUTED
     # Queued copies that may be dropped (presettled, not started), in the order in which they became droppable.
     cdef OutDelivery* oldest
@@ -72,7 +74,12 @@ cdef class ConsumerLink(DeliveryLink):
     cdef int drop_queued(self, OutDelivery* o, int reason) except -1
     cdef int show_first(self, OutDelivery* o) except -1
     cdef int finish_drain(self) except -1
-    cdef int end_some_links(self, uint32_t most) except -1
+    cdef int release_deliveries(self, uint32_t most) except -1
+    cdef uint32_t release_sent(self, uint32_t most) except? 0xFFFFFFFF
+    cdef int release_first(self, OutDelivery* o) except -1
+    cdef int release_unfit(self) except -1
+    cdef bint may_wait(self, const OutDelivery* o) noexcept
+    cdef int take_copy(self, ConsumerLink owner, OutDelivery* o) except -1
     cdef int release_queued(self, OutDelivery* o) except -1
     cdef int release_waiting(self) except -1
 
@@ -120,6 +127,11 @@ cdef struct AnnotationsEdit:
     size_t end                 # offset behind them
     const uint8_t* octets      # borrowed
     size_t size                # 0: the section is removed
+
+
+cdef inline bint has_ended(ConsumerLink link) noexcept:
+    """Return True if the link takes no deliveries any more."""
+    return is_detached(link) and not link.suspended
 
 
 cdef inline bint can_send_now(ConsumerLink link, size_t size, bint settled) noexcept:

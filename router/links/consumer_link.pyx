@@ -27,22 +27,22 @@ from sluice.router.links.delivery_link cimport (
 )
 from sluice.router.links.settlement cimport settle_copies
 from sluice.router.amqp.id_map cimport map_take
-from sluice.router.amqp.states cimport is_outcome, plain_state
+from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
 from sluice.router.delivery.delivery cimport (
     IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
     OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new,
     own_message_charge,
-    queue_append,
+    queue_append, queue_remove,
 )
 from sluice.router.delivery.outcome cimport out_left, out_update
 from sluice.router.delivery.settled_state cimport settled_state
 from sluice.router.amqp.frames cimport SHORT_TAG, TRANSFER_ROOM, Flow, write_transfer
-from sluice.router.amqp.link_life cimport ON_DECIDED
+from sluice.router.amqp.link_life cimport ON_DECIDED, ON_DETACH
 from sluice.router.message.content cimport (
     Cursor, Message, Meter, content_store, copy_queued, cursor_close, cursor_open, message_state, uncharged,
 )
 from sluice.router.message.annotations cimport compose, compose_room
-from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED
+from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED, D_TRANSACTIONAL
 from sluice.router.ring.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
 
 from sluice.router.amqp.errors import RESOURCE_LIMIT
@@ -129,6 +129,16 @@ cdef class ConsumerLink(DeliveryLink):
     def settle_all(self):
         """Send settled deliveries only: the peer's answer to our attach asks for that. routing-semantics.md F-4."""
         self.settles = True
+
+    def wait_for_return(self):
+        """Suspend the link when its peer is lost while no other consumer gets its deliveries (docs/internals/links.md,
+        "Suspended links")."""
+        self.waits = True
+
+    @property
+    def is_suspended(self):
+        """True while the peer is lost and its deliveries wait for its return."""
+        return self.suspended != 0
 
     def decided(self):
         """Start to write deliveries: the attach was answered."""
@@ -246,10 +256,25 @@ cdef class ConsumerLink(DeliveryLink):
         self.slot.undelivered += 1
         if not c.complete:
             self.slot.busy += 1
-        if not c.producer and not c.own and self.exceeds_uncharged_memory(d.flags & IN_MULTI):
+        if not c.producer and not c.own and self.exceeds_uncharged_memory(d.flags & IN_MULTI) \
+                or self.suspended and not self.may_wait(o):
             return self.decline(o)
         self.mark_ready()
         return 0
+
+    cdef bint may_wait(self, const OutDelivery* o) noexcept:
+        """Return True if a copy may wait for the peer of a suspended link to return.
+
+        A copy that has started cannot be sent to another session, and a transaction ends with the connection of its
+        coordinator. What waits may take half of the memory of the process.
+        """
+        cdef ProcessMemory memory = self.session.connection.process
+        cdef Slice state
+        if o.flags & (OUT_STARTED | OUT_ABORT):
+            return False
+        state.data = o.message.state
+        state.size = o.message.state_size
+        return state_kind(&state) != D_TRANSACTIONAL and 2 * memory.content <= memory.content_limit
 
     cdef bint takes_copies(self) noexcept:
         """Return True if there is room for another copy of an unsettled multicast message from another worker, or if
@@ -598,23 +623,38 @@ cdef class ConsumerLink(DeliveryLink):
         """End the link: sent copies are settled as modified, queued ones released (routing-semantics.md 9.3, A-19)."""
         if is_detached(self):
             return 0
+        if self.waits and event != ON_DETACH and self.context.may_suspend():
+            self.suspended = True
+            self.credit = 0
         self.live(event)
         self.forget_ready()
-        self.end_some_links(0xFFFFFFFF)
-        self.slot.busy = 0
+        if self.suspended:
+            self.release_sent(0xFFFFFFFF)
+            self.release_unfit()
+        else:
+            self.release_deliveries(0xFFFFFFFF)
+            self.slot.busy = 0
         return self.session.link_gone(self)
 
     cdef bint release_some_deliveries(self) except *:
         # Done before the link ends: its slot may belong to another link afterwards.
         if is_detached(self) or self.slot.unsettled + self.slot.undelivered <= SHED_MOST:
             return True
+        if self.waits and self.context.may_suspend():
+            if self.node.sent_first is NULL:
+                return True                # the queue stays
+            self.credit = 0
+            self.release_sent(SHED_MOST)
+            charge(self.session.connection.scheduler, SHED_MOST * SHED_UNITS)
+            return self.node.sent_first is NULL
         self.credit = 0                    # no more copies start
-        self.end_some_links(SHED_MOST)
+        self.release_deliveries(SHED_MOST)
         charge(self.session.connection.scheduler, SHED_MOST * SHED_UNITS)
         return self.node.sent_first is NULL and self.node.queue_first is NULL \
             or self.slot.unsettled + self.slot.undelivered <= SHED_MOST
 
-    cdef int end_some_links(self, uint32_t most) except -1:
+    cdef uint32_t release_sent(self, uint32_t most) except? 0xFFFFFFFF:
+        """End up to `most` sent copies as modified. Return how many more may be ended."""
         cdef OutDelivery* o
         cdef Slice modified = plain_state(D_MODIFIED)
         while self.node.sent_first is not NULL and most:
@@ -625,12 +665,83 @@ cdef class ConsumerLink(DeliveryLink):
             write_outcome_sample(self.slot, o, D_MODIFIED, self.session.connection.scheduler.now_ns)
             out_update(o, D_MODIFIED, &modified, True)
             settle_sent(self, o)
+        return most
+
+    cdef int release_deliveries(self, uint32_t most) except -1:
+        """End up to `most` copies: sent ones as modified, then queued ones as released."""
+        most = self.release_sent(most)
         while self.node.queue_first is not NULL and most:
             most -= 1
-            o = self.node.queue_first
-            if o.flags & OUT_STARTED:
-                map_take(&self.session.sent, o.id)
-            self.release_queued(o)
+            self.release_first(self.node.queue_first)
+        return 0
+
+    cdef int release_first(self, OutDelivery* o) except -1:
+        """Release a queued copy of a link that has ended."""
+        if o.flags & OUT_STARTED:
+            map_take(&self.session.sent, o.id)
+        return self.release_queued(o)
+
+    # -- a suspended link ---------------------------------------------------------------------------------------------
+
+    cdef int release_unfit(self) except -1:
+        """Release those copies in the queue that may not wait."""
+        cdef OutDelivery* o = self.node.queue_first
+        cdef OutDelivery* following
+        while o is not NULL:
+            following = o.next
+            if not self.may_wait(o):
+                if not o.message.complete and not o.flags & OUT_ABORT:
+                    self.slot.busy -= 1
+                self.release_first(o)
+            o = following
+        return 0
+
+    def release_suspended(self, uint32_t most):
+        """Release up to `most` copies of a suspended link. True: none is left."""
+        self.release_deliveries(most)
+        if self.node.queue_first is not NULL:
+            return False
+        self.suspended = False
+        self.slot.busy = 0
+        return True
+
+    def take_over(self, ConsumerLink old not None):
+        """Put the queue of a suspended link before the deliveries that wait here. The attach is not answered yet.
+
+        Return the number of deliveries taken.
+        """
+        cdef OutDelivery* own = self.node.queue_first
+        cdef OutDelivery* last = self.node.queue_last
+        cdef OutDelivery* following
+        cdef uint32_t taken = old.slot.undelivered
+        cdef bint more = own is not NULL
+        while old.node.queue_first is not NULL:
+            self.take_copy(old, old.node.queue_first)
+        while more:
+            more = own is not last
+            following = own.next
+            self.take_copy(self, own)      # behind those of the other link
+            own = following
+        old.suspended = False
+        return taken
+
+    cdef int take_copy(self, ConsumerLink owner, OutDelivery* o) except -1:
+        """Take a queued copy that has not started from a link, which may be this one, as the last of the queue."""
+        owner.unlist_droppable(o)
+        queue_remove(&owner.node, o)
+        owner.slot.undelivered -= 1
+        self.slot.undelivered += 1
+        if not o.message.complete:
+            owner.slot.busy -= 1
+            self.slot.busy += 1
+        if o.flags & OUT_STUCK:
+            owner.slot.stuck -= 1
+            self.slot.stuck += 1
+        if self.settles and not o.flags & OUT_SETTLED:
+            o.flags |= OUT_SETTLED | OUT_REPORT
+        o.downstream = &self.node
+        queue_append(&self.node, o)
+        self.list_droppable(o)
         return 0
 
     cdef int release_queued(self, OutDelivery* o) except -1:

@@ -89,7 +89,7 @@ cdef class GrantingLink(DeliveryLink):
         if flowing:
             self.occupied -= self.withheld
             self.withheld = 0
-            self.draining = False
+            self.draining = self.withdrawn = False
             self.session.want_flow(self)
 
     cdef void take_back(self) noexcept:
@@ -97,9 +97,17 @@ cdef class GrantingLink(DeliveryLink):
 
         A client keeps its credit until it sends. A broker would have messages released and count them as tried.
         """
-        if self.called and self.flowing and not self.draining:
-            self.draining = self.drain_due = True
+        if self.called:
+            self.withdraw()
+
+    cdef void withdraw(self) noexcept:
+        """Withdraw the credit of the peer without a drain, and grant none until the address is reachable."""
+        if self.flowing and not self.draining:
+            self.draining = self.drain_due = self.withdrawn = True
             self.session.want_flow(self)
+
+    cdef bint asks_drain(self) noexcept:
+        return self.draining and not self.withdrawn and not self.called
 
     def begin_at(self, uint32_t initial_delivery_count):
         """Set where the peer, which has answered our attach, starts its delivery-count."""
@@ -112,7 +120,7 @@ cdef class GrantingLink(DeliveryLink):
             if not self.drain_due:
                 return 0
             self.drain_due = False
-            if self.called:
+            if not self.asks_drain():
                 # Withdraw credit instead of draining: brokers have queues behind their links, and RabbitMQ 3.10 ends
                 # the session when such a link is drained. Deliveries sent before the broker sees this flow may still
                 # arrive.
@@ -135,7 +143,7 @@ cdef class GrantingLink(DeliveryLink):
                     return 0
             self.credit = free
         self.note_credit()
-        return self.send_state(self.credit, self.draining and not self.called)
+        return self.send_state(self.credit, self.asks_drain())
 
     cdef uint32_t within_quota(self, uint32_t free) except? 0xFFFFFFFF:
         """Return the credit that the quota of the connection allows, at most `free`.
@@ -189,5 +197,5 @@ cdef class GrantingLink(DeliveryLink):
                     # Answer to a drain that was cancelled meanwhile: grant again what was given back.
                     self.session.want_flow(self)
         if f.echo:
-            self.send_state(self.credit, self.draining and not self.called)
+            self.send_state(self.credit, self.asks_drain())
         return 0

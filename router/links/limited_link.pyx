@@ -55,6 +55,10 @@ cdef class LimitedConsumerLink(ConsumerLink):
             self.exceeded = True
         return ConsumerLink.more(self, o)
 
+    def take_over(self, ConsumerLink old not None):
+        self.exceeded = self.message_limit != 0    # the limit of the other link may have been longer
+        return ConsumerLink.take_over(self, old)
+
     cdef int pump(self, size_t budget) except -1:
         if self.exceeded:
             self.refuse_exceeding()

@@ -7,7 +7,6 @@ cimport cython
 from libc.string cimport memset
 
 from sluice.router.amqp.codec cimport Slice
-from sluice.router.amqp.endpoint cimport is_detached
 from sluice.router.amqp.id_map cimport map_free, map_get, map_put_reserved, map_reserve, map_take
 from sluice.router.amqp.meter cimport MeterHold, meter_new, meter_release
 from sluice.router.amqp.quota cimport Quota
@@ -31,7 +30,7 @@ from sluice.router.ring.records cimport (
     delivery_record, window_record,
 )
 from sluice.router.ring.reports cimport continues
-from sluice.router.links.consumer_link cimport send_whole, can_send_unchanged
+from sluice.router.links.consumer_link cimport can_send_unchanged, has_ended, send_whole
 from sluice.router.message.content cimport (
     Message, message_append, message_meter, message_new, message_release, message_routed, message_state,
 )
@@ -162,7 +161,7 @@ cdef class PortIn(ReportingNode):
         cdef bint unchanged
         cdef InDelivery* d = NULL
         cdef ConsumerLink kept
-        if link is not NULL and is_detached(<ConsumerLink>link):
+        if link is not NULL and has_ended(<ConsumerLink>link):
             link = NULL
         unchanged = (link is not NULL and head.kind & K_AS_IS and (<ConsumerLink>link).plain
                      and can_send_unchanged(<ConsumerLink>link, r.data.size, settled))
@@ -288,7 +287,7 @@ cdef class PortIn(ReportingNode):
         while self.progress < count:
             i = self.progress
             link = self.link_of(&target[i])
-            if link is not None and not is_detached(link) \
+            if link is not None and not has_ended(link) \
                     and (c.settled or not d.flags & IN_MULTI or link.takes_copies()):
                 link.offer(d, c, overflow)
                 taken_counters(link.slot)[self.peer] += 1

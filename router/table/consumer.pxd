@@ -6,8 +6,8 @@ from sluice.router.ring.layout cimport LinkSlot
 from sluice.router.ring.region cimport Region
 from sluice.router.ring.port cimport WorkerPort
 
-# Outgoing link as a destination of deliveries. Owner: the address, or the next hop. Immutable but for `sent` and the
-# two fields by which the table finds it, `address` and `also`.
+# Outgoing link as a destination of deliveries. Owner: the address, or the next hop. Immutable but for `sent`,
+# `suspended`, and the two fields by which the table finds it, `address` and `also`.
 cdef class Consumer:
     cdef object address                    # ForwardingAddress to which the table has bound it; None: not bound
     cdef Consumer also                     # next consumer that is bound with the same slot
@@ -16,6 +16,7 @@ cdef class Consumer:
     cdef readonly uint32_t generation
     cdef readonly uint32_t capacity        # deliveries
     cdef bint container                    # the link belongs to a route container
+    cdef bint suspended                    # its peer is lost: deliveries wait, and producers get no credit
     cdef readonly uint32_t edge            # number of the link's edge connection; 0: on no edge connection
     cdef readonly uint32_t cost            # at an edge router with peers: cost of its connection `edge`
     # Encoded mark of the edge router at the other end of the link; None: the other end is no edge router.

@@ -31,7 +31,7 @@ cdef class ForwardingAddress:
     cdef readonly bint inproc              # the router itself is a destination
     cdef readonly bint rejects             # the router itself is a destination that rejects all deliveries (option -T)
     cdef readonly bint uplink              # at an edge router: the address of its uplink, whether connected or not
-    cdef bint special                      # `inproc`, `uplink` or `limits`
+    cdef bint special                      # `inproc`, `uplink`, `limits` or `suspended`
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
     cdef public ForwardingAddress fallback
     cdef public Exchange exchange
@@ -61,6 +61,8 @@ cdef class ForwardingAddress:
     cdef set called                        # producers on connections that the router initiated, or None
     cdef AddressSlot* slot                 # counters
     cdef bytes to                          # its name as an encoded string, for x-opt-qd.to
+    # Return True if all that the address has is a suspended consumer: deliveries wait, and producers get no credit.
+    cdef bint suspended(self) noexcept
     # Return True if a delivery has a destination now. fallback: that of the fallback counts.
     cdef bint reachable(self, bint fallback) noexcept
     # Return True if a reachable router announced the address.
@@ -110,6 +112,7 @@ cdef class Table:
     cdef readonly object on_local
     cdef object look_up(self, bytes text, str tenant, int phase)
     cdef int bind_consumer(self, ForwardingAddress address, Consumer consumer) except -1
+    cdef Consumer bound_consumer(self, uint64_t key, uint32_t generation, ForwardingAddress address)
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address)
     cdef ForwardingAddress find(self, bytes text, str tenant, int phase, NotFoundReason* why)
     cdef tuple whole_address(self, bytes text, str tenant)

@@ -35,12 +35,16 @@ cdef class ForwardingAddress:
     def __repr__(self):
         return f"<Address {self.id} {self.key} consumers={len(self.consumers)}>"
 
+    cdef bint suspended(self) noexcept:
+        return len(self.consumers) == 1 and (<Consumer>self.consumers[0]).suspended
+
     cdef bint reachable(self, bint fallback) noexcept:
         """Return True if producers may have credit: the address has a destination, or its fallback has.
 
         fallback: the producer's deliveries may go to the fallback.
         """
-        return bool(self.consumers) or self.inproc or self.uplink or self.exchange is not None or self.announced() \
+        return (bool(self.consumers) and not self.suspended()) or self.inproc or self.uplink \
+            or self.exchange is not None or self.announced() \
             or (fallback and self.fallback is not None
                 and (bool(self.fallback.consumers) or self.fallback.announced()))
 
@@ -54,7 +58,10 @@ cdef class ForwardingAddress:
     cdef int give_credit(self, GrantingLink link, bint fallback) except -1:
         """Grant a producer its credit if the address is reachable, else let it wait. fallback: as of `reachable`."""
         if not link.keeps_credit and not self.reachable(fallback):
-            link.take_back()
+            if self.suspended():
+                link.withdraw()
+            else:
+                link.take_back()
             return self.wait(link)
         if self.waiting is not None:
             self.waiting.discard(link)
@@ -310,7 +317,7 @@ cdef class Table:
         address.confined = what.confined
         address.fallback = None if what.fallback is None else self.required(what.fallback)
         address.exchange = None if what.exchange is None else self.exchanges.get(what.exchange)
-        address.special = address.inproc or address.uplink or address.limits
+        note_special(address)
         touched[address.id] = address
 
     def required(self, address_id):
@@ -343,11 +350,15 @@ cdef class Table:
 
     def op_consumer(self, op, touched):
         cdef ForwardingAddress address = self.required(op.address)
-        cdef Consumer consumer = find_consumer(self.region, self.worker, self.ports, self.links, op.worker, op.slot,
-                                               op.generation, op.capacity, op.edge, op.cost, op.peer)
+        cdef Consumer consumer = self.bound_consumer(slot_key(op.worker, op.slot), op.generation, address)
         if consumer is None:
-            return
-        self.bind_consumer(address, consumer)
+            consumer = find_consumer(self.region, self.worker, self.ports, self.links, op.worker, op.slot,
+                                     op.generation, op.capacity, op.edge, op.cost, op.peer)
+            if consumer is None:
+                return
+            self.bind_consumer(address, consumer)
+        consumer.suspended = op.suspended
+        note_special(address)
         touched[address.id] = address
         self.touch_primary(address, touched)
 
@@ -471,6 +482,24 @@ cdef class Table:
             address.served = served_marks(address)
         return 0
 
+    cdef Consumer bound_consumer(self, uint64_t key, uint32_t generation, ForwardingAddress address):
+        """Return the consumer of a slot that is bound to an address (None: to any); None: there is none."""
+        cdef Consumer consumer = self.consumers.get(key)
+        while consumer is not None and (consumer.generation != generation
+                                        or (address is not None and consumer.address is not address)):
+            consumer = consumer.also
+        return consumer
+
+    def is_alone(self, uint32_t slot_index, uint32_t generation):
+        """Return True if a link of this worker is the only consumer of its address, here and at other routers."""
+        cdef ForwardingAddress address
+        cdef Consumer consumer = self.bound_consumer(slot_key(self.worker, slot_index), generation, None)
+        if consumer is None:
+            return False
+        address = consumer.address
+        return len(address.consumers) == 1 and not address.announced() \
+            and not (address.fallback is not None and address.fallback.reachable(False))
+
     cdef Consumer unbind_consumer(self, uint64_t key, uint32_t generation, object address):
         """Unbind a consumer from its slot and return it; its address still lists it.
 
@@ -553,7 +582,7 @@ cdef int remove_consumer(ForwardingAddress address, Consumer consumer) except -1
                 address.start -= 1
             if address.start >= len(consumers):
                 address.start = 0
-            if address.limits:
+            if address.limits or consumer.suspended:
                 limits_changed(address)
             if on_edge(consumer):
                 address.by_edge.remove(consumer)
@@ -574,7 +603,11 @@ cdef int limits_changed(ForwardingAddress address) except -1:
         if not address.limits or consumer.message_limit < address.least_limit:
             address.least_limit = consumer.message_limit
         address.limits += 1
-    address.special = address.inproc or address.uplink or address.limits
+    return note_special(address)
+
+
+cdef int note_special(ForwardingAddress address) except -1:
+    address.special = address.inproc or address.uplink or address.limits or address.suspended()
     return 0
 
 
@@ -603,6 +636,9 @@ cdef int address_changed(ForwardingAddress address) except -1:
             address.give_credit(link, address.producers[link])
     if address.called is not None:
         for link in address.called:
+            address.give_credit(link, address.producers[link])
+    if address.suspended():
+        for link in address.producers:
             address.give_credit(link, address.producers[link])
     return 0
 
