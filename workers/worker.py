@@ -46,6 +46,7 @@ from sluice.workers.credentials import CredentialStore
 from sluice.workers.frame_trace import Tracing
 from sluice.workers.inprocess import InProcessRelay
 from sluice.workers.links.routed import RoutedEnds
+from sluice.workers.links.suspended import SuspendedLinks
 from sluice.workers.loop import Loop, set_heap_limits
 from sluice.workers.orders import OrderHandlers
 from sluice.workers.poller import Poller
@@ -149,6 +150,7 @@ class WorkerRuntime:
         self.stuck = StuckScan(self)
         self.stalls = StallScan(self)
         self.tracing = Tracing(self)
+        self.suspended = SuspendedLinks(self)
         self.background = BackgroundThread(self.loop)
         self.orders = self._order_handlers()
         self.live = False
@@ -173,7 +175,7 @@ class WorkerRuntime:
         """Return the handlers of orders that the parts of the worker register."""
         orders = OrderHandlers(self.clients)
         register(orders.of_connections)
-        for part in (self.rules, self.in_process, self.routed, self.tracing):
+        for part in (self.rules, self.in_process, self.routed, self.tracing, self.suspended):
             part.messages(orders.others)
         orders.others.on(control.Snapshot, lambda _, order: self.on_snapshot(order))
         orders.others.on(control.Drain, lambda _, order: self.on_drain(order))

@@ -151,6 +151,7 @@ def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
         connection=entity.optional_text("connection") or None,
         external_address=entity.optional_text("externalAddress") or None,
         fallback=fallback,
+        absence=entity.optional_number("brokerAbsenceSeconds") or 0,
     )
     refusal = None
     if link.container_id is not None and link.connection is not None:
@@ -159,6 +160,8 @@ def build_auto_link(entity: Entity, number: int) -> AutoLinkConfig:
         refusal = "address and direction fields are mandatory"
     elif link.phase not in PHASES:
         refusal = "autoLink phase must be between 0 and 9"
+    elif link.absence and direction == "in":
+        refusal = "brokerAbsenceSeconds is for links of direction 'out'"
     if refusal is not None:
         # The text is Dispatch's, which says linkRoute for an auto link, too.
         raise EntityRefused(refusal, f"Error configuring linkRoute: {refusal}")

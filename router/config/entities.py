@@ -233,6 +233,7 @@ class AutoLinkConfig(EntityConfig, frozen=True, kw_only=True):
     connection: str | None  # name of a listener or connector
     external_address: str | None
     fallback: bool
+    absence: int  # seconds that deliveries and senders wait for the return of a lost broker; 0: they do not
 
 
 class LogConfig(EntityConfig, frozen=True, kw_only=True):

@@ -364,7 +364,8 @@ def _core_value(entity_type: EntityType, attribute: Attribute, value: object) ->
             try:
                 return attribute.convert(plain(value))
             except InvalidValue as error:
-                raise RequestError(400, _NUMBERS[entity_type.name, attribute.name]) from error
+                text = _NUMBERS.get((entity_type.name, attribute.name), f"{attribute.name}: {error}")
+                raise RequestError(400, text) from error
         case "enum":
             if isinstance(value, str) and value in attribute.values:
                 return str(value)

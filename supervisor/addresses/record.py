@@ -48,6 +48,7 @@ class AddressRecord:
         "rejects",
         "remotes",
         "scope",
+        "suspended",
         "treatment",
         "users_epoch",
     )
@@ -68,6 +69,7 @@ class AddressRecord:
         self.primary: AddressRecord | None = None  # of a fallback instance: its primary instance
         self.consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
         self.edges: dict[int, ConsumerEdge] | None = None  # edge connection by consumer number; absent: on none
+        self.suspended: int | None = None  # number of the consumer whose peer is lost and awaited; the only consumer
         self.remotes: dict[int, int] | None = None  # counter slot by index of each router with destinations
         self.producers = 0  # number of producer links
         self.edge_producers = 0  # number of producer links on edge connections; `producers` includes them
@@ -78,6 +80,17 @@ class AddressRecord:
     def unused(self) -> bool:
         """True if no consumer, producer, holder or other router uses the address."""
         return not self.consumers and not self.producers and not self.holders and not self.remotes
+
+    @property
+    def is_suspended_alone(self) -> bool:
+        """True if all that gets messages of the address is a suspended consumer: no other router, no fallback."""
+        fallback = self.fallback
+        return (
+            self.suspended is not None
+            and len(self.consumers or ()) == 1
+            and not self.remotes
+            and (fallback is None or not (fallback.consumers or fallback.remotes))
+        )
 
     def beyond(self, conn: int) -> bool:
         """True if there are destinations other than those on edge connection `conn`, here or at other routers."""
@@ -121,7 +134,15 @@ class AddressRecord:
         for consumer, capacity in (self.consumers or {}).items():
             slot = consumer >> _GENERATION_BITS & _SLOT_MASK
             way = NOT_ON_EDGE if self.edges is None else self.edges.get(consumer, NOT_ON_EDGE)
-            yield ConsumerOp(self.id, consumer >> _WORKER_SHIFT, slot, consumer & _GENERATION_MASK, capacity, *way)
+            yield ConsumerOp(
+                self.id,
+                consumer >> _WORKER_SHIFT,
+                slot,
+                consumer & _GENERATION_MASK,
+                capacity,
+                *way,
+                suspended=consumer == self.suspended,
+            )
 
     def remote_ops(self) -> Iterator[RemoteOp]:
         """Yield the ops that announce the other routers with destinations."""

@@ -177,6 +177,12 @@ class AddressTable(Subsystem):
         self._user_changed(record)
         return record.users_epoch
 
+    def suspend_consumer(self, record: AddressRecord, worker: int, slot: int, generation: int) -> None:
+        """Mark the only consumer of a record as one whose peer is lost and awaited."""
+        record.suspended = consumer_number(worker, slot, generation)
+        for op in record.consumer_ops():
+            record.users_epoch = self._journal.append(op)
+
     def remove_consumer(self, record: AddressRecord, worker: int, slot: int, generation: int) -> None:
         """Remove a consumer. Raises KeyError if it does not exist."""
         consumers = record.consumers
@@ -184,6 +190,8 @@ class AddressTable(Subsystem):
         if consumers is None:
             raise KeyError(consumer)
         del consumers[consumer]
+        if record.suspended == consumer:
+            record.suspended = None
         if record.edges is not None:
             record.edges.pop(consumer, None)
             record.edges = record.edges or None

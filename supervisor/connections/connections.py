@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from sluice.router.config.entities import EndpointConfig
 from sluice.router.config.roles import BETWEEN_ROUTERS
 from sluice.router.control.handover import InitiateData
-from sluice.router.control.messages import ErrorText, TlsFacts
+from sluice.router.control.messages import ErrorText, Resume, TlsFacts
 from sluice.router.log import DEBUG, INFO, ProcessLog
 from sluice.supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge
 
@@ -45,7 +45,7 @@ class RegisteredLink:
 
     __slots__ = (
         "closed", "connection", "consumer", "generation", "identity", "kind", "name", "number", "other",
-        "owner", "priority", "record", "routed_to", "slot", "up", "waits", "worker",
+        "owner", "priority", "record", "resumes", "routed_to", "slot", "suspended", "up", "waits", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,8 @@ class RegisteredLink:
         self.owner: str | None = None  # address key shown by management for a link without record
         self.up = False  # True: the attach has been answered
         self.closed = False  # True: a pending answer must not be sent
+        self.suspended = False  # True: its end leaves the consumer in the table (SuspendedConsumer)
+        self.resumes: Resume | None = None  # order that lets it take over a suspended link before it is answered
 
 
 class RegisteredConnection:

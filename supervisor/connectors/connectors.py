@@ -9,9 +9,10 @@ from typing import Any, Final
 from sluice.router.config import password
 from sluice.router.config.build import MAX_USER
 from sluice.router.config.entities import Configuration, ConnectorConfig
-from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER
+from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from sluice.router.control.handover import InitiateData
 from sluice.router.log import ERROR, WARNING, ProcessLog
+from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import ConnectionEnd, RegisteredConnection, describe_opened
 from sluice.supervisor.connections.registry import Connections
@@ -137,6 +138,7 @@ class _Connector:
         self._owner = owner
         self._profile: str | None = None  # key of its profile, once all workers have it
         self._connection: RegisteredConnection | None = None  # the present connection, open or not yet
+        self._worker: int | None = None  # index of the worker that had the last connection
         self._attempt: asyncio.Task[None] | None = None  # task that dials
         self._inquiry: asyncio.Task[None] | None = None  # task that checks the password file
         self._timer: asyncio.TimerHandle | None = None  # timer of the next attempt
@@ -297,7 +299,14 @@ class _Connector:
         login.host = entry.host
         self._connection = owner.connections.initiate(number, config, self._profile, self, login)
         self.state.connected(number)
-        owner.acceptor.give(self._connection, opened)
+        # A broker returns to the worker that keeps what waits for it (docs/internals/links.md, "Suspended links").
+        owner.acceptor.give(self._connection, opened, self._former_worker())
+
+    def _former_worker(self) -> WorkerProcess | None:
+        """Return the worker of the last connection to a broker, if it takes connections."""
+        if self._worker is None or self.config.role != ROUTE_CONTAINER:
+            return None
+        return self._owner.acceptor.worker(self._worker)
 
     def _again(self, seconds: float) -> None:
         if not self.state.closing:
@@ -308,6 +317,7 @@ class _Connector:
     def opened(self, connection: RegisteredConnection) -> None:
         """Handle the peer's open."""
         if connection is self._connection:
+            self._worker = connection.worker
             self.state.opened(describe_opened(connection), connection.properties)
         else:
             self._owner.connections.close(connection)  # the connector dropped it before the worker had received it

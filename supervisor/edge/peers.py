@@ -106,7 +106,7 @@ class EdgePeers(Subsystem):
         self._attach(connection, False, own)
 
     def _attach(self, connection: RegisteredConnection, outgoing: bool, wanted: InitiatedLinkOptions) -> None:
-        self._initiated_links.attach_with_options(connection, outgoing, wanted, RouterLinkState(lambda own: None))
+        self._initiated_links.attach(connection, outgoing, wanted, RouterLinkState(lambda own: None))
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         mark = connection.way.peer

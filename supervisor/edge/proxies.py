@@ -176,7 +176,7 @@ class ReceiverProxy:
             address=record.key[2:], capability=capability, use="messages" if outgoing else "address"
         )
         owner.begun(connection)
-        self._identity = owner.initiated_links.attach_with_options(connection, outgoing, wanted, self)
+        self._identity = owner.initiated_links.attach(connection, outgoing, wanted, self)
 
     def begun(self, link: RegisteredLink) -> None:
         """Store the link, whose attach has been sent."""

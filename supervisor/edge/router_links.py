@@ -57,7 +57,7 @@ class RouterLinks:
     ) -> RouterLinkState:
         """Attach a link, and return its state. answered: called when the interior router has accepted the link."""
         own = RouterLinkState(answered or _nothing)
-        self._initiated_links.attach_with_options(connection, outgoing, wanted, own)
+        self._initiated_links.attach(connection, outgoing, wanted, own)
         return own
 
     def send(self, connection: RegisteredConnection, own: RouterLinkState, octets: bytes) -> bool:

@@ -1,5 +1,7 @@
 """Accepted attaches: binding of their links to addresses, and the answers to the workers. No I/O here."""
 
+from collections.abc import Callable
+
 from sluice.router.control import messages as control
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
@@ -10,6 +12,7 @@ from sluice.supervisor.edge.uplink import Uplink
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.links.attach import TRACKING_KEY, AttachAccepted
 from sluice.supervisor.links.pending_answers import PendingAttachAnswers
+from sluice.supervisor.links.suspended import SuspendedConsumer
 from sluice.supervisor.subsystem import Subsystem
 
 
@@ -29,6 +32,7 @@ class AcceptedLinks(Subsystem):
         self._edges = edges
         self._uplink = uplink
         self._answers = PendingAttachAnswers(journal)
+        self._awaited: dict[int, Callable[[SuspendedConsumer], bool]] = {}  # `on_suspended`, by identity of the link
 
     def after_delta(self) -> None:
         """Send the attach answers whose epoch has been acknowledged by all workers concerned."""
@@ -37,9 +41,26 @@ class AcceptedLinks(Subsystem):
     def worker_lost(self, worker: WorkerProcess) -> None:
         self._answers.drop_worker(worker)
 
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
+        self._awaited.pop(link.identity, None)
+
+    def suspended(self, worker: WorkerProcess, link: RegisteredLink, waiting: int) -> None:
+        """Wait for the lost peer of a link that its worker has suspended, or release what waits for it.
+
+        waiting: number of deliveries. The end of the link follows.
+        """
+        if link.record is None:
+            return
+        consumer = SuspendedConsumer(self._table, self._journal, worker, link, waiting)
+        on_suspended = self._awaited.get(link.identity)
+        if on_suspended is None or not on_suspended(consumer):
+            consumer.release()
+
     def accept(self, worker: WorkerProcess, link: RegisteredLink, decision: AttachAccepted) -> None:
         """Bind a registered link to its address, or to the router itself, and answer its attach."""
         link.kind = decision.link_type or link.kind
+        if decision.on_suspended is not None:
+            self._awaited[link.identity] = decision.on_suspended
         if decision.record is None:
             self._serve(worker, link, decision)
             return
@@ -56,7 +77,7 @@ class AcceptedLinks(Subsystem):
             capacity=decision.capacity,
         )
         if link.consumer:
-            self._bind_consumer(worker, link, decision.record, answer)
+            self._bind_consumer(worker, link, decision.record, answer, decision.resumes)
         else:
             self._bind_producer(worker, link, decision.record, answer)
 
@@ -78,12 +99,17 @@ class AcceptedLinks(Subsystem):
             self._edges.tracked(link.connection, link)
 
     def _bind_consumer(
-        self, worker: WorkerProcess, link: RegisteredLink, record: AddressRecord, answer: control.Attached
+        self,
+        worker: WorkerProcess,
+        link: RegisteredLink,
+        record: AddressRecord,
+        answer: control.Attached,
+        resumes: SuspendedConsumer | None,
     ) -> None:
         """Make a link a consumer of its address. The answer waits until all workers know the consumer.
 
         If the consumer must wait at this router (Standby), it is added later, and the answer waits only for the link's
-        own worker.
+        own worker. resumes: suspended consumer that the link takes over.
         """
         if self._table.has_consumer(record, worker.index, link.slot, link.generation):
             raise WorkerFaultError(f"attach: slot {link.slot}, generation {link.generation} is already in use")
@@ -93,6 +119,8 @@ class AcceptedLinks(Subsystem):
             epoch = self._table.add_consumer(
                 record, worker.index, link.slot, link.generation, connection.origin.link_capacity, connection.way
             )
+            if resumes is not None:
+                resumes.replace_by(link)
             self._answers.send_after_all(epoch, worker, link, answer)
         else:
             self._answers.send_after_own(record.epoch, worker, link, answer)

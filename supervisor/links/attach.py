@@ -3,7 +3,7 @@
 Does no input or output. routing-semantics.md 4.2 to 4.5. The checks run in the order of 1.19; the first match decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from sluice.router.addressing.address import (
@@ -33,6 +33,7 @@ from sluice.supervisor.addresses.table import AddressTable, AddressTooLongError,
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.linkroutes.targets import LinkNextHop, LinkTargets
+from sluice.supervisor.links.suspended import SuspendedConsumer
 from sluice.supervisor.subsystem import Subsystem
 
 
@@ -57,6 +58,10 @@ class AttachAccepted(NamedTuple):
     service: Literal["anonymous", "heartbeat"] | None = None  # how the worker handles a link without record
     owner: str | None = None  # key of the service that uses a link without record
     link_type: str | None = None  # link type shown by management; None: the default type
+    # Called when the worker has suspended the link, whose peer is lost. Returns whether the peer is awaited. None: the
+    # worker never suspends it.
+    on_suspended: Callable[[SuspendedConsumer], bool] | None = None
+    resumes: SuspendedConsumer | None = None  # suspended consumer that the link takes over
 
 
 class AttachRouted(NamedTuple):

@@ -3,6 +3,7 @@
 Does no input or output. For retries the waker calls a function after a delay.
 """
 
+import time
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
@@ -11,15 +12,17 @@ from sluice.router.addressing.address import FALLBACK_PHASE, FALLBACK_PHASE_NUMB
 from sluice.router.config.entities import AutoLinkConfig, Configuration
 from sluice.router.config.roles import ROUTE_CONTAINER
 from sluice.router.control.message import ControlMessage
-from sluice.router.log import INFO, WARNING, ProcessLog
+from sluice.router.log import INFO, NOTICE, WARNING, ProcessLog
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.settings import Settings
 from sluice.supervisor.addresses.table import AddressTable, TableFullError
+from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from sluice.supervisor.connections.containers import Containers
 from sluice.supervisor.links.attach import TABLE_FULL, AttachAccepted, AttachRefused
-from sluice.supervisor.links.initiated import InitiatedLinks
+from sluice.supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
+from sluice.supervisor.links.suspended import SuspendedConsumer
 from sluice.supervisor.runtime.waker import Cancellable, Waker
 from sluice.supervisor.subsystem import Subsystem
 
@@ -66,6 +69,7 @@ class AutoLinks(Subsystem):
         self.waker: Final = waker
         self.log: Final = log
         self._links: dict[str, _AutoLink] = {}  # by identity
+        table.watch_users(self._users_changed)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -119,6 +123,19 @@ class AutoLinks(Subsystem):
         for link in self._links.values():
             link.deactivate(connection)
 
+    def worker_lost(self, worker: WorkerProcess) -> None:
+        for link in self._links.values():
+            link.worker_lost(worker)
+
+    def auto_link(self, config: AutoLinkConfig) -> "_AutoLink | None":
+        """Return the auto link of a configuration, while it exists."""
+        return self._links.get(config.identity)
+
+    def _users_changed(self, record: AddressRecord) -> None:
+        if record.suspended is not None:
+            for link in list(self._links.values()):
+                link.users_changed(record)
+
 
 class _AutoLink:
     """Auto link with its links on all matching connections. Owner: the auto links."""
@@ -129,6 +146,9 @@ class _AutoLink:
         self.retried = False
         self.error: str | None = None
         self._legs: dict[int, _AutoLinkAttachment] = {}  # by number of the connection
+        self._suspended: SuspendedConsumer | None = None  # the only consumer of the address, whose broker is awaited
+        self._suspended_at = 0.0  # time.monotonic()
+        self._expiry: Cancellable | None = None  # timer of the end of the wait
         self._record = self._hold()
 
     @property
@@ -161,6 +181,7 @@ class _AutoLink:
         """Close all links and release the address."""
         for leg in self._legs.values():
             leg.close()
+        self.release_waiting()
         if self._record is not None:
             self.owner.table.release(self._record)
 
@@ -178,6 +199,68 @@ class _AutoLink:
         if self.owner.log.enabled("ROUTER_CORE", INFO):
             self.owner.log.info("ROUTER_CORE", f"{what} {self.place}")
 
+    # -- the wait for a lost broker -----------------------------------------------------------------------------------
+
+    def on_suspended(self, consumer: SuspendedConsumer) -> bool:
+        """Begin to wait for the broker, whose link a worker has suspended. False: there are other consumers."""
+        config, record = self.config, consumer.record
+        if self._suspended is not None or self.owner.auto_link(config) is not self or not record.is_suspended_alone:
+            return False
+        self._suspended = consumer
+        self._suspended_at = time.monotonic()
+        self._expiry = self.owner.waker.later(config.absence, self._expire)
+        self.owner.log.write(
+            WARNING,
+            "ROUTER_CORE",
+            f"Auto link {self.place} is lost: senders of '{config.address}' and {consumer.waiting} messages wait up to"
+            f" {config.absence} s for the broker",
+        )
+        return True
+
+    def take_suspended(self) -> SuspendedConsumer | None:
+        """Return the suspended consumer to a link that takes it over."""
+        consumer, self._suspended = self._suspended, None
+        if consumer is not None:
+            self._cancel_expiry()
+            waited = time.monotonic() - self._suspended_at
+            text = f"Auto link {self.place} is back after {waited:.1f} s: the messages that waited are sent"
+            self.owner.log.write(NOTICE, "ROUTER_CORE", text)
+        return consumer
+
+    def release_waiting(self) -> None:
+        """Wait no more: release the messages."""
+        consumer, self._suspended = self._suspended, None
+        self._cancel_expiry()
+        if consumer is not None:
+            consumer.release()
+
+    def worker_lost(self, worker: WorkerProcess) -> None:
+        """Forget messages that waited in a worker that has ended."""
+        consumer = self._suspended
+        if consumer is not None and consumer.worker is worker:
+            self._suspended = None
+            self._cancel_expiry()
+            consumer.worker_lost()
+
+    def users_changed(self, record: AddressRecord) -> None:
+        """Wait no more if the address has another consumer now: senders will send to that one again."""
+        if self._suspended is not None and self._suspended.record is record and not record.is_suspended_alone:
+            self.release_waiting()
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _expire(self) -> None:
+        self._expiry = None
+        text = f"Auto link {self.place} is not back after {self.config.absence} s: what waited for it is released"
+        self.owner.log.write(WARNING, "ROUTER_CORE", text)
+        self.release_waiting()
+        self.owner.waker.wake()
+
+    # -- its address --------------------------------------------------------------------------------------------------
+
     def bound(self) -> AttachAccepted | None:
         """Return the record to bind links to, or None if the table has no room for the address."""
         record = self._open()
@@ -186,7 +269,14 @@ class _AutoLink:
         config = self.config
         phase = FALLBACK_PHASE_NUMBER if config.fallback and self.outgoing else config.phase
         to = None if self.outgoing else config.address
-        return AttachAccepted(record, to=to, phase=phase, fallback=self.outgoing or not config.fallback)
+        return AttachAccepted(
+            record,
+            to=to,
+            phase=phase,
+            fallback=self.outgoing or not config.fallback,
+            on_suspended=self.on_suspended if self.outgoing and config.absence else None,
+            resumes=self.take_suspended(),
+        )
 
     def _open(self) -> AddressRecord | None:
         """Return the record of the address, or None if the address is too long or the table is full.
@@ -232,7 +322,8 @@ class _AutoLinkAttachment:
         parent, config = self._parent, self._parent.config
         self.state = AutoLinkState.ATTACHING
         address = config.external_address or config.address
-        self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, address, self)
+        wanted = InitiatedLinkOptions(address=address, waits=config.absence > 0)
+        self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, wanted, self)
         parent.log_event("Auto Link Activated")
 
     def begun(self, link: RegisteredLink) -> None:

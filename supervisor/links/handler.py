@@ -36,6 +36,7 @@ class LinkHandler(Subsystem):
 
     def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
         handlers.on(control.Detach, self._detach)
+        handlers.on(control.Suspended, self._suspended)
         handlers.on(control.Initiated, self._initiated)
         handlers.on(control.Linked, self._linked)
         handlers.on(control.Unlinked, self._unlinked)
@@ -66,6 +67,12 @@ class LinkHandler(Subsystem):
         connection = worker.connections.get(message.conn)
         if connection is not None and self._edges is not None:
             self._edges.missed(connection)
+
+    def _suspended(self, worker: WorkerProcess, message: control.Suspended) -> None:
+        connection = worker.connections.get(message.conn)
+        link = None if connection is None else connection.links.get(message.link)
+        if link is not None:
+            self._accepted.suspended(worker, link, message.waiting)
 
     def _detach(self, worker: WorkerProcess, message: control.Detach) -> None:
         connection = worker.connections.get(message.conn)

@@ -33,6 +33,7 @@ class InitiatedLinkOptions(Struct, frozen=True, kw_only=True):
     second: bool = False
     capacity: int | None = None
     service: str = ""
+    waits: bool = False
 
 
 class InitiatedLinkOwner(Protocol):
@@ -71,14 +72,10 @@ class InitiatedLinks(Subsystem):
         self._owners: dict[int, InitiatedLinkOwner] = {}  # by identity of the link
         self._asked: dict[int, set[int]] = {}  # identities of requested links, by connection number
 
-    def attach(self, connection: RegisteredConnection, outgoing: bool, address: str, owner: InitiatedLinkOwner) -> int:
-        """Attach a link and return its identity. outgoing: the router sends. address: of the peer's terminus."""
-        return self.attach_with_options(connection, outgoing, InitiatedLinkOptions(address=address), owner)
-
-    def attach_with_options(
+    def attach(
         self, connection: RegisteredConnection, outgoing: bool, wanted: InitiatedLinkOptions, owner: InitiatedLinkOwner
     ) -> int:
-        """Attach a link with special properties, between an edge and an interior router, and return its identity."""
+        """Attach a link and return its identity. outgoing: the router sends."""
         identity = self._take_identity()
         self._owners[identity] = owner
         self._asked.setdefault(connection.number, set()).add(identity)
@@ -98,6 +95,7 @@ class InitiatedLinks(Subsystem):
                 second=wanted.second,
                 capacity=wanted.capacity,
                 service=wanted.service,
+                waits=wanted.waits,
             ),
         )
         return identity

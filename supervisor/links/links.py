@@ -42,6 +42,8 @@ class Links(Subsystem):
             return
         if link.waits:
             self._table.release(record)
+        elif link.suspended:
+            pass  # the consumer stays
         elif link.consumer:
             self._table.remove_consumer(record, worker.index, link.slot, link.generation)
         else:

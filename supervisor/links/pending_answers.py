@@ -57,6 +57,8 @@ def _send_up_to(epoch: int, waiting: deque[PendingAttachAnswer]) -> None:
 
 def _send(worker: WorkerProcess, link: RegisteredLink, answer: Attached) -> None:
     """Send an answer, unless the link has ended."""
+    if link.resumes is not None:
+        worker.outbox.append(link.resumes)
     if not link.closed:
         link.up = True
         worker.outbox.append(answer)

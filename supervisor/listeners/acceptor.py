@@ -360,7 +360,11 @@ class Acceptor(Subsystem):
     def _placed_worker(self, config: ListenerConfig, host: str) -> WorkerProcess | None:
         """Return the worker that a placement names, or None if there is none or it takes no connections."""
         index = None if self._placements is None else self._placements.worker(config.name, host)
-        worker = None if index is None else self._workers.get(index)
+        return None if index is None else self.worker(index)
+
+    def worker(self, index: int) -> WorkerProcess | None:
+        """Return the worker with an index, or None if it takes no connections."""
+        worker = self._workers.get(index)
         return worker if worker is not None and worker.takes_connections else None
 
     def _adopt(self, listener: Listener, worker: WorkerProcess, accepted: socket.socket, peer: str) -> None:
@@ -419,7 +423,7 @@ class Acceptor(Subsystem):
     def give(self, connection: RegisteredConnection, accepted: socket.socket, to: WorkerProcess | None = None) -> None:
         """Hand over a connection without worker: from a proxy or a connector, or not taken by a worker that crashed.
 
-        to: the worker of a placement, which takes connections; None: there is none.
+        to: the worker to be used, which takes connections; None: any.
         """
         worker = to or self._choose(connection.origin.role)
         if worker is None and self._closed:

@@ -78,6 +78,8 @@ class InitiatedLink(LinkRecord):
             link = client.role.outgoing_link(
                 client.profile.link_capacity if capacity is None else capacity, limited=asked.use == "address"
             )
+            if asked.waits:
+                link.wait_for_return()
         else:
             link = ProducerLink(capacity=client.role.window if capacity is None else capacity)
             client.role.set_up_incoming_link(link, fixed=capacity is not None)

@@ -214,15 +214,26 @@ class LinkRecord:
         routing-semantics.md A-17.
         """
         self.advance("end")
+        worker = self.client.worker
+        suspended = self.outgoing and self.consumer_link.is_suspended
         try:
-            self._unbind()
+            if not suspended:
+                self._unbind()
             last = log_end(self)
         finally:
             if isinstance(self.route, PeerMessageHandler):
                 self.route.drop()
-            self.client.worker.release_slot(self.slot)
+            if suspended:
+                worker.suspended.add(self)
+            else:
+                worker.release_slot(self.slot)
             self.link.context = None  # breaks a reference cycle
-        return self.client.links.forget(self, last, confirm=self.outgoing and self.client.worker.setup.workers > 1)
+        confirm = self.outgoing and not suspended and worker.setup.workers > 1
+        return self.client.links.forget(self, last, confirm=confirm)
+
+    def may_suspend(self) -> bool:
+        """Return True if deliveries for the link may wait for the return of its peer, which is lost."""
+        return self.client.worker.table.is_alone(self.slot.index, self.slot.generation)
 
     def _unbind(self) -> None:
         """Send no more deliveries to the link, and no credit to its peer."""

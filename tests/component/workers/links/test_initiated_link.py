@@ -63,7 +63,9 @@ def container(router):
 def request_link(router, peer, direction, address="balanced.own", fallback=True):
     """Request a link; return its owner, its reference and the frames that the router sends."""
     owner = RecordingLinkOwner(router, address, fallback)
-    reference = router.core.initiated_links.attach(peer.known, direction == "out", address, owner)
+    reference = router.core.initiated_links.attach(
+        peer.known, direction == "out", InitiatedLinkOptions(address=address), owner
+    )
     router.settle()
     return owner, reference, frames(peer)
 
@@ -95,7 +97,7 @@ def test_early_sender_matches_documented_octets(router, container, monkeypatch):
     request_link(router, container, "in")
     container.feed(begin(0, 0))
     wanted = InitiatedLinkOptions(address="plant", capability=NO_LINK_ROUTE, use="messages")
-    router.core.initiated_links.attach_with_options(container.known, True, wanted, RecordingLinkOwner(router, "plant"))
+    router.core.initiated_links.attach(container.known, True, wanted, RecordingLinkOwner(router, "plant"))
     router.settle()
     expected = """
     0000007e 02000000 005312 c0710e
@@ -470,7 +472,12 @@ def test_links_beyond_handle_max_get_further_sessions(router, container, handle_
     for number in range(10):
         owner = RecordingLinkOwner(router, f"balanced.{number}")
         owners.append(
-            (owner, router.core.initiated_links.attach(container.known, number % 2 == 0, f"a{number}", owner))
+            (
+                owner,
+                router.core.initiated_links.attach(
+                    container.known, number % 2 == 0, InitiatedLinkOptions(address=f"a{number}"), owner
+                ),
+            )
         )
     limited_peer.answer()
     limited_peer.check(10)
@@ -480,7 +487,9 @@ def test_links_beyond_handle_max_get_further_sessions(router, container, handle_
         router.core.initiated_links.detach(container.known, reference)
     limited_peer.answer()
     for _ in range(5):
-        router.core.initiated_links.attach(container.known, True, "more", RecordingLinkOwner(router, "balanced.more"))
+        router.core.initiated_links.attach(
+            container.known, True, InitiatedLinkOptions(address="more"), RecordingLinkOwner(router, "balanced.more")
+        )
     limited_peer.answer()
     limited_peer.check(10)
     assert len(limited_peer.handles) == -(-10 // (handle_max + 1)), "handles are used again"

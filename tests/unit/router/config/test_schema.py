@@ -216,6 +216,7 @@ def test_attributes_in_reporting_order():
         ("connector", "proxyPassword"),
         ("router.config.address", "scope"),
         ("router.config.address", "presettledOverflow"),
+        ("router.config.autoLink", "brokerAbsenceSeconds"),
         ("router.link", "stall"),
         ("router.link", "stallSeconds"),
         ("router.link", "stallText"),

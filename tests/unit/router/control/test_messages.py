@@ -102,14 +102,14 @@ def test_message_types_are_those_of_protocol() -> None:
             "local",
             "forwarded",
         ),
-        *("log", "logged", "traced", "initiated", "linked", "unlinked"),
+        *("log", "logged", "traced", "initiated", "linked", "unlinked", "suspended"),
         *("pairable", "unpairable", "unpaired", "routedup", "routerlink", "oversized", "forbidden"),
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
     }
     assert sent(ORDERS) == {
         *("admitted", "denied", "rules", "rulesgone", "permit", "closelink"),
         *("link", "unlink", "pair", "paired", "unpair", "control", "decided", "postponed"),
-        *("snapshot", "attached", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
+        *("snapshot", "attached", "resume", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
         *("sasloffer", "saslchallenge", "sasloutcome"),
     }
 

@@ -74,10 +74,10 @@ def test_failed_attempt_is_reported_and_retried(monkeypatch):
     async def scenario(setup):
         given, faults = setup.acceptor.give, [RuntimeError("out of luck")]
 
-        def give(connection, opened):
+        def give(connection, opened, to):
             if faults:
                 raise faults.pop()
-            given(connection, opened)
+            given(connection, opened, to)
 
         setup.acceptor.give = give
         setup.connectors.replace([setup.config])

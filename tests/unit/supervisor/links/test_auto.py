@@ -274,3 +274,92 @@ def test_fallback_auto_links_use_fallback_instance():
     assert answers["out"].addr == router.core.table.records["MFq"].id
     assert (answers["in"].addr, answers["in"].phase) == (router.core.table.records["M0q"].id, 0)
     assert answers["in"].fallback is False, "deliveries from the fallback do not return there"
+
+
+AWAITED = OUT.replace("}", " brokerAbsenceSeconds: 30\n}")
+
+
+def attach(router):
+    """Let the router attach its link `out` to an open container. Return its request and the worker's number."""
+    requested = take_links(router)["out"]
+    assert requested.waits
+    link = router.begin(requested)
+    router.answer(requested, link)
+    return requested, link
+
+
+def lose(router, requested, link, waiting=3):
+    """Report that the worker has suspended the link, and the end of its connection."""
+    router.core.receive(router.worker, messages.Suspended(requested.conn, link, waiting))
+    router.close(requested.conn)
+
+
+def test_suspended_link_stays_consumer_until_its_successor_takes_over():
+    router = AutoLinkCore(AWAITED)
+    router.open()
+    lost = attach(router)
+    router.take_orders()
+    lose(router, *lost)
+    record = router.core.table.records["M0q"]
+    assert router.take_orders() == []
+    assert record.is_suspended_alone
+    router.open()
+    _, successor = attach(router)
+    resume, attached = router.take_orders()
+    assert (resume.slot, resume.gen, resume.link) == (lost[1], lost[1], successor)
+    assert (type(attached), attached.link) == (messages.Attached, successor)
+    assert record.suspended is None
+    assert len(record.consumers or {}) == 1
+    assert router.clock.waiting == 0
+
+
+def test_broker_that_stays_away_is_awaited_for_its_time():
+    router = AutoLinkCore(AWAITED)
+    router.open()
+    lost = attach(router)
+    router.take_orders()
+    lose(router, *lost)
+    router.take_orders()
+    router.clock.advance(29.9)
+    assert router.take_orders() == []
+    router.clock.advance(0.2)
+    assert router.take_orders() == [messages.Resume(lost[1], lost[1])]
+    assert not router.core.table.records["M0q"].consumers
+
+
+def test_deleted_auto_link_releases_what_waits():
+    router = AutoLinkCore(AWAITED)
+    router.open()
+    lost = attach(router)
+    router.take_orders()
+    lose(router, *lost)
+    router.auto_links.replace([])
+    assert router.take_orders() == [messages.Resume(lost[1], lost[1])]
+    assert router.keys() == []
+    assert router.clock.waiting == 0
+
+
+def test_suspension_after_the_auto_link_was_deleted_is_released_at_once():
+    router = AutoLinkCore(AWAITED)
+    router.open()
+    lost = attach(router)
+    router.take_orders()
+    router.auto_links.replace([])
+    lose(router, *lost)
+    assert messages.Resume(lost[1], lost[1]) in router.take_orders()
+    assert router.keys() == []
+
+
+def test_successor_that_ends_before_its_answer_releases_what_waits():
+    router = AutoLinkCore(AWAITED)
+    router.open()
+    lost = attach(router)
+    router.take_orders()
+    lose(router, *lost)
+    router.take_orders()
+    router.open()
+    requested, _ = attach(router)
+    router.close(requested.conn)
+    resume, *others = router.take_orders()
+    assert (resume.slot, resume.conn) == (lost[1], requested.conn), "the worker releases: that connection is gone"
+    assert others == []

@@ -89,7 +89,7 @@ def test_owner_of_initiated_link_is_notified_of_the_peers_detach(
     owner = NotifiedLinkOwner()
     links = router.core.initiated_links
     connection = worker.connections[conn]
-    reference = links.attach_with_options(connection, True, InitiatedLinkOptions(address="a"), owner)
+    reference = links.attach(connection, True, InitiatedLinkOptions(address="a"), owner)
     router.flush()
     begun = messages.Initiated(conn=conn, ref=reference, dir="out", name="n", link=5, slot=5, gen=5, text="")
     router.core.receive(worker, begun)
@@ -105,7 +105,7 @@ def test_initiated_link_without_room_ends_with_its_reason(router: CoreWithReplic
     owner = NotifiedLinkOwner()
     options = InitiatedLinkOptions(address="a")
     connection = worker.connections[conn]
-    reference = router.core.initiated_links.attach_with_options(connection, True, options, owner)
+    reference = router.core.initiated_links.attach(connection, True, options, owner)
     router.core.receive(worker, messages.Unlinked(conn=conn, ref=reference, error="no channel is left"))
     assert owner.ends == ["no channel is left"]
 
