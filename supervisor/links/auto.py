@@ -127,6 +127,11 @@ class AutoLinks(Subsystem):
         for link in self._links.values():
             link.worker_lost(worker)
 
+    def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
+        if link.resumes is not None and not link.up and not link.suspended:
+            for auto_link in self._links.values():
+                auto_link.ended_early(link)
+
     def auto_link(self, config: AutoLinkConfig) -> "_AutoLink | None":
         """Return the auto link of a configuration, while it exists."""
         return self._links.get(config.identity)
@@ -148,6 +153,7 @@ class _AutoLink:
         self._legs: dict[int, _AutoLinkAttachment] = {}  # by number of the connection
         self._suspended: SuspendedConsumer | None = None  # the only consumer of the address, whose broker is awaited
         self._suspended_at = 0.0  # time.monotonic()
+        self._resumed: SuspendedConsumer | None = None  # the last one that a new link took over
         self._expiry: Cancellable | None = None  # timer of the end of the wait
         self._record = self._hold()
 
@@ -220,12 +226,24 @@ class _AutoLink:
     def take_suspended(self) -> SuspendedConsumer | None:
         """Return the suspended consumer to a link that takes it over."""
         consumer, self._suspended = self._suspended, None
+        self._resumed = consumer
         if consumer is not None:
             self._cancel_expiry()
             waited = time.monotonic() - self._suspended_at
             text = f"Auto link {self.place} is back after {waited:.1f} s: the messages that waited are sent"
             self.owner.log.write(NOTICE, "ROUTER_CORE", text)
         return consumer
+
+    def ended_early(self, link: RegisteredLink) -> None:
+        """Go on waiting for the broker: its new link has ended before it could take over what waits."""
+        consumer = self._resumed
+        if consumer is None or all(leg.link is not link for leg in self._legs.values()):
+            return
+        self._resumed = None
+        consumer.restore(link, link.connection.origin.link_capacity)
+        self._suspended = consumer
+        left = self._suspended_at + self.config.absence - time.monotonic()
+        self._expiry = self.owner.waker.later(max(left, 0.0), self._expire)
 
     def release_waiting(self) -> None:
         """Wait no more: release the messages."""

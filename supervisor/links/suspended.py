@@ -47,6 +47,12 @@ class SuspendedConsumer:
         self._remove()
         link.resumes = Resume(self._slot, self._generation, link.connection.number, link.number)
 
+    def restore(self, link: RegisteredLink, capacity: int) -> None:
+        """Undo `replace_by`: the new link has ended before its attach was answered. capacity: of the consumer."""
+        link.resumes = None
+        self._table.add_consumer(self.record, self.worker.index, self._slot, self._generation, capacity)
+        self._table.suspend_consumer(self.record, self.worker.index, self._slot, self._generation)
+
     def release(self) -> None:
         """Remove the consumer, and release what waits once no worker sends to it."""
         self._remove()
