@@ -5,6 +5,8 @@ Octets enter by `receive` and leave from `out` after `prepare`. Cold events go t
     on_open(connection, open)                                   the peer's open, a dict; answer with `send_open`, now
                                                                 or, after `pause(PAUSE_OPEN)`, later
     on_begin(connection, remote_channel, fields) -> Channel     a session for the peer's begin
+    on_session_error(channel, error)                            the peer ends a session with an error; its links are
+                                                                lost next
     on_closing(connection, error) -> bool                       the peer's close; every channel is lost. True: the
                                                                 answer waits until `connection.answer_close()`
     on_closed(connection, error)                                the end; error: (condition, description) or None
@@ -308,7 +310,7 @@ cdef class Connection(ConnectionChannels):
         items = split_fields(p, end)
         error = read_error(items[0]) if items else None
         if error is not None:
-            self.handler.on_session_error(self, error)
+            self.handler.on_session_error(channel, error)
         self.channels.remove(number)
         channel.end()
         return self.add_lost_session(channel)

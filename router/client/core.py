@@ -34,6 +34,8 @@ from sluice.router.record import Record
 if TYPE_CHECKING:
     import ssl
 
+    from sluice.router.amqp.session import Session
+
 NANOSECONDS = 1_000_000_000
 MS = 1000
 UNAUTHORIZED = "amqp:unauthorized-access"
@@ -319,7 +321,7 @@ class ClientCore:
     def on_too_many_sessions(self) -> None:
         """Do nothing: the error that follows says that the server began a session too many."""
 
-    def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:
+    def on_session_error(self, session: "Session", error: tuple[str, str]) -> None:
         """Do nothing: the links of the session that the server ends are lost."""
 
     def on_closing(self, connection: Connection, error: tuple[str, str] | None) -> bool:

@@ -414,6 +414,11 @@ cdef class RoutedLink(DeliveryLink):
         self.write_detach(True, codec.encode_error(condition, description))
         self.end()
 
+    def report_loss(self, condition, description):
+        """Pass the reason to the other end for which the peer has ended the session. `lost` is to follow."""
+        self.abort_current()
+        self.send_event(EVENT_DETACH, b"\x01" + codec.encode_error(condition, description))
+
     cdef int lost(self, uint8_t event) except -1:
         """End the link, whose session or connection is lost."""
         if is_over(self):

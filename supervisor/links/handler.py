@@ -80,9 +80,14 @@ class LinkHandler(Subsystem):
         if link is not None and connection is not None:
             connection.last_delivery = max(connection.last_delivery, message.last)
             self._events.link_dropped(worker, link)
-            self._initiated_links.ended(connection, link.identity, None if message.error is None else message.error[1])
+            self._initiated_links.ended(connection, link.identity, _reason(message.error))
         else:
             self._requests.withdraw(message.conn, message.link)
         if message.confirm:
             answer = control.Detached(message.conn, message.link)
             self._journal.call_when_acknowledged(lambda: worker.outbox.append(answer))
+
+
+def _reason(error: control.ErrorText | None) -> str | None:
+    """Return the description of an error or, if the peer gave none, its condition."""
+    return None if error is None else error[1] or error[0]

@@ -232,13 +232,15 @@ class ConnectionHandler:
             " the router counts the window of the peer from the transfers sent",
         )
 
-    def on_session_error(self, connection: Connection, error: tuple[str, str]) -> None:
-        """Log why a container ended a session, since clients of its routed links learn only that they lost it
-        (brokers-and-edge.md 5.5)."""
+    def on_session_error(self, session: Session, error: tuple[str, str]) -> None:
+        """Log why a container ended a session, and keep the reason for the links of the router that are lost with it
+        (brokers-and-edge.md 5.5). RabbitMQ refuses links in this way."""
         if self.role.route_container:
             condition, description = error
-            text = f"[C{self.number}] The peer has ended a session: {condition} {description}"
-            self.worker.send_log("warning", "SERVER", text[:MAX_LOGGED_CHARACTERS])
+            reason = f"{condition} {description}".rstrip()[:MAX_LOGGED_CHARACTERS]
+            # The router attaches auto links again every few seconds, and the supervisor reports their outage once.
+            level = "warning" if self.links.note_session_error(session, reason) else "info"
+            self.worker.send_log(level, "SERVER", f"[C{self.number}] The peer has ended a session: {reason}")
 
     def _warn(self, module: str, text: str) -> None:
         self.worker.send_log("warning", module, f"[C{self.number}] {text}")

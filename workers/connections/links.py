@@ -135,6 +135,16 @@ class ConnectionLinks:
         elif record is not None:
             record.link.close_with(message.condition, message.description)
 
+    def note_session_error(self, session: Session, reason: str) -> bool:
+        """Keep the reason for which the peer has ended a session, for the links that the router attached in it.
+
+        Returns True if there are routed links among them.
+        """
+        lost = [record for record in self.by_number.values() if record.link.session is session]
+        for record in lost:
+            record.note_session_error(reason)
+        return any(not isinstance(record, LinkRecord) for record in lost)
+
     # -- all links ----------------------------------------------------------------------------------------------------
 
     def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
@@ -152,8 +162,11 @@ class ConnectionLinks:
         if confirm and isinstance(record, LinkRecord):
             self.leaving[record.number] = record
         error = None
-        if isinstance(record, InitiatedLink) and self._initiated is not None:
-            self._initiated.pop(record.reference, None)
+        if isinstance(record, InitiatedLink):
+            error = record.error
+            if self._initiated is not None:
+                self._initiated.pop(record.reference, None)
+        elif not isinstance(record, LinkRecord):
             error = record.error
         self._worker.control.send_event(
             control.Detach(conn=self._number, link=record.number, confirm=confirm, last=last, error=error)

@@ -55,6 +55,7 @@ FALSE: Final = b"\x42"
 LOOK_MS: Final = 50
 LOOKS: Final = 200
 LINK_DETACH: Final = "link-detach"
+SESSION_ENDED: Final = ("", "the peer has ended the session without a reason")
 
 
 class InitiatedLink(LinkRecord):
@@ -182,12 +183,17 @@ class InitiatedLink(LinkRecord):
         self.address = answer.addr
         self.bind(self.client.worker.table.get(answer.addr), answer)
 
+    def note_session_error(self, reason: str) -> None:
+        self.error = ("", reason)
+
     def detached(self) -> bool:
         """Handle the end of the link, and keep the peer's error for the report."""
         self.link.close_on_detach()
         error = self.link.detach_error
         if error is not None:
             self.error = described(error)
+        elif self.error is None and self.link.session.ended:
+            self.error = SESSION_ENDED
         return super().detached()
 
 

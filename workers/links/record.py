@@ -202,6 +202,9 @@ class LinkRecord:
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
+    def note_session_error(self, reason: str) -> None:
+        """Ignore the reason for which the peer has ended the session: the peer knows it."""
+
     def confirmed(self) -> None:
         """Answer the peer's detach, since no worker has the link in its table any more."""
         self.link.answer_detach()

@@ -20,6 +20,7 @@ from sluice.router.amqp.codec import (
 from sluice.router.amqp.errors import RESOURCE_LIMIT, AmqpError
 from sluice.router.control import pair_messages
 from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.messages import ErrorText
 from sluice.router.routed.consumer_end import ConsumerEnd
 from sluice.router.routed.errors import LINK_LOST
 from sluice.router.routed.producer_end import ProducerEnd
@@ -41,6 +42,7 @@ from sluice.workers.links.attach import (
     padded,
 )
 from sluice.workers.links.attach_fields import leave_out, with_node_address, with_route
+from sluice.workers.links.initiated_link import described
 from sluice.workers.links.record import log_end
 from sluice.workers.links.requested_link import RequestedLink
 from sluice.workers.links.terminus import (
@@ -71,6 +73,7 @@ class RoutedEnd:
         "address",
         "client",
         "ends",
+        "error",
         "identity",
         "inbound",
         "items",
@@ -109,6 +112,7 @@ class RoutedEnd:
         self.items: list[bytes] = []  # of the peer's attach, until it is answered
         self.address: int | None = None
         self.ends: tuple[str, str] | None = None
+        self.error: ErrorText | None = None  # error with which the container has ended a link of the router
         link.context = self
 
     @property
@@ -174,11 +178,20 @@ class RoutedEnd:
         self.link.session.send_attach(items)
         return True
 
+    def note_session_error(self, reason: str) -> None:
+        """Pass the reason for which the container has ended the session to the client."""
+        if not self.inbound:
+            self.error = ("", reason)
+            condition, description = LINK_LOST
+            self.link.report_loss(condition, f"{description}: {reason}")
+
     def detached(self) -> bool:
         """Handle the end of the link."""
         worker = self.client.worker
         last = log_end(self)
         if not self.inbound:
+            if self.link.detach_error is not None:
+                self.error = described(self.link.detach_error)
             self.client.router_sessions.routed.give_back(self._pair_order.group, self.link.session)
         worker.routed.forget(self)
         worker.release_slot(self.slot)

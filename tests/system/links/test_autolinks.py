@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.peer import message
+from tests.peer import frames, message
 from tests.peer.container import Container, ScriptedBroker, accept, refuse
 from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management, ManagementStatusError
@@ -211,6 +211,22 @@ def test_refused_auto_link_is_shown_and_retried(start_router: Callable[..., Auto
     wanted = PeerReceiver if direction == "out" else PeerSender
     assert isinstance(container.link_attached(timeout=6 + LATE), wanted)
     assert time.monotonic() - detached > 4
+
+
+# RabbitMQ refuses links in this way.
+@pytest.mark.parametrize("answer", [False, True], ids=["unanswered", "active"])
+def test_auto_link_with_ended_session_shows_reason(start_router: Callable[..., AutoLinkRouter], answer: bool) -> None:
+    host = start_router(auto_link("out"), auto_link("in"))
+    found = links(host.container(), answer=answer)
+    found["in"].session.end(frames.error("amqp:not-found", "no queue 'q.1' in vhost '/'"))
+    for direction in ("in", "out"):
+        assert host.wait(direction, "failed")["lastError"] == "amqp:not-found no queue 'q.1' in vhost '/'"
+
+
+def test_auto_link_with_ended_session_without_error_is_explained(start_router: Callable[..., AutoLinkRouter]) -> None:
+    host = start_router(auto_link("out"))
+    links(host.container(), 1)["out"].session.end()
+    assert host.wait("out", "failed")["lastError"] == "the peer has ended the session without a reason"
 
 
 def test_lost_connection_deactivates_auto_links(start_router: Callable[..., AutoLinkRouter]) -> None:

@@ -290,13 +290,14 @@ def test_killed_worker_of_broker_detaches_links(start_router: Callable[..., Link
         assert sender.wait_detached() == LOST
 
 
-def test_session_error_of_broker_is_logged(start_router: Callable[..., LinkRouteRouter]) -> None:
+def test_session_error_of_broker_reaches_client_and_log(start_router: Callable[..., LinkRouteRouter]) -> None:
     host = start_router(*BOTH)
     broker = host.active_broker()
     for number, client in enumerate(host.clients()):
         sender, end = sending(broker, client)
         end.session.end(frames.error("amqp:not-found", f"no queue {number}"))
-        assert sender.wait_detached() == LOST
+        condition, description = LOST
+        assert sender.wait_detached() == (condition, f"{description}: amqp:not-found no queue {number}")
         said = rf"SERVER \(warning\) \[C\d+\] The peer has ended a session: amqp:not-found no queue {number}$"
         host.router.wait_log(said)
 

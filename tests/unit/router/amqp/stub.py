@@ -89,7 +89,7 @@ class RecordingHandler:
     def on_too_many_sessions(self) -> None:
         self.notes.append(("too many sessions",))
 
-    def on_session_error(self, connection: Connection, error: Any) -> None:
+    def on_session_error(self, session: Any, error: Any) -> None:
         self.notes.append(("session error", error))
 
     def on_closing(self, connection: Connection, error: Any) -> bool:
