@@ -144,7 +144,7 @@ class RouterCore(Core):
         self.links = Links(table, log)
         self.initiated_links = InitiatedLinks(self.take_identity, self.connections.send)
         self.auto_links = AutoLinks(self.containers, self.initiated_links, self.settings, table, self.waker, log)
-        self.link_routes = LocalLinkRoutes(self.containers, log)
+        self.link_routes = LocalLinkRoutes(self.containers, self.waker, log)
 
         # Other routers
         self.neighbours = NeighbourConnections(journal, self.in_process, self.links, self.take_identity)

@@ -44,7 +44,7 @@ class RegisteredLink:
     """Record of a link. Owner: its connection."""
 
     __slots__ = (
-        "closed", "connection", "consumer", "generation", "identity", "kind", "name", "number", "other",
+        "closed", "connection", "consumer", "error", "generation", "identity", "kind", "name", "number", "other",
         "owner", "priority", "record", "resumes", "routed_to", "slot", "suspended", "up", "waits", "worker",
     )  # fmt: skip
 
@@ -77,6 +77,7 @@ class RegisteredLink:
         self.closed = False  # True: a pending answer must not be sent
         self.suspended = False  # True: its end leaves the consumer in the table (SuspendedConsumer)
         self.resumes: Resume | None = None  # order that lets it take over a suspended link before it is answered
+        self.error: ErrorText | None = None  # error with which a container has ended a link of the router
 
 
 class RegisteredConnection:
@@ -86,6 +87,7 @@ class RegisteredConnection:
         "admits",
         "closing",
         "container",
+        "end_reason",
         "epoch",
         "groups",
         "hostname",
@@ -147,6 +149,7 @@ class RegisteredConnection:
         self.permissions: tuple[list[str], list[str]] | None = None
         self.properties: dict[str, Any] | None = None
         self.links: dict[int, RegisteredLink] = {}  # by the worker's number of the link
+        self.end_reason = ""  # why it has ended, as one line; set before other subsystems are notified of the end
         self.sessions_at_end: int | None = None  # number of sessions at the end; None: the end is not reported yet
         self.way: ConsumerEdge = NOT_ON_EDGE  # edge connection, once it is open; HERE: it is none
 
@@ -188,6 +191,24 @@ def describe_failed(connection: RegisteredConnection, error: ErrorText) -> str:
     """Describe the error of a connection for the log and for the message of its connector (brokers-and-edge.md W-8)."""
     way = f"from {connection.peer} (to {connection.local})" if connection.initiator is None else f"to {connection.peer}"
     return f"[C{connection.number}] Connection {way} failed: {error[0]} {error[1] or ''}".rstrip()
+
+
+def describe_error(error: ErrorText) -> str:
+    """Return condition and description of an error as one line."""
+    return f"{error[0]} {error[1] or ''}".strip()
+
+
+def describe_end(connection: RegisteredConnection, ending: ConnectionEnd, error: ErrorText | None) -> str:
+    """Describe why a connection has ended, in the words of the peer if it gave a reason."""
+    if error is None and ending is ConnectionEnd.ORPHANED:
+        error = _ORPHANED
+    if error is not None:
+        return describe_error(error)
+    if connection.closing:
+        return "the router has closed the connection"
+    if ending is ConnectionEnd.CLOSED:
+        return "the peer has closed the connection"
+    return "the connection has ended"
 
 
 def log_closed(log: ProcessLog, connection: RegisteredConnection, error: ErrorText | None) -> None:

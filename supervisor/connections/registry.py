@@ -23,6 +23,7 @@ from sluice.supervisor.connections.connections import (
     ConnectionEnd,
     Initiator,
     RegisteredConnection,
+    describe_end,
     log_accepted,
     log_closed,
     log_opened,
@@ -141,6 +142,7 @@ class Connections(Subsystem):
 
     def give_up(self, connection: RegisteredConnection, reason: str) -> None:
         """Drop a connection that no worker has or will have."""
+        connection.end_reason = reason
         self._forget(None, connection)
         self._log.error("SERVER", f"[C{connection.number}] Connection with {connection.peer} dropped: {reason}")
         if connection.initiator is not None:
@@ -215,6 +217,7 @@ class Connections(Subsystem):
         """Close the records of all connections of a lost worker."""
         for connection in worker.connections.values():
             connection.sessions_at_end = 0  # the real number is unknown
+            connection.end_reason = describe_end(connection, ConnectionEnd.ORPHANED, None)
             self._forget(worker, connection)
             if connection.initiator is not None:
                 report_ended(
@@ -302,9 +305,10 @@ class Connections(Subsystem):
         if connection is not None:
             if connection.initiator is None and not connection.opened:
                 self._trail.ended(connection, message.error)
+            ending = ConnectionEnd.CLOSED if message.graceful else ConnectionEnd.FAILED
+            connection.end_reason = describe_end(connection, ending, message.error)
             self._forget(worker, connection)
             if connection.initiator is not None:
-                ending = ConnectionEnd.CLOSED if message.graceful else ConnectionEnd.FAILED
                 report_ended(self._log, connection, ending, message.error)
             else:
                 log_closed(self._log, connection, message.error)

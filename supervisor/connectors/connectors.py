@@ -23,6 +23,7 @@ from sluice.supervisor.connectors.state import ConnectorState
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.listeners.acceptor import Acceptor
 from sluice.supervisor.listeners.profiles import ListenerProfiles
+from sluice.supervisor.runtime.availability import Availability, AvailabilityLog
 from sluice.supervisor.runtime.host_names import MAX_RESOLVERS
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.runtime.waker import Waker
@@ -58,6 +59,9 @@ class Connectors(Subsystem):
         self.log: Final = log
         self.uplinks = False  # True: this edge router uses several uplinks at a time
         self._running: dict[str, list[_Connector]] = {}  # by name; one `_Connector` for each parallel connection
+        self._availability: dict[str, Availability] = {}  # by name
+        self._changes: Final = AvailabilityLog("Connector", "CONN_MGR", waker.later, log)
+        self._stopped = False  # True: the router ends, so lost connections are no failures
 
     def start(self, configuration: Configuration) -> None:
         self.uplinks = configuration.router.all_uplinks
@@ -90,6 +94,7 @@ class Connectors(Subsystem):
     def _change(self, running: "list[_Connector]", config: ConnectorConfig) -> None:
         while len(running) > config.parallel_connections:
             running.pop().delete()
+            self.note_closed(config.name, "it has fewer parallel connections now")
         for connector in running:
             connector.change(config)
         while len(running) < config.parallel_connections:
@@ -97,10 +102,12 @@ class Connectors(Subsystem):
 
     def add(self, config: ConnectorConfig) -> None:
         """Add a connector."""
+        self._availability[config.name] = Availability(config.name)
         self._running[config.name] = [_Connector(self, config, index) for index in range(config.parallel_connections)]
 
     def remove(self, config: ConnectorConfig) -> None:
         """Remove a connector."""
+        self._changes.forget(self._availability.pop(config.name))
         for connector in self._running.pop(config.name):
             connector.delete()
 
@@ -108,13 +115,41 @@ class Connectors(Subsystem):
         """Return the live attributes of a connector, taken from its first connection (management.md 6.6)."""
         running = self._running.get(config.name)
         state = _state(config) if running is None else running[0].state
+        availability = self._availability.get(config.name) or Availability(config.name)
         return {
             "connectionStatus": state.status.value,
             "connectionMsg": state.message,
             "failoverUrls": state.ring.urls,
+            "up": availability.up,
+            "stateSeconds": int(availability.seconds),
+            "attempts": availability.attempts,
+            "downReason": availability.error or None,
         }
 
+    def states(self) -> list[tuple[ConnectorConfig, Availability]]:
+        """Return all connectors with their availability. A connector is up while one of its connections is open."""
+        return [(running[0].config, self._availability[name]) for name, running in self._running.items()]
+
+    def count_attempt(self, name: str) -> None:
+        """Count an attempt to open a connection of a connector."""
+        self._availability[name].attempts += 1
+
+    def note_opened(self, name: str) -> None:
+        """Note that a connection of a connector is open."""
+        self._changes.rise(self._availability[name])
+
+    def note_down(self, name: str, reason: str) -> None:
+        """Note that a connection of a connector has ended or failed to open."""
+        if not self._stopped and not any(connector.is_open for connector in self._running.get(name, ())):
+            self._changes.fall(self._availability[name], reason)
+
+    def note_closed(self, name: str, reason: str) -> None:
+        """Note that the router has closed a connection of a connector, which may not have been open."""
+        if self._availability[name].up:
+            self.note_down(name, reason)
+
     def stop(self) -> None:
+        self._stopped = True
         for running in self._running.values():
             for connector in running:
                 connector.stop()
@@ -133,6 +168,7 @@ class _Connector:
         index: index among the parallel connections. Index 0 logs and reports for the whole connector.
         """
         self.config = config
+        self.is_open = False  # the present connection is open
         self._first = index == 0
         self.state = _state(config)
         self._owner = owner
@@ -155,6 +191,7 @@ class _Connector:
         if moved:
             self._drop()
             self.state = _state(config)
+            self._owner.note_closed(config.name, "its host or port has changed")
         self._make_profile()
 
     def delete(self) -> None:
@@ -167,6 +204,7 @@ class _Connector:
             self._profile = None
 
     def _drop(self) -> None:
+        self.is_open = False
         self.state.delete()
         self.stop()
         if self._connection is not None:
@@ -242,6 +280,7 @@ class _Connector:
 
     def _begin(self) -> None:
         self._timer = None
+        self._owner.count_attempt(self.config.name)
         number = self._owner.connections.take_number()
         self._attempt = self._owner.loop.create_task(self._try(number, self.state.begin()))
 
@@ -291,6 +330,7 @@ class _Connector:
     def _failed(self, number: int, reason: str) -> None:
         text = f"[C{number}] Connection to {self.config.place} failed: {reason}"
         self._owner.log.info("SERVER", text)
+        self._owner.note_down(self.config.name, reason)
         self._again(self.state.failed(text))
 
     def _hand_over(self, number: int, entry: FailoverEntry, opened: socket.socket, login: InitiateData) -> None:
@@ -319,6 +359,8 @@ class _Connector:
         if connection is self._connection:
             self._worker = connection.worker
             self.state.opened(describe_opened(connection), connection.properties)
+            self.is_open = True
+            self._owner.note_opened(self.config.name)
         else:
             self._owner.connections.close(connection)  # the connector dropped it before the worker had received it
 
@@ -327,6 +369,8 @@ class _Connector:
         if connection is not self._connection:
             return
         self._connection = None
+        self.is_open = False
+        self._owner.note_down(self.config.name, connection.end_reason)
         if ending is ConnectionEnd.FAILED:
             self._again(self.state.failed(text))
         elif ending is ConnectionEnd.ORPHANED:

@@ -16,6 +16,8 @@ from sluice.router.log import ProcessLog
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.connections.containers import Containers, name_of
+from sluice.supervisor.runtime.availability import Availability, AvailabilityLog
+from sluice.supervisor.runtime.waker import Waker
 from sluice.supervisor.subsystem import Subsystem
 
 IN: Final = "in"
@@ -26,7 +28,10 @@ MAX_PER_CONNECTION: Final = 1_000  # limit of link routes that a client may crea
 class LinkAddress:
     """Link-route address with the connections that serve it. Owner: the link routes."""
 
-    __slots__ = ("_serving", "add_prefix", "connections", "delete_prefix", "direction", "key", "pattern", "routes")
+    __slots__ = (
+        "_serving", "add_prefix", "attempts", "connections", "delete_prefix", "direction", "key", "last_refusal",
+        "pattern", "refusals", "routes",
+    )  # fmt: skip
 
     def __init__(self, first: LinkRouteConfig) -> None:
         self.key = first.key
@@ -36,6 +41,9 @@ class LinkAddress:
         self.add_prefix = first.add_prefix or ""
         self.delete_prefix = first.delete_prefix or ""
         self.routes = 0
+        self.attempts = 0  # number of links that went to a container
+        self.refusals = 0  # number of them that a container refused or ended with an error
+        self.last_refusal = ""  # error of the last one of these
         self.connections: deque[RegisteredConnection] = deque()  # in rotation order, next choice first
         self._serving: dict[RegisteredConnection, int] = {}  # number of active link routes by connection
 
@@ -68,6 +76,11 @@ class LinkAddress:
             del self._serving[connection]
             self.connections.remove(connection)
 
+    def refused(self, reason: str) -> None:
+        """Note that a container has refused a link, or ended it with an error."""
+        self.refusals += 1
+        self.last_refusal = reason
+
     def outward(self, text: str) -> str:
         """Return a terminus address as the container sees it."""
         return self.add_prefix + text.removeprefix(self.delete_prefix)
@@ -76,7 +89,7 @@ class LinkAddress:
 class LinkRoute:
     """Link route, either configured or created by a client for its own connection. Owner: the link routes."""
 
-    __slots__ = ("address", "config", "number", "owner", "serving")
+    __slots__ = ("address", "availability", "config", "number", "owner", "serving")
 
     def __init__(
         self, config: LinkRouteConfig, address: LinkAddress, owner: RegisteredConnection | None, number: int = 0
@@ -89,14 +102,23 @@ class LinkRoute:
         self.owner = owner
         self.number = number
         self.serving: list[RegisteredConnection] = []
+        self.availability: Final = Availability(config.name)  # of a configured link route
+
+    @property
+    def where(self) -> str:
+        """Return the place of a configured link route, for the log."""
+        config = self.config
+        return f"connection {config.connection}" if config.connection else f"container {config.container_id}"
 
 
 class LocalLinkRoutes(Subsystem):
     """All local link routes. Owner: the core."""
 
-    def __init__(self, containers: Containers, log: ProcessLog) -> None:
+    def __init__(self, containers: Containers, waker: Waker, log: ProcessLog) -> None:
         self._containers = containers
         self._log = log
+        self._changes = AvailabilityLog("Link route", "ROUTER_CORE", waker.later, log)
+        self._stopped = False  # True: the router ends, so lost connections are no failures
         self._trees: dict[str, PatternTree[LinkAddress]] = {IN: PatternTree(), OUT: PatternTree()}
         self._routes: dict[str, LinkRoute] = {}  # by identity, in order of creation
         self._own: dict[RegisteredConnection, dict[int, LinkRoute]] = {}  # created by clients, by connection and number
@@ -121,6 +143,13 @@ class LocalLinkRoutes(Subsystem):
         """Return whether a connection serves the link route (operStatus)."""
         route = self._routes.get(config.identity)
         return route is not None and bool(route.serving)
+
+    def get(self, config: LinkRouteConfig) -> LinkRoute | None:
+        """Return a configured link route, or None."""
+        return self._routes.get(config.identity)
+
+    def stop(self) -> None:
+        self._stopped = True
 
     def watch_local(self, changed: Callable[[LinkAddress], None]) -> None:
         """Call `changed` when an address gets its first connection or loses its last one."""
@@ -154,7 +183,9 @@ class LocalLinkRoutes(Subsystem):
 
     def remove(self, config: LinkRouteConfig) -> None:
         """Remove a configured link route. Attached links stay (brokers-and-edge.md LR-7)."""
-        self._remove(self._routes.pop(config.identity))
+        route = self._routes.pop(config.identity)
+        self._changes.forget(route.availability, route.where)
+        self._remove(route)
 
     def _make(self, config: LinkRouteConfig, owner: RegisteredConnection | None, number: int = 0) -> LinkRoute:
         tree = self._trees[config.direction]
@@ -218,9 +249,14 @@ class LocalLinkRoutes(Subsystem):
         for route in self._own.pop(connection, {}).values():
             self._remove(route)
         if connection.origin.role == ROUTE_CONTAINER and connection.opened:
+            lost: dict[str, list[Availability]] = {}  # by place
             for route in self._routes.values():
                 if connection in route.serving:
                     self._deactivate(route, connection)
+                    if not route.serving and not self._stopped:
+                        lost.setdefault(route.where, []).append(route.availability)
+            for where, those in lost.items():
+                self._changes.fall_together(those, connection.end_reason, where)
 
     def _activate(self, route: LinkRoute, connection: RegisteredConnection) -> None:
         route.serving.append(connection)
@@ -228,6 +264,8 @@ class LocalLinkRoutes(Subsystem):
         if len(route.address.connections) == 1:
             self._report_changed(route.address)
         self._log_event("Activated", route, connection)
+        if route.owner is None:
+            self._changes.rise(route.availability, route.where)
 
     def _deactivate(self, route: LinkRoute, connection: RegisteredConnection) -> None:
         route.serving.remove(connection)

@@ -19,7 +19,8 @@ from sluice.router.control import pair_messages
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.routed.errors import LINK_LOST
 from sluice.supervisor.children.worker import WorkerProcess
-from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink, describe_error
+from sluice.supervisor.linkroutes.local import LinkAddress
 from sluice.supervisor.linkroutes.targets import LinkNextHop, RouterOf, no_router
 from sluice.supervisor.links.attach import NO_ROUTE, AttachRouted
 from sluice.supervisor.subsystem import Subsystem
@@ -33,8 +34,8 @@ class LinkPair:
     """Two links that relay all frames to each other. Owner: the pairs."""
 
     __slots__ = (
-        "client", "client_link", "container", "container_link", "hop", "name", "number", "outward", "round", "survives",
-        "text",
+        "client", "client_link", "container", "container_link", "hop", "name", "number", "outward", "round", "route",
+        "survives", "text",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,7 @@ class LinkPair:
         container: RegisteredConnection,
         outward: int,
         hop: LinkNextHop | None,
+        route: LinkAddress | None = None,
     ) -> None:
         self.number = number
         self.client: RegisteredLink | None = client
@@ -53,6 +55,7 @@ class LinkPair:
         self.container_link: RegisteredLink | None = None
         self.outward = outward  # identity of the container's link
         self.hop = hop  # None: the container is connected to this router
+        self.route = route  # link-route address of the container; None: another router has the container
         # Only the first router appends the client's container id (brokers-and-edge.md LR-13).
         self.name = client.name if from_router(client) else f"{client.name}@{client.connection.container}"
         self.survives = False
@@ -89,7 +92,8 @@ class LinkPairs(Subsystem):
         container.
         """
         container = decision.connection
-        pair = LinkPair(self._next, client, message.link, container, self._take_identity(), decision.hop)
+        route = decision.route
+        pair = LinkPair(self._next, client, message.link, container, self._take_identity(), decision.hop, route)
         if decision.keeps_name:
             pair.name = client.name
         client.routed_to = message.address or ""
@@ -100,6 +104,8 @@ class LinkPairs(Subsystem):
                 self._refuse(pair, *NO_ROUTE)
                 return
             self._rounds[pair.round] += 1
+        if route is not None:
+            route.attempts += 1
         self._next += 1
         self._pairs[pair.number] = pair
         self._making.setdefault(container, {})[pair.number] = pair
@@ -108,9 +114,9 @@ class LinkPairs(Subsystem):
         self._by_link[client.identity] = pair
         client.other = pair.outward
         self._send(client.connection, control.Decided(client.connection.number, pair.client_link))
-        route = None
+        passed = None
         if decision.hop is not None:
-            route = decision.hop.route if decision.hop.ours else []
+            passed = decision.hop.route if decision.hop.ours else []
         order = pair_messages.Pair(
             conn=container.number,
             pair=pair.number,
@@ -124,7 +130,7 @@ class LinkPairs(Subsystem):
             survives=pair.survives,
             address=decision.address,
             answer=(decision.remove, decision.put),
-            route=route,
+            route=passed,
             # Links of one session belong to one client, even if another Sluice router relays them.
             group=f"{client.connection.number}.{message.channel}",
         )
@@ -214,6 +220,8 @@ class LinkPairs(Subsystem):
                 self._send(pair.container, pair_messages.Unpair(pair.number))
         if link is pair.container_link:
             self._pairs.pop(pair.number, None)
+            if pair.route is not None and link.error is not None:
+                pair.route.refused(describe_error(link.error))
 
     def _made(self, pair: LinkPair) -> None:
         """Remove a pair from those under construction, because it is complete or has failed."""

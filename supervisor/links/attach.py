@@ -32,6 +32,7 @@ from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable, AddressTooLongError, TableFullError
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.linkroutes.local import LinkAddress
 from sluice.supervisor.linkroutes.targets import LinkNextHop, LinkTargets
 from sluice.supervisor.links.suspended import SuspendedConsumer
 from sluice.supervisor.subsystem import Subsystem
@@ -75,6 +76,7 @@ class AttachRouted(NamedTuple):
     remove: str
     put: str
     hop: LinkNextHop | None = None  # None: the container is connected to this router
+    route: LinkAddress | None = None  # link-route address of the container; None: another router has the container
     # the interior router appends the client's container id to the name (brokers-and-edge.md ED-22)
     keeps_name: bool = False
 
@@ -227,13 +229,15 @@ class AttachDecider(Subsystem):
         if target is None:
             return NO_ROUTE
         if message.coordinator:
-            return AttachRouted(target.connection, None, "", "", target.hop)
+            return AttachRouted(target.connection, None, "", "", target.hop, target.address)
         whole = text if tenant is None else tenant + name
         if target.address is None or message.dynamic:
-            return AttachRouted(target.connection, None if whole == text else whole, "", "", target.hop)
+            sent = None if whole == text else whole
+            return AttachRouted(target.connection, sent, "", "", target.hop, target.address)
         seen = target.address.outward(whole)
         put = target.address.delete_prefix.removeprefix(tenant or "")
-        return AttachRouted(target.connection, None if seen == text else seen, target.address.add_prefix, put)
+        sent = None if seen == text else seen
+        return AttachRouted(target.connection, sent, target.address.add_prefix, put, route=target.address)
 
     def _is_early_proxy(self, message: Attach, role: str) -> bool:
         """Return whether an edge router attaches before it knows if the address belongs to a link route.

@@ -23,11 +23,13 @@ from sluice.supervisor.connections.containers import Containers
 from sluice.supervisor.links.attach import TABLE_FULL, AttachAccepted, AttachRefused
 from sluice.supervisor.links.initiated import InitiatedLinkOptions, InitiatedLinks
 from sluice.supervisor.links.suspended import SuspendedConsumer
+from sluice.supervisor.runtime.availability import Availability, AvailabilityLog
 from sluice.supervisor.runtime.waker import Cancellable, Waker
 from sluice.supervisor.subsystem import Subsystem
 
 FIRST_RETRY: Final = 2.0  # seconds; first retry of an auto link
 RETRY: Final = 5.0  # seconds; all later retries
+NO_REASON: Final = "the peer has detached the link without a reason"
 
 
 class AutoLinkState(Enum):
@@ -68,8 +70,10 @@ class AutoLinks(Subsystem):
         self.table: Final = table
         self.waker: Final = waker
         self.log: Final = log
+        self.changes: Final = AvailabilityLog("Auto link", "ROUTER_CORE", waker.later, log)
         self._links: dict[str, _AutoLink] = {}  # by identity
         table.watch_users(self._users_changed)
+        self._stopped = False  # True: the router ends, so lost connections are no failures
 
     def __len__(self) -> int:
         return len(self._links)
@@ -111,6 +115,18 @@ class AutoLinks(Subsystem):
         link = self._links.get(config.identity)
         return AutoLinkStatus(None, AutoLinkState.INACTIVE.value, None) if link is None else link.shown()
 
+    def availability(self, config: AutoLinkConfig) -> Availability | None:
+        """Return the availability of an auto link; None before it is started. It is up while its state is active."""
+        link = self._links.get(config.identity)
+        return None if link is None else link.availability
+
+    def states(self) -> list[tuple[AutoLinkConfig, AutoLinkState, Availability]]:
+        """Return all auto links with their state and availability."""
+        return [(link.config, link.state, link.availability) for link in self._links.values()]
+
+    def stop(self) -> None:
+        self._stopped = True
+
     def connection_opened(self, connection: RegisteredConnection, message: ControlMessage) -> None:
         if connection.origin.role != ROUTE_CONTAINER:
             return
@@ -120,8 +136,12 @@ class AutoLinks(Subsystem):
                 link.activate(connection)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
+        lost: dict[str, list[Availability]] = {}  # by place
         for link in self._links.values():
-            link.deactivate(connection)
+            if link.deactivate(connection) and not self._stopped:
+                lost.setdefault(link.where, []).append(link.availability)
+        for where, those in lost.items():
+            self.changes.fall_together(those, connection.end_reason, where)
 
     def worker_lost(self, worker: WorkerProcess) -> None:
         for link in self._links.values():
@@ -150,6 +170,7 @@ class _AutoLink:
         self.config = config
         self.retried = False
         self.error: str | None = None
+        self.availability: Final = Availability(config.name)
         self._legs: dict[int, _AutoLinkAttachment] = {}  # by number of the connection
         self._suspended: SuspendedConsumer | None = None  # the only consumer of the address, whose broker is awaited
         self._suspended_at = 0.0  # time.monotonic()
@@ -163,42 +184,72 @@ class _AutoLink:
         return self.config.direction == "out"
 
     @property
+    def where(self) -> str:
+        """Return the attach point of the auto link, for the log."""
+        config = self.config
+        return f"connection {config.connection}" if config.connection else f"container {config.container_id}"
+
+    @property
     def place(self) -> str:
         """Return the name and the attach point of the auto link, for the log."""
-        config = self.config
-        where = f"connection {config.connection}" if config.connection else f"container {config.container_id}"
-        return f"'{config.name}' on {where}"
+        return f"'{self.config.name}' on {self.where}"
+
+    @property
+    def active(self) -> bool:
+        """Return whether a peer has accepted the link."""
+        return self.state is AutoLinkState.ACTIVE
 
     def activate(self, connection: RegisteredConnection) -> None:
         """Attach the link to a matching container that has connected."""
         self._legs[connection.number] = leg = _AutoLinkAttachment(self, connection)
         leg.attach()
 
-    def deactivate(self, connection: RegisteredConnection) -> None:
-        """Drop the link on a connection that has closed."""
+    def deactivate(self, connection: RegisteredConnection) -> bool:
+        """Drop the link on a connection that has closed. Returns True if it was there, and is active nowhere now."""
         leg = self._legs.pop(connection.number, None)
         if leg is not None:
             leg.stop()
             if not any(leg.state is AutoLinkState.FAILED for leg in self._legs.values()):
                 self.error = None
             self.log_event("Auto Link Deactivated")
+        return leg is not None and not self.active
+
+    def activated(self) -> None:
+        """Take note that a peer has accepted the link."""
+        self.error = None
+        self.log_event("Auto Link Activated")
+        self.owner.changes.rise(self.availability, self.where)
+
+    def failed(self, error: str | None) -> None:
+        """Take note that a peer has refused or detached the link."""
+        self.error = error
+        self.log_event(f"Auto Link Activation Failed. {error or ''}".rstrip())
+        if not self.active:
+            self.owner.changes.fall(self.availability, error or NO_REASON, self.where)
 
     def delete(self) -> None:
         """Close all links and release the address."""
+        self.owner.changes.forget(self.availability, self.where)
         for leg in self._legs.values():
             leg.close()
         self.release_waiting()
         if self._record is not None:
             self.owner.table.release(self._record)
 
+    @property
+    def state(self) -> AutoLinkState:
+        """Return the best state on any connection."""
+        states = {leg.state for leg in self._legs.values()}
+        return next((state for state in _BEST_FIRST if state in states), AutoLinkState.INACTIVE)
+
     def shown(self) -> AutoLinkStatus:
         """Return the status for management, from the connection with the best state."""
-        for state in _BEST_FIRST:
-            legs = [leg for leg in self._legs.values() if leg.state is state]
-            if legs:
-                link = next((leg.link for leg in legs if leg.link is not None), None)
-                return AutoLinkStatus(None if link is None else link.identity, state.value, self.error)
-        return AutoLinkStatus(None, AutoLinkState.INACTIVE.value, None)
+        state = self.state
+        if state is AutoLinkState.INACTIVE:
+            return AutoLinkStatus(None, state.value, None)
+        legs = [leg for leg in self._legs.values() if leg.state is state]
+        link = next((leg.link for leg in legs if leg.link is not None), None)
+        return AutoLinkStatus(None if link is None else link.identity, state.value, self.error)
 
     def log_event(self, what: str) -> None:
         """Log an event of the auto link."""
@@ -339,10 +390,10 @@ class _AutoLinkAttachment:
         """Request the link from the worker."""
         parent, config = self._parent, self._parent.config
         self.state = AutoLinkState.ATTACHING
+        parent.availability.attempts += 1
         address = config.external_address or config.address
         wanted = InitiatedLinkOptions(address=address, waits=config.absence > 0)
         self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, wanted, self)
-        parent.log_event("Auto Link Activated")
 
     def begun(self, link: RegisteredLink) -> None:
         """Store the link, now that its attach has been sent."""
@@ -359,7 +410,7 @@ class _AutoLinkAttachment:
             return TABLE_FULL
         if active:
             self.state = AutoLinkState.ACTIVE
-            self._parent.error = None
+            self._parent.activated()
         return bound
 
     def ended(self, error: str | None) -> None:
@@ -367,8 +418,7 @@ class _AutoLinkAttachment:
         parent = self._parent
         self.state = AutoLinkState.FAILED
         self.link = self._identity = None
-        parent.error = error
-        parent.log_event(f"Auto Link Activation Failed. {error or ''}".rstrip())
+        parent.failed(error)
         self._timer = parent.owner.waker.later(RETRY if parent.retried else FIRST_RETRY, self._again)
         parent.retried = True
 

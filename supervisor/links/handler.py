@@ -79,6 +79,7 @@ class LinkHandler(Subsystem):
         link = connection.links.pop(message.link, None) if connection is not None else None
         if link is not None and connection is not None:
             connection.last_delivery = max(connection.last_delivery, message.last)
+            link.error = message.error
             self._events.link_dropped(worker, link)
             self._initiated_links.ended(connection, link.identity, _reason(message.error))
         else:

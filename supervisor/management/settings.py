@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from sluice.router.addressing.settings import UNAVAILABLE
 from sluice.router.config.entity import EntityConfig
 from sluice.supervisor.configuration.errors import ChangeError
+from sluice.supervisor.linkroutes.local import LinkRoute
 from sluice.supervisor.links.auto import AutoLinkStatus as AutoLinkShown
 from sluice.supervisor.management import values
 from sluice.supervisor.management.context import AgentContext
@@ -20,6 +21,7 @@ from sluice.supervisor.management.response import (
     StatusError,
     Steps,
 )
+from sluice.supervisor.runtime.availability import Availability
 
 ADDRESS: Final = "router.config.address"
 LINK_ROUTE: Final = "router.config.linkRoute"
@@ -241,6 +243,20 @@ class ConfiguredLinkRoutes(ConfiguredType):
         "addExternalPrefix": lambda row: values.string(row.entity.add_prefix),
         "delExternalPrefix": lambda row: values.string(row.entity.delete_prefix),
     }
+    more: ClassVar[Mapping[str, Column]] = {
+        "stateSeconds": lambda row: _of_route(row, values.uint, lambda route: int(route.availability.seconds)),
+        "attempts": lambda row: _of_route(row, values.uint, lambda route: route.address.attempts),
+        "refusals": lambda row: _of_route(row, values.uint, lambda route: route.address.refusals),
+        "lastRefusal": lambda row: _of_route(row, values.string, lambda route: route.address.last_refusal or None),
+        "downReason": lambda row: _of_route(row, values.string, lambda route: route.availability.error or None),
+    }
+
+
+def _of_route(row: ConfiguredTypeRow, encode: Callable[[Any], bytes], value: Callable[[LinkRoute], Any]) -> bytes:
+    """Return an encoded value of a link route; null if the core does not have it yet."""
+    route = row.context.core.link_routes.get(row.entity)
+    found = None if route is None else value(route)
+    return values.NULL if found is None else encode(found)
 
 
 def _status(row: ConfiguredTypeRow) -> str:
@@ -253,6 +269,7 @@ class AutoLinkRow(NamedTuple):
     entity: Any
     number: int
     state: AutoLinkShown
+    availability: Availability
 
 
 class ConfiguredAutoLinks(ConfiguredType):
@@ -278,10 +295,17 @@ class ConfiguredAutoLinks(ConfiguredType):
         "lastError": lambda row: values.string(row.state.error),
         "fallback": lambda row: values.boolean(row.entity.fallback),
     }
+    more: ClassVar[Mapping[str, Column]] = {
+        "stateSeconds": lambda row: values.uint(int(row.availability.seconds)),
+        "attempts": lambda row: values.uint(row.availability.attempts),
+        "downReason": lambda row: values.string(row.availability.error or None),
+    }
 
     def row(self, item: Any) -> AutoLinkRow:
         """Return the row of an auto link with its number and state."""
-        return AutoLinkRow(item, self._identities.of(item), self.context.core.auto_links.shown(item))
+        auto_links = self.context.core.auto_links
+        availability = auto_links.availability(item) or Availability(item.name)
+        return AutoLinkRow(item, self._identities.of(item), auto_links.shown(item), availability)
 
 
 class ConfiguredExchanges(ConfiguredType):

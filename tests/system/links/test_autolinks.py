@@ -221,6 +221,7 @@ def test_auto_link_with_ended_session_shows_reason(start_router: Callable[..., A
     found["in"].session.end(frames.error("amqp:not-found", "no queue 'q.1' in vhost '/'"))
     for direction in ("in", "out"):
         assert host.wait(direction, "failed")["lastError"] == "amqp:not-found no queue 'q.1' in vhost '/'"
+    assert host.router.log.count("Auto Link Activated") == (2 if answer else 0), "logged only after the answer"
 
 
 def test_auto_link_with_ended_session_without_error_is_explained(start_router: Callable[..., AutoLinkRouter]) -> None:

@@ -45,7 +45,9 @@ class EdgeLinkRoutes:
     def __init__(self, clock: AdjustableClock) -> None:
         self.clock = clock
         self.configuration = load_text("router.conf", CONFIGURATION)
-        self.link_routes = LocalLinkRoutes(Containers(), ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=0)})))
+        self.link_routes = LocalLinkRoutes(
+            Containers(), Waker(), ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=0)}))
+        )
         self.proxies = RouteProxies("E", self.link_routes, Waker())
         self.link_routes.watch_local(self.proxies.changed)
         self.link_routes.replace(self.configuration.link_routes)

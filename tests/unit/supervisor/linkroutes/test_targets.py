@@ -21,6 +21,7 @@ from sluice.supervisor.links.attach import (
     AttachRefused,
     AttachRouted,
 )
+from sluice.supervisor.runtime.waker import Waker
 from tests.unit.supervisor.harness import attach
 from tests.unit.supervisor.journaled_table import JournaledTable
 
@@ -62,7 +63,7 @@ class FakeTargetNetwork:
 class RoutedLinkRouter:
     def __init__(self) -> None:
         self.network = FakeTargetNetwork()
-        self.local = LocalLinkRoutes(Containers(), ProcessLog())
+        self.local = LocalLinkRoutes(Containers(), Waker(), ProcessLog())
         self._targets: Any = LinkTargets("A", self.local, self.network, self.network.end)
         self.attaching = self._decider()
 
@@ -209,7 +210,9 @@ def test_links_of_other_routers_are_forwarded(router):
     assert connection in (30, 31), "either connection to C"
     assert trace == ["C", "A"]
     router.serve("lr", broker)
-    assert router.decide("lr.a", 20) == AttachRouted(broker, None, "", "")  # type: ignore[arg-type]
+    decided = router.decide("lr.a", 20)
+    assert decided.route.key == "Clr"
+    assert decided._replace(route=None) == AttachRouted(broker, None, "", "")  # type: ignore[arg-type]
 
 
 def test_links_keep_route_of_first_router(router):

@@ -120,6 +120,10 @@ class AutoLinkCore:
         (config,) = [each for each in self.configuration.auto_links if each.name == name]
         return self.auto_links.shown(config)
 
+    def availability(self, name):
+        (config,) = [each for each in self.configuration.auto_links if each.name == name]
+        return self.auto_links.availability(config)
+
     def keys(self):
         return [key for key in self.core.table.records if key.startswith("M") and "$" not in key]
 
@@ -188,6 +192,33 @@ def test_retries_wait_two_seconds_then_five(router):
         assert router.shown("out") == AutoLinkStatus(None, "attaching", "no queue")
     router.answer(requested, router.begin(requested))
     assert router.shown("out") == AutoLinkStatus(requested.ref, "active", None)
+
+
+def test_availability_of_auto_link_has_reason_and_attempts(router):
+    number = router.open()
+    one = router.availability("out")
+    assert (one.up, one.attempts, one.error) == (False, 1, "")
+    requested = take_links(router)["out"]
+    router.detach(requested, router.begin(requested), "amqp:not-found", None)
+    assert (one.up, one.error, router.shown("out").error) == (False, "amqp:not-found", "amqp:not-found")
+    router.clock.advance(FIRST_RETRY)
+    requested = take_links(router)["out"]
+    router.answer(requested, router.begin(requested))
+    assert (one.up, one.attempts, one.error) == (True, 2, "")
+    router.close(number)
+    assert (one.up, one.error) == (False, "the connection has ended")
+
+
+def test_auto_link_on_two_connections_is_up_while_one_is_left(router):
+    first, second = router.open(), router.open()
+    requests = [each for each in router.take_orders() if isinstance(each, messages.Link) and each.dir == "out"]
+    for requested in requests:
+        router.answer(requested, router.begin(requested))
+    one = router.availability("out")
+    router.close(first)
+    assert one.up
+    router.close(second)
+    assert not one.up
 
 
 def test_worker_without_room_fails_auto_link(router):
