@@ -92,7 +92,10 @@ class Supervisor:
         self._lag = Lag()
         region = shared.region
         core.policy.measure(region)
-        self._health = Health(core, self._lag, self._listener_states, self._ended.done)
+        self._health = Health(
+            core, self._lag, self._listener_states, self._ended.done,
+            connectors=lambda: self._services.connectors.states(),
+        )  # fmt: skip
         http_parts = (configuration.router, VERSION, core, region, counters, self._health)
         self._names = Resolver(loop)
         self._services = add_services(

@@ -247,6 +247,7 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
         websocket_path=_websocket_path(entity, problems),
         proxy=_proxy(entity, problems),
         parallel_connections=(entity.number("parallelConnections") if entity.text("role") in (EDGE, INTER_EDGE) else 1),
+        ready_without=entity.flag("readyWithout"),
     )
 
 

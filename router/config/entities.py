@@ -131,6 +131,7 @@ class ConnectorConfig(EndpointConfig, frozen=True, kw_only=True):
     websocket_path: str
     proxy: ProxyConfig | None
     parallel_connections: int = 1  # role edge only
+    ready_without: bool = True  # False: the router is ready only while the connector and its links are up
 
     @property
     def place(self) -> str:

@@ -135,6 +135,22 @@ LISTENERS: Final = (
            "profile"),
 )  # fmt: skip
 
+_AUTO_LINK: Final = ("auto_link", "address", "direction", "connection", "container")
+_LINK_ROUTE: Final = ("link_route", "address", "direction", "connection", "container")
+
+BROKERS: Final = (
+    _gauge("sluice_connector_up", "1 if a connection of the connector is open, 0 if it is down.", "connector", "role"),
+    _counter("sluice_connector_attempts_total", "Attempts to open a connection.", "connector", "role"),
+    _gauge("sluice_auto_links", "Auto links by state.", "state"),
+    _gauge("sluice_auto_link_up", "1 if the auto link is active.", *_AUTO_LINK),
+    _counter("sluice_auto_link_attempts_total", "Attaches that the router has sent for the auto link.", *_AUTO_LINK),
+    _gauge("sluice_link_routes", "Configured link routes by state.", "state"),
+    _gauge("sluice_link_route_up", "1 if a container is connected for the link route.", *_LINK_ROUTE),
+    _counter("sluice_link_route_attempts_total", "Links that went to a container of the link route.", *_LINK_ROUTE),
+    _counter("sluice_link_route_refusals_total", "Links that a container of the link route refused or ended with an "
+             "error.", *_LINK_ROUTE),
+)  # fmt: skip
+
 LOGINS: Final = (
     _counter("sluice_logins_failed_total", "Failed logins, by listener and by the mechanism that the client chose "
              "(`none`: none of those offered).", "listener", "mechanism"),
@@ -233,6 +249,7 @@ GROUPS: Final = (
     ("Links", LINKS),
     ("Addresses", ADDRESSES),
     ("Listeners", LISTENERS),
+    ("Brokers", BROKERS),
     ("Logins", LOGINS),
     ("Policy", POLICY),
     ("Audit log", AUDIT),

@@ -18,6 +18,7 @@ from sluice.supervisor.auth import failures
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.management.memory import pools
 from sluice.supervisor.policy.denials import ROUTER_CONNECTIONS
+from sluice.supervisor.telemetry.broker_metrics import add_brokers
 from sluice.supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
 from sluice.supervisor.telemetry.collect import AddressRow, MetricsSnapshot, WorkerRow
 from sluice.supervisor.telemetry.health import Health
@@ -112,6 +113,7 @@ class MetricsBuilder:
             lambda families: self._links(families, snapshot),
             lambda families: self._addresses(families, snapshot),
             lambda families: self._listeners(families, snapshot),
+            lambda families: add_brokers(families, self._core, self._health.connectors()),
             self._logins,
             self._policy,
             self._audit,

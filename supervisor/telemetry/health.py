@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from sluice.supervisor.composition import RouterCore
+from sluice.supervisor.telemetry.broker_checks import ConnectorStates, check_brokers
+from sluice.supervisor.telemetry.health_check import HealthCheckResult
 
 # Time without a serving worker after which the router is not live. Dead workers are replaced within milliseconds, hung
 # ones within some ten seconds.
@@ -26,14 +28,6 @@ _STAGES: Final = {
     WorkerStage.LIVE: "is about to serve",
     WorkerStage.DEAD: "has crashed and is being replaced",
 }
-
-
-class HealthCheckResult(Struct, frozen=True):
-    """Result of one check: name, whether it passed, and a description."""
-
-    name: str
-    passed: bool
-    text: str
 
 
 class ListenerState(Struct, frozen=True):
@@ -85,23 +79,30 @@ class Health:
         listeners: Callable[[], Sequence[ListenerState]],
         draining: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        connectors: Callable[[], ConnectorStates] = tuple,
     ) -> None:
-        """listeners: returns their present states. draining: returns whether the router is exiting."""
+        """listeners, connectors: return their present states. draining: returns whether the router is exiting."""
         self._core = core
         self._lag = lag
         self._listeners = listeners
         self._draining = draining
+        self._connectors = connectors
         self._clock = clock
         self._idle_since: float | None = None  # first time at which no worker served
 
     @property
     def ready(self) -> bool:
-        """Return whether all readiness checks pass."""
-        return all(check.passed for check in self.readiness())
+        """Return whether all readiness checks pass that count."""
+        return all(check.passed or not check.counts for check in self.readiness())
 
     def listeners(self) -> Sequence[ListenerState]:
         """Return the states of all configured listeners."""
         return self._listeners()
+
+    def connectors(self) -> ConnectorStates:
+        """Return the states of all connectors."""
+        return self._connectors()
 
     def lag_seconds(self) -> float:
         """Return the age in seconds of the oldest change that not all workers have acknowledged."""
@@ -134,7 +135,7 @@ class Health:
             there = uplink.connection
             text = "no connection to an interior router" if there is None else f"to {there.container}"
             checks.append(HealthCheckResult("uplink", there is not None, text))
-        return checks
+        return [*checks, *check_brokers(self._core, self._connectors())]
 
     def _not_draining(self) -> HealthCheckResult:
         draining = self._draining()

@@ -14,7 +14,8 @@ from sluice.router.config.entities import ListenerConfig
 from sluice.router.log import WARNING, ProcessLog
 from sluice.supervisor.telemetry.collect import MetricsCollector
 from sluice.supervisor.telemetry.families import MetricsBuilder
-from sluice.supervisor.telemetry.health import Health, HealthCheckResult
+from sluice.supervisor.telemetry.health import Health
+from sluice.supervisor.telemetry.health_check import HealthCheckResult
 from sluice.supervisor.telemetry.page import render
 from sluice.supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
 from sluice.supervisor.web.tokens import MetricsTokens
@@ -198,12 +199,21 @@ def _checks(path: str, checks: list[HealthCheckResult], headers: Mapping[str, st
 
     known: the client may see more than the verdict.
     """
-    passed = all(check.passed for check in checks)
+    passed = all(check.passed or not check.counts for check in checks)
     status = 200 if passed else 503
     if JSON in headers.get("Accept", ""):
-        items = [{"name": check.name, "passed": check.passed, "text": check.text} for check in checks]
+        items = [
+            {"name": check.name, "passed": check.passed, "text": check.text, "counts": check.counts} for check in checks
+        ]
         shown = {"passed": passed, "checks": items} if known else {"passed": passed}
         return HttpAnswer(status, json_codec.encode(shown) + b"\n", JSON, path)
-    lines = [f"[{'+' if check.passed else '-'}] {check.name}: {check.text}" for check in checks if known]
+    lines = [f"[{_mark(check)}] {check.name}: {check.text}" for check in checks if known]
     lines.append(f"{path[1:]} check {'passed' if passed else 'failed'}")
     return HttpAnswer(status, ("\n".join(lines) + "\n").encode(), TEXT, path)
+
+
+def _mark(check: HealthCheckResult) -> str:
+    """Return `+` if a check has passed, `-` if it has not, `!` if it has not and that does not count."""
+    if check.passed:
+        return "+"
+    return "-" if check.counts else "!"

@@ -214,6 +214,7 @@ def test_attributes_in_reporting_order():
         ("connector", "proxyPort"),
         ("connector", "proxyUser"),
         ("connector", "proxyPassword"),
+        ("connector", "readyWithout"),
         ("connector", "up"),
         ("connector", "stateSeconds"),
         ("connector", "attempts"),

@@ -12,10 +12,10 @@ from sluice.supervisor.telemetry.health import (
     LIVE_WITHOUT_WORKERS,
     READY_LAG,
     Health,
-    HealthCheckResult,
     Lag,
     ListenerState,
 )
+from sluice.supervisor.telemetry.health_check import HealthCheckResult
 from tests.unit.supervisor.adjustable_clock import AdjustableClock
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
