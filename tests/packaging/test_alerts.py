@@ -56,6 +56,19 @@ def quotas(connections: int, links: int) -> dict[str, str]:
     }
 
 
+#: Labels of what is attached to a broker. A router leaves one of them empty, and Prometheus drops an empty label.
+PLACE = 'connection="b", container="c"'
+
+
+def auto_links(up: int) -> dict[str, str]:
+    """Return two auto links on one connection, of which one may be down."""
+    return {
+        f'sluice_auto_link_up{{auto_link="{name}", address="q", direction="{name}", {PLACE}}}': f"{value}x60"
+        for name, value in (("in", 1), ("out", up))
+    }
+
+
+ROUTE = f'link_route="r", address="q", direction="in", {PLACE}'
 WORKER = {"worker": "1"}
 LINKS = {"role": "normal", "direction": "out"}
 PROFILE = {"profile": "main"}
@@ -134,6 +147,23 @@ CASES = {
         {'sluice_presettled_dropped_total{worker="0", reason="overflow"}': "0+1x60"},
         {'sluice_presettled_dropped_total{worker="0", reason="no_destination"}': "0+1x60"},
         {"reason": "overflow"},
+    ),
+    "SluiceConnectorDown": Case(
+        {
+            'sluice_connector_up{connector="b", role="route-container"}': "1x50 0x1 1x1 0x20",
+            'sluice_connector_attempts_total{connector="b", role="route-container"}': "1x50 2+12x20",
+        },
+        {
+            'sluice_connector_up{connector="b", role="route-container"}': "1x50 0x1 1x20",
+            'sluice_connector_up{connector="r", role="inter-router"}': "0x60",
+        },
+        {"connector": "b", "role": "route-container"},
+    ),
+    "SluiceAutoLinksDown": Case(auto_links(0), auto_links(1), {"connection": "b", "container": "c"}),
+    "SluiceLinkRoutesDown": Case(
+        {f"sluice_link_route_up{{{ROUTE}}}": "0x60"},
+        {f"sluice_link_route_up{{{ROUTE}}}": "1x60"},
+        {"connection": "b", "container": "c"},
     ),
     "SluiceRouterUnreachable": Case(
         {"sluice_network_routers_reachable": "2x50 1x20"}, {"sluice_network_routers_reachable": "1x20 2x60"}
