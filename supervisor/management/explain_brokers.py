@@ -14,6 +14,7 @@ from sluice.supervisor.management.context import AgentContext
 
 _CLIENTS: Final = {IN: "senders", OUT: "receivers"}
 _ROUTERS: Final = 10  # routers named in a finding
+_REASONS: Final = 3  # different reasons in a finding
 
 
 def add_brokers(context: AgentContext, name: str, verdict: dict[str, Any]) -> None:
@@ -27,9 +28,12 @@ def add_brokers(context: AgentContext, name: str, verdict: dict[str, Any]) -> No
         if way is None:
             continue
         if way:
-            verdict["findings"].append(f"Links of {clients} go to {way}, by a link route")
+            text = f"Links of {clients} go to {way}, by a link route"
+            refusal = _refusal(context.core, direction, name)
         else:
-            verdict["findings"].append(f"Links of {clients} are refused: no container of its link route is connected")
+            text = f"Links of {clients} are refused: no container of its link route is connected"
+            refusal = _absence(context, direction, name)
+        verdict["findings"].append(text + refusal)
     if routed[IN] is not None:
         verdict |= {"reachable": bool(routed[IN]), "verdict": "link-routed" if routed[IN] else "no container"}
     verdict["findings"] += auto
@@ -56,9 +60,47 @@ def _auto_links(context: AgentContext, name: str) -> Iterator[str]:
         if normalise(config.address) != name:
             continue
         shown = context.core.auto_links.shown(config)
-        if shown.state != AutoLinkState.ACTIVE.value:
-            error = f": {shown.error}" if shown.error else ""
-            yield f"Auto link '{config.name}' ({config.direction}, {_place(config)}) is {shown.state}{error}"
+        if shown.state == AutoLinkState.ACTIVE.value:
+            continue
+        reason = shown.error
+        if shown.state == AutoLinkState.INACTIVE.value:
+            reason = _connector_reason(context, config.connection) or _reason(context.core, config)
+        text = f"Auto link '{config.name}' ({config.direction}, {_place(config)}) is {shown.state}"
+        yield text + (f": {reason}" if reason else "")
+
+
+def _reason(core: RouterCore, config: AutoLinkConfig) -> str:
+    """Return why the last connection of an auto link has ended; empty: there was none."""
+    availability = core.auto_links.availability(config)
+    return "" if availability is None else availability.error
+
+
+def _connector_reason(context: AgentContext, connection: str | None) -> str:
+    """Return that and why the connector of this name is down; empty if it is up, or if there is none."""
+    for config in context.changes.configuration.connectors:
+        if config.name == connection:
+            shown = context.core.live_attributes(config)
+            if shown and shown["attempts"] and not shown["up"]:
+                reason = f" ({shown['downReason']})" if shown["downReason"] else ""
+                return f"connector {config.name} has been down for {shown['stateSeconds']} s{reason}"
+    return ""
+
+
+def _absence(context: AgentContext, direction: str, name: str) -> str:
+    """Return why no container of the link routes of an address is connected, as far as its connectors show it."""
+    address = context.core.link_routes.match(direction, name)
+    routes = [route for route in context.core.link_routes if route.address is address]
+    found = (_connector_reason(context, route.config.connection) or route.availability.error for route in routes)
+    reasons = list(dict.fromkeys(reason for reason in found if reason))
+    return f": {'; '.join(reasons[:_REASONS])}" if reasons else ""
+
+
+def _refusal(core: RouterCore, direction: str, name: str) -> str:
+    """Return how often, and why at last, containers have refused links of an address."""
+    address = core.link_routes.match(direction, name)
+    if address is None or not address.refusals:
+        return ""
+    return f"; {address.refusals} of {address.attempts} were refused or ended with an error: {address.last_refusal}"
 
 
 def _place(config: AutoLinkConfig) -> str:

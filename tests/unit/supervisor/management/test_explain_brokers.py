@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sluice.router.control.messages import Closed
 from tests.unit.supervisor.management.managed_router import CONFIGURATION, ManagedRouter
 
 BROKER = """
@@ -87,6 +88,34 @@ def test_auto_link_without_broker_is_explained(router: ManagedRouter) -> None:
     body = explain(router, "way.jobs")
     assert (body["reachable"], body["verdict"]) == (False, "no consumer; an auto link does not work")
     assert body["findings"][-1] == "Auto link 'jobs' (out, connection broker) is inactive"
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_findings_name_reason_of_connector(router: ManagedRouter, monkeypatch: pytest.MonkeyPatch, up: bool) -> None:
+    state = {"up": up, "attempts": 2, "stateSeconds": 12, "downReason": None if up else "Connection refused"}
+    monkeypatch.setattr(router.core, "live_attributes", lambda config: state)
+    reason = "" if up else ": connector broker has been down for 12 s (Connection refused)"
+    findings = explain(router, "legacy.x")["findings"]
+    assert [text.partition(" is connected")[2] for text in findings] == [reason, reason]
+    found = explain(router, "way.jobs")["findings"][-1]
+    assert found == f"Auto link 'jobs' (out, connection broker) is inactive{reason}"
+
+
+def test_findings_name_end_of_last_connection(router: ManagedRouter) -> None:
+    connection = router.connection(listener=1)
+    router.core.receive(router.workers[0], Closed(conn=connection.number, error=("amqp:not-allowed", "go away")))
+    finding = explain(router, "served.x")["findings"][0]
+    assert finding.endswith("no container of its link route is connected: amqp:not-allowed go away")
+
+
+def test_findings_count_refused_links(router: ManagedRouter) -> None:
+    router.connection(listener=1)
+    address = router.core.link_routes.match("in", "served.x")
+    assert address is not None
+    address.attempts = 2
+    address.refused("amqp:not-found no queue")
+    finding = explain(router, "served.x")["findings"][0]
+    assert finding.endswith("; 1 of 2 were refused or ended with an error: amqp:not-found no queue")
 
 
 def test_unrouted_addresses_mention_no_broker(router: ManagedRouter) -> None:
