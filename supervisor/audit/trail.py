@@ -43,6 +43,7 @@ class AuditTrail:
 
     def __init__(self, router: str, recorder: Recorder) -> None:
         """Create the trail of the router with id `router`."""
+        self.reloads: Final = dict.fromkeys((SUCCESS, FAILURE), 0)  # number of reloads by outcome
         self._router: Final = router
         self._boot: Final = os.urandom(BOOT_OCTETS).hex()
         self._recorder: Final = recorder
@@ -203,6 +204,7 @@ class AuditTrail:
         else:
             outcome = FAILURE
             detail["reason"] = result.text
+        self.reloads[outcome] += 1
         self.report("configuration.reload", outcome, {}, detail)
 
 

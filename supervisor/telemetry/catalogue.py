@@ -57,6 +57,9 @@ ROUTER: Final = (
     _gauge("sluice_build_info", "Always 1; the version of the router and of its Python.", "version", "python"),
     _gauge("sluice_router_info", "Always 1; the id of the router and its mode.", "id", "mode"),
     _gauge("sluice_ready", "1 if /readyz answers 200, else 0."),
+    _counter(
+        "sluice_reloads_total", "Reloads of the configuration: `success`, or `failure` if it was refused.", "outcome"
+    ),
 )
 
 WORKERS: Final = (
@@ -129,6 +132,9 @@ LISTENERS: Final = (
     _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
     _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
     _counter("sluice_connections_accepted_total", "AMQP connections that were accepted."),
+    _gauge("sluice_connections", "Accepted AMQP connections that are there, including those that are not open yet."),
+    _gauge("sluice_connections_limit", "Accepted AMQP connections that the router allows: `maxConnections` of the "
+           "policy."),
     _gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the first certificate of an sslProfile expires, "
            "in seconds since the epoch.", "profile"),
     _gauge("sluice_tls_profile_current", "1 if the newest files of an sslProfile are in use, 0 if they have a fault.",
@@ -161,7 +167,7 @@ LOGINS: Final = (
 POLICY: Final = (
     _counter("sluice_policy_denied_total", "Connections, sessions, links and messages that the policy has refused, by "
              "vhost and group (empty where there is none) and by reason.", "vhost", "group", "reason"),
-    _gauge("sluice_vhost_connections", "Connections of a vhost (group empty), or of one of its groups, with shared "
+    _gauge("sluice_vhost_connections", "Connections of a vhost (group empty), or of one of its groups with shared "
            "limits.", "vhost", "group"),
     _gauge("sluice_vhost_links", "Links of a vhost or group with shared limits.", "vhost", "group"),
     _gauge("sluice_vhost_addresses", "Different addresses of the links of a vhost or group with shared limits.",
@@ -174,7 +180,8 @@ POLICY: Final = (
              "vhost", "group"),
     _counter("sluice_vhost_credit_held_back_total", "Times that a shared limit held back credit or a window.",
              "vhost", "group"),
-    _gauge("sluice_vhost_limit", "Shared limits of a vhost or group, by attribute.", "vhost", "group", "limit"),
+    _gauge("sluice_vhost_limit", "`maxConnections` of a vhost, and shared limits of a vhost or group, by attribute.",
+           "vhost", "group", "limit"),
 )  # fmt: skip
 
 AUDIT: Final = (

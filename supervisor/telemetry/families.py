@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from sluice.router.config.entities import RouterConfig
+from sluice.router.config.policy_entities import SharedLimits
 from sluice.router.ring.layout import DROP_NAMES
 from sluice.router.ring.region import Region
 from sluice.router.stats.sums import ADDRESS_SUMS
@@ -18,11 +19,12 @@ from sluice.supervisor.auth import failures
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.management.memory import pools
 from sluice.supervisor.policy.denials import ROUTER_CONNECTIONS
+from sluice.supervisor.policy.shared_usage import VHOST
 from sluice.supervisor.telemetry.broker_metrics import add_brokers
 from sluice.supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
 from sluice.supervisor.telemetry.collect import AddressRow, MetricsSnapshot, WorkerRow
 from sluice.supervisor.telemetry.health import Health
-from sluice.supervisor.telemetry.page import DispatchMetric, Families
+from sluice.supervisor.telemetry.page import DispatchMetric, Families, Family
 
 # Limit of vhosts and groups with series.
 MOST_SHARES: Final = 1000
@@ -142,6 +144,9 @@ class MetricsBuilder:
         build.add((self._version, platform.python_version()), 1)
         families.open(DEFINITIONS["sluice_router_info"]).add((self._router.id, self._router.mode), 1)
         families.single(DEFINITIONS["sluice_ready"], self._health.ready)
+        reloads = families.open(DEFINITIONS["sluice_reloads_total"])
+        for outcome, count in self._core.audit.trail.reloads.items():
+            reloads.add((outcome,), count)
 
     def _workers(self, families: Families, snapshot: MetricsSnapshot) -> None:
         journal = self._core.journal
@@ -235,6 +240,9 @@ class MetricsBuilder:
             if not state.http:
                 open_ones.add((state.name, state.role), snapshot.connections.get(state.name, 0))
         families.single(DEFINITIONS["sluice_connections_accepted_total"], self._core.connections.accepted)
+        families.single(DEFINITIONS["sluice_connections"], self._core.connections.count)
+        limit = self._core.policy.vhosts.policy.max_connections
+        families.single(DEFINITIONS["sluice_connections_limit"], limit)
         expiry = families.open(DEFINITIONS["sluice_tls_certificate_expiry_timestamp_seconds"])
         for name, held in self._core.tls.held.items():
             if held.material.expires is not None:
@@ -267,6 +275,17 @@ class MetricsBuilder:
                     family.add((vhost, group), number)
             for attribute, limit in configured.by_attribute():
                 limits.add((vhost, group, attribute), limit)
+        self._add_vhosts(shown["connections"], limits)
+
+    def _add_vhosts(self, connections: Family, limits: Family) -> None:
+        """Add the limit of connections of each vhost. Vhosts with shared limits have their connections already."""
+        policy = self._core.policy
+        if not policy.vhosts.policy.vhosts_enabled:
+            return
+        for vhost in islice(policy.vhosts, MOST_SHARES):
+            limits.add((vhost.name, VHOST, "maxConnections"), vhost.config.max_connections)
+            if vhost.config.shared == SharedLimits():
+                connections.add((vhost.name, VHOST), policy.stats()[vhost.name].connections)
 
     def _audit(self, families: Families) -> None:
         families.single(DEFINITIONS["sluice_audit_lines_total"], self._core.audit.lines)

@@ -5,6 +5,7 @@ A rate is tested by a lower bound on the time that many messages take, which a b
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -257,7 +258,11 @@ def test_buffered_octets_of_all_connections_share_the_bound(
 def test_metrics_page_shows_limits_and_use(router: RouterProcess, connect: Connect) -> None:
     peer = connect(hostname="links")
     peer.sender("a", credit=False)
+    connect(hostname="few")
     page = get(router.ports["http"], "/metrics").text
+    assert re.search(r'^sluice_vhost_connections{group="",vhost="few"} [12]\.0$', page, re.MULTILINE)
+    assert 'sluice_vhost_limit{group="",limit="maxConnections",vhost="few"} 65535.0' in page
+    assert page.count('sluice_vhost_connections{group="",vhost="links"}') == 1
     assert 'sluice_vhost_links{group="",vhost="links"} 1.0' in page
     assert 'sluice_vhost_limit{group="",limit="maxLinks",vhost="links"} 5.0' in page
     assert f'sluice_vhost_limit{{group="all",limit="maxMessagesPerSecond",vhost="group-messages"}} {RATE}.0' in page

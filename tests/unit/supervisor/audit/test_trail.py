@@ -179,6 +179,7 @@ def test_failed_reload_has_reason(trail: AuditTrail, recorder: RecordingRecorder
     trail.reloaded("SIGHUP", "router.conf", ChangeError(400, "no such file"))
     (event,) = recorder.events
     assert (event["outcome"], event["detail"]["reason"]) == ("failure", "no such file")
+    assert trail.reloads == {"success": 0, "failure": 1}
 
 
 def test_starts_of_router_are_distinguished(recorder: RecordingRecorder) -> None:

@@ -41,6 +41,15 @@ def test_metrics_page_matches_catalogue(router: MetricsRouter) -> None:
             assert set(sample.labels) - {"le"} == set(known.labels), sample
 
 
+def test_connections_have_limit_and_reloads_are_counted(router: MetricsRouter) -> None:
+    router.client()
+    router.core.audit.trail.reloads["failure"] += 2
+    page = router.page()
+    assert (value(page, "sluice_connections"), value(page, "sluice_connections_limit")) == (1, 65535)
+    assert value(page, "sluice_reloads_total", outcome="failure") == 2
+    assert value(page, "sluice_reloads_total", outcome="success") == 0
+
+
 def test_policy_refusals_are_counted(router: MetricsRouter) -> None:
     router.core.connections.denied += 2
     router.core.policy.denials.add(DenialKind("v", "g", "target"), count=3)
