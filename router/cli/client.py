@@ -3,23 +3,18 @@
 Only commands that talk to a router import this module, because others do not need the client.
 """
 
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
 
 from sluice.router.cli.connection import ToolConnection
 from sluice.router.cli.errors import SendException, Timeout, ToolError
 from sluice.router.cli.options import MANAGEMENT, QueryTarget, address, router_of
-from sluice.router.cli.output import escape_output, one_line
-from sluice.router.cli.streams import run_command
 from sluice.router.client.blocking import SyncReceiver, SyncSender
 from sluice.router.client.message import Message
 
 PREFIX: Final = "org.apache.qpid.dispatch."  # prefix of long type names
 NODE: Final = {"type": "org.amqp.management", "name": "self"}  # properties that select the management node itself
-DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
 
 OK: Final = 200
 CREATED: Final = 201
@@ -301,25 +296,3 @@ def plain(value: Any) -> Any:
         if isinstance(value, kind):
             return kind(value)
     return value
-
-
-def run_tool(command: Callable[[], int]) -> int:
-    """Run a tool with escaped output; report errors on stdout with exit code 1, as in 1.19 (management.md 8.3)."""
-    with escape_output():
-        if os.environ.get(DEBUG_VARIABLE):
-            return command()
-        return run_command(lambda: _reported(command))
-
-
-def _reported(command: Callable[[], int]) -> int:
-    try:
-        code = command()
-        sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
-        print()
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # noqa: BLE001  scripts expect only this line; DEBUG_VARIABLE shows the traceback
-        print(one_line(f"{type(error).__name__}: {error}"))
-    return 1

@@ -6,9 +6,10 @@ import webbrowser
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from sluice.router.cli.client import ManagementClient, Row, run_tool
+from sluice.router.cli.client import ManagementClient, Row
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.output import one_line
+from sluice.router.cli.tool import run_tool
 from sluice.router.config.entities import console_url
 
 DESCRIPTION = (
@@ -25,7 +26,7 @@ _COLUMNS = ["name", "host", "port", "http", "websockets", "httpRootDir", "sslPro
 def main(words: Sequence[str] | None = None, program: str = "sluice console") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:

@@ -11,15 +11,15 @@ from sluice.router.cli.client import (
     NotImplementedStatus,
     Properties,
     UnknownRouter,
-    run_tool,
 )
 from sluice.router.cli.options import MANAGEMENT, Parser, add_connection_options, add_target_options, router_of, target
 from sluice.router.cli.output import to_json
 from sluice.router.cli.table import Display
+from sluice.router.cli.tool import run_tool
 
 DESCRIPTION: Final = (
     "Explain what happens to messages to an address. The exit code is 0 if a message sent now would be accepted, "
-    "3 if not, 1 if the router does not answer."
+    "3 if not, 4 if no router answers."
 )
 UNREACHABLE: Final = 3  # exit code
 
@@ -41,7 +41,7 @@ Answer = dict[str, Any]
 def main(words: Sequence[str] | None = None, program: str = "sluice explain") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluice.router import json_codec
-from sluice.router.cli.client import PREFIX, ManagementClient, run_tool
+from sluice.router.cli.client import PREFIX, ManagementClient
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.output import to_json
 from sluice.router.cli.streams import run_command
+from sluice.router.cli.tool import run_tool
 
 STANDARD: Final = (
     "QUERY", "CREATE", "READ", "UPDATE", "DELETE", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-ANNOTATIONS",
@@ -57,7 +58,7 @@ def _main(words: Sequence[str] | None, program: str) -> int:
         command = _Command(options, operation, rest)
     except _UsageError as error:
         made.error(str(error))
-    return run_tool(command.run)
+    return run_tool(command.run, program, options)
 
 
 def _negative(word: str) -> bool:

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sluice.router.cli.client import NODE, ManagementClient, run_tool
+from sluice.router.cli.client import NODE, ManagementClient
 from sluice.router.cli.default_config import CONFIG_HELP, default_config
 from sluice.router.cli.options import add_connection_options, add_target_options, target
 from sluice.router.cli.output import one_line, to_json
+from sluice.router.cli.tool import run_tool
 from sluice.router.config.errors import ConfigError
 from sluice.router.config.load import load
 from sluice.router.policy.question import PolicyQuestion, QuestionError
@@ -16,7 +17,7 @@ from sluice.router.policy.question import PolicyQuestion, QuestionError
 DESCRIPTION: Final = (
     "Explain whether the policy allows a connection and its links. The policy is that of a configuration file and its "
     "policyDir, for which no router has to run, or with --url the one in force in a router. The exit code is 0 if all "
-    "is allowed, 3 if not, 1 if the file is invalid or the router does not answer."
+    "is allowed, 3 if not, 1 if the file is invalid, 4 if no router answers."
 )
 DENIED: Final = 3  # exit code
 _BAD_FILE: Final = 1
@@ -27,7 +28,8 @@ def main(words: Sequence[str] | None = None, program: str = "sluice policy") -> 
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
     if options.url is not None:
-        return run_tool(lambda: _show(_of_router(options), options))
+        options.bus = options.url
+        return run_tool(lambda: _show(_of_router(options), options), f"{program} explain", options)
     try:
         found = [finding.as_map() for finding in _question(options).answer(load(options.config))]
     except (ConfigError, QuestionError) as error:
@@ -69,7 +71,6 @@ def _question(options: argparse.Namespace) -> PolicyQuestion:
 
 
 def _of_router(options: argparse.Namespace) -> list[dict[str, Any]]:
-    options.bus = options.url
     with ManagementClient(target(options)) as client:
         found: list[dict[str, Any]] = client.call("EXPLAIN-POLICY", NODE, _question(options).as_map())
     return found

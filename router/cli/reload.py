@@ -4,19 +4,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sluice.router.cli.client import ManagementClient, ManagementError, run_tool
+from sluice.router.cli.client import BadRequestStatus, ManagementClient
+from sluice.router.cli.failure import REFUSED
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.tool import run_tool
 
 DESCRIPTION = (
     "Make the router read its configuration file again and apply all changes, or none if one is refused. "
-    "The exit code is 0 if the file is in force, 1 if the router refused it or did not answer."
+    "The exit code is 0 if the file is in force, 1 if the router refused it, 4 if no router answers."
 )
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice reload") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -35,9 +37,9 @@ def _run(options: argparse.Namespace) -> int:
     with ManagementClient(target(options)) as client:
         try:
             answer = client.node_call("RELOAD", asked)
-        except ManagementError as error:
+        except BadRequestStatus as error:  # its lines are the errors of the file
             print(error, file=sys.stderr)
-            return 1
+            return REFUSED
     print(answer["text"].rstrip("\n"))
     return 0
 

@@ -14,9 +14,10 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 
-from sluice.router.cli.client import ManagementClient, run_tool
+from sluice.router.cli.client import ManagementClient
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.output import printable, raw_output
+from sluice.router.cli.tool import run_tool
 from sluice.router.cli.top_view import RouterSample, render_frame, take_sample
 
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
@@ -28,7 +29,7 @@ _QUIT: Final = b"qQ\x03\x04"
 def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sluice.router.cli.client import ManagementClient, run_tool
+from sluice.router.cli.client import ManagementClient
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.output import one_line
+from sluice.router.cli.tool import run_tool
 
 _CREDIT = 100  # messages with frames in flight
 
@@ -16,7 +17,7 @@ _CREDIT = 100  # messages with frames in flight
 def main(words: Sequence[str] | None = None, program: str = "sluice trace") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from sluice.router.cli.client import ManagementClient, run_tool
+from sluice.router.cli.client import ManagementClient
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
 from sluice.router.cli.stat import addresses, connections, general, links, log, memory, network, policy
 from sluice.router.cli.stat.context import StatContext
 from sluice.router.cli.streams import run_command
 from sluice.router.cli.table import Display
+from sluice.router.cli.tool import run_tool
 
 Show = Callable[[StatContext], None]
 
@@ -62,7 +63,7 @@ def main(words: Sequence[str] | None = None, program: str = "qdstat") -> int:
 
 def _main(words: Sequence[str] | None, program: str) -> int:
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:

@@ -92,4 +92,4 @@ def test_trace_of_unknown_connection_is_error(
 ) -> None:
     script.answers = [(404, "Not Found", {})]
     assert trace.main(["7", "-b", node.url]) == 1
-    assert capsys.readouterr().out == "NotFoundStatus: Not Found\n"
+    assert capsys.readouterr() == ("", "sluice trace: Not Found (status 404)\n")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sluice.router.cli.client import DEBUG_VARIABLE
 from sluice.router.cli.manage import long_type, main
+from sluice.router.cli.tool import DEBUG_VARIABLE
 from tests.unit.router.cli.node import PREFIX, Answer, ReceivedRequest, ScriptedManagementNode
 
 ROOT = Path(__file__).parents[4]
