@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sluice.router.cli.client import BadRequestStatus, ManagementClient
 from sluice.router.cli.failure import REFUSED
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.output import to_json
 from sluice.router.cli.tool import run_tool
 
 DESCRIPTION = (
@@ -27,6 +28,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     what = made.add_mutually_exclusive_group(required=False)
     what.add_argument("--plan", action="store_true", help="only show what would change")
     what.add_argument("--undo", action="store_true", help="restore the configuration before the last reload")
+    made.add_argument("--json", action="store_true", help="print the changes as JSON")
     add_target_options(made)
     add_connection_options(made)
     return made
@@ -40,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
         except BadRequestStatus as error:  # its lines are the errors of the file
             print(error, file=sys.stderr)
             return REFUSED
-    print(answer["text"].rstrip("\n"))
+    print(to_json(answer, 2) if options.json else answer["text"].rstrip("\n"))
     return 0
 
 

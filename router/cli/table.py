@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
 
-from sluice.router.cli.output import one_line
+from sluice.router.cli.output import one_line, to_json
 
 _INDENT: Final = "  "
 _GAP: Final = "  "
@@ -33,6 +33,39 @@ class Display:
                 self.line(line)
 
 
+class JsonDisplay(Display):
+    """Collector of titles and tables, printed as one JSON list by `finish`. `router` is the router of what follows."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out)
+        self.router = ""
+        self._parts: list[dict[str, Any]] = []
+
+    def line(self, text: str = "") -> None:
+        """Add a line that belongs to no table; empty lines are left out."""
+        if not text:
+            return
+        if not self._parts or "lines" not in self._parts[-1] or self._parts[-1]["router"] != self.router:
+            self._parts.append({"router": self.router, "lines": []})
+        self._parts[-1]["lines"].append(text)
+
+    def table(self, title: str, heads: Sequence[str], rows: Iterable[Cells]) -> None:
+        """Add a table; its rows are maps by heading."""
+        made = [{head: _plain(cell) for head, cell in zip(heads, row, strict=False)} for row in rows]
+        self._parts.append({"router": self.router, "title": title, "rows": made})
+
+    def finish(self) -> None:
+        """Print the list."""
+        print(to_json(self._parts, 2), file=self._out)
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as a value of JSON."""
+    if cell is None or isinstance(cell, bool | str | float):
+        return cell
+    return int(cell) if isinstance(cell, int) else str(cell)
+
+
 def _classic(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
     widths = [max(len(head), *(len(row[at]) for row in rows)) for at, head in enumerate(heads)]
     yield _INDENT + _joined(heads, widths)
@@ -52,9 +85,16 @@ def _csv(heads: Sequence[str], rows: list[list[str]]) -> Iterable[str]:
         yield ",".join('"' + cell.replace('"', '""') + '"' if cell else "" for cell in cells)
 
 
-def commas(number: Any) -> str:
-    """Format a number with thousands separators; None is empty."""
-    return "" if number is None else f"{number:,}"
+class GroupedNumber(int):
+    """Number that is shown with thousands separators."""
+
+    def __str__(self) -> str:
+        return f"{int(self):,}"
+
+
+def commas(number: Any) -> GroupedNumber | str:
+    """Return a number that is shown with thousands separators; None is empty."""
+    return "" if number is None else GroupedNumber(number)
 
 
 def long_time(seconds: Any) -> str:

@@ -11,7 +11,7 @@ from sluice.router.cli.options import Parser, add_connection_options, add_target
 from sluice.router.cli.stat import addresses, connections, general, links, log, memory, network, policy
 from sluice.router.cli.stat.context import StatContext
 from sluice.router.cli.streams import run_command
-from sluice.router.cli.table import Display
+from sluice.router.cli.table import Display, JsonDisplay
 from sluice.router.cli.tool import run_tool
 
 Show = Callable[[StatContext], None]
@@ -79,31 +79,45 @@ def parser(program: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--limit", type=int, help="Limit number of output rows. Unlimited if limit is zero or if limit not specified"
     )
-    made.add_argument("--csv", action="store_true", help="Render tabular output in csv format")
+    shape = made.add_mutually_exclusive_group()
+    shape.add_argument("--csv", action="store_true", help="Render tabular output in csv format")
+    if program == "qdstat":  # which has the options of 1.19
+        made.set_defaults(json=False)
+    else:
+        shape.add_argument("--json", action="store_true", help="print tables as JSON, with a map for each row")
     add_connection_options(made)
     return made
 
 
 def _run(options: argparse.Namespace) -> int:
     with ManagementClient(target(options)) as client:
-        display = Display(sys.stdout, csv=options.csv)
+        display = JsonDisplay(sys.stdout) if options.json else Display(sys.stdout, csv=options.csv)
         context = StatContext(client, display, options.verbose, options.limit or None)
         nodes = context.node_call("GET-MGMT-NODES")
         if options.all_routers and len(nodes) > 1:
             _show_routers(context, options.show, nodes)
         else:
-            if options.show not in _BARE:
+            if isinstance(display, JsonDisplay):
+                display.router = context.router()["id"]
+            elif options.show not in _BARE:
                 context.heading()
             options.show(context)
+        if isinstance(display, JsonDisplay):
+            display.finish()
     return 0
 
 
 def _show_routers(context: StatContext, show: Show, nodes: list[str]) -> None:
     """Show one display for several routers; `nodes` are their management addresses (brokers-and-edge.md ED-24)."""
-    context.time()
+    if not isinstance(context.display, JsonDisplay):
+        context.time()
     for node in nodes:
         address = node.removeprefix("amqp:/")
-        context.display.line(f"Router  {address.split('/')[2]}")
+        router = address.split("/")[2]
+        if isinstance(context.display, JsonDisplay):
+            context.display.router = router
+        else:
+            context.display.line(f"Router  {router}")
         context.display.line()
         show(replace(context, at=address))
         context.display.line()

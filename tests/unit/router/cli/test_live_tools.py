@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluice.router import json_codec
 from sluice.router.cli import reload, trace
 from tests.unit.router.cli.node import Answer, ReceivedRequest, ScriptedManagementNode
 
@@ -48,6 +49,15 @@ def test_reload_sends_request_and_prints_changes(
     assert node.requests[0].properties == {**SELF, "operation": "RELOAD", **properties}
 
 
+def test_reload_prints_changes_as_json(
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"applied": False, "changes": [{"kind": "delete", "title": "address b"}], "text": "1 change"}
+    script.answers = [(200, "OK", answer)]
+    assert reload.main(["--plan", "--json", "-b", node.url]) == 0
+    assert json_codec.decode(capsys.readouterr().out) == answer
+
+
 def test_refused_reload_prints_error(
     node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +95,15 @@ def test_trace_ends_after_count(
     assert trace.main(["7", "--count", "2", "-b", node.url]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert node.requests[0].properties["lines"] == 2
+
+
+def test_trace_prints_json_lines(
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.answers = [(200, "OK", {}), *FRAMES, (200, "OK", [])]
+    assert trace.main(["7", "--json", "-b", node.url]) == 0
+    lines = [json_codec.decode(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["text"] for line in lines] == [f"[C7]: -> frame {number}" for number in range(3)]
 
 
 def test_trace_of_unknown_connection_is_error(

@@ -61,4 +61,4 @@ def test_times_and_numbers_are_formatted() -> None:
     assert long_time(1234 * 86400) == "1234:00:00:00"
     assert short_time(3661) == "01:01:01"
     assert short_time(200 * 3600) == "200:00:00"
-    assert (commas(1234567), commas(999), commas(None)) == ("1,234,567", "999", "")
+    assert [str(commas(number)) for number in (1234567, 999, None)] == ["1,234,567", "999", ""]

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from sluice.router import json_codec
 from sluice.router.cli.stat.main import main
-from tests.unit.router.cli.node import ScriptedManagementNode
-from tests.unit.router.cli.stat.rows import CONNECTION, Stat
+from tests.unit.router.cli.node import ScriptedManagementNode, rows_node
+from tests.unit.router.cli.stat.rows import ADDRESS, CONNECTION, ROUTER, Stat
 
 
 # brokers-and-edge.md ED-24.
@@ -56,6 +57,23 @@ def test_usage_error_is_reported(words: list[str], error: str, capsys: pytest.Ca
     assert (ended.value.code, out) == (2, "")
     assert err.startswith("usage: sluice stat ")
     assert err.endswith(f"sluice stat: error: {error}\n")
+
+
+def test_tables_as_json_have_numbers_and_router(
+    nodes: list[ScriptedManagementNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes.append(rows_node({"router": [ROUTER], "router.address": [ADDRESS]}))
+    assert main(["-a", "--json", "-b", nodes[0].url], "sluice stat") == 0
+    (table,) = json_codec.decode(capsys.readouterr().out)
+    assert (table["router"], table["title"]) == ("QDR.A", "Router Addresses")
+    assert table["rows"][0]["addr"] == "b"
+    assert table["rows"][0]["in"] == 1234567
+
+
+def test_old_tool_has_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["-a", "--json"], "qdstat")
+    assert "unrecognized arguments: --json" in capsys.readouterr().err
 
 
 def test_missing_column_is_an_error(stat: Stat) -> None:
