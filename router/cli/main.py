@@ -63,7 +63,9 @@ def _run(words: Sequence[str]) -> int:
             from sluice.router.cli.check import check
 
             with escape_output():
-                return check(arguments.files, strict=arguments.strict)
+                return check(
+                    arguments.files, strict=arguments.strict, files=not arguments.no_files, json=arguments.json
+                )
     print(VERSION)
     return 0
 
@@ -86,9 +88,18 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("-G", "--group", metavar="GROUP", help="also become GROUP; default: the groups of USER")
     run.add_argument("-T", "--test-hooks", action="store_true", help="enable test features")
 
-    text = "Check configuration files without starting a router. The exit code is 1 if a file is invalid."
+    text = (
+        "Check configuration files without starting a router. Warnings name settings that cannot work, or have no "
+        "effect. The exit code is 1 if a file is invalid."
+    )
     check = commands.add_parser("check", help="check configuration files", description=text)
     check.add_argument("--strict", action="store_true", help="report all insecure settings, and treat them as errors")
+    check.add_argument(
+        "--no-files",
+        action="store_true",
+        help="do not check files, passwords and host names that the configuration refers to, for machines without them",
+    )
+    check.add_argument("--json", action="store_true", help="print the results as JSON")
     check.add_argument("files", metavar="FILE", nargs="+", help="configuration file")
 
     for name, (_, help_text) in TOOLS.items():

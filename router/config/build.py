@@ -147,7 +147,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
         text = "Attribute passwordFile of entity sslProfile has been deprecated."
         line = entity.line_of("passwordFile")
         problems.warn("CONN_MGR", line, f"{text} Use password field with the file: prefix instead.")
-    if password is not None and is_missing(password):
+    if password is not None and problems.files and is_missing(password):
         problems.error(entity.line_of("password"), NOT_IN_ENVIRONMENT)
     protocols = tuple((entity.optional_text("protocols") or "").split())
     if missing := missing_between(protocols):
@@ -285,7 +285,7 @@ def _websocket_path(entity: Entity, problems: Problems) -> str:
 def _secret(entity: Entity, attribute: str, problems: Problems) -> str | None:
     """Return a password as written: the password itself, or a reference such as `file:PATH`."""
     written = entity.optional_text(attribute)
-    if written is not None and (reason := fault(written)) is not None:
+    if written is not None and problems.files and (reason := fault(written)) is not None:
         problems.error(entity.line_of(attribute), f"{entity.type.long_name}: {attribute}: {reason}")
     return written
 

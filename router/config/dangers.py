@@ -19,6 +19,7 @@ from sluice.router.config.roles import BETWEEN_ROUTERS
 from sluice.router.websocket.origins import EVERY_ORIGIN, is_local
 
 OLD_PROTOCOLS: Final = ("TLSv1", "TLSv1.0", "TLSv1.1")
+EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")
 OTHERS_WRITE, OTHERS_READ = 0o022, 0o044
 _PART_OF_A_NAME: Final = re.compile(r"[A-Za-z0-9.]{1,32}=.+")
 
@@ -90,7 +91,8 @@ def _listener(configuration: Configuration, listener: EntityConfig) -> Iterator[
     elif not listener.authenticate_peer:
         text = f"{name}: clients need not log in; set authenticatePeer: yes,"
         text += " with saslUsers, tokenIssuers or certificates"
-        yield _danger(configuration, listener, text)
+        everywhere = listener.host in EVERY_INTERFACE and not configuration.policy.vhosts_enabled
+        yield _danger(configuration, listener, text, worst=everywhere)
     if not listener.require_encryption:
         offers = listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms
         if listener.sasl_users is not None and offers:

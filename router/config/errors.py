@@ -44,11 +44,12 @@ class RequestError(Exception):
 class Problems:
     """Errors of one file, which prevent the router from starting, and warnings, which are logged.
 
-    Owner: the call of `load` that created it.
+    Owner: the call of `load` that created it. `files`: files and secrets that the configuration names are checked, too.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, files: bool = True) -> None:
         self.path = path
+        self.files = files
         self.errors: list[ConfigError] = []
         self.warnings: list[tuple[str, str]] = []
 

@@ -57,13 +57,14 @@ from sluice.router.policy.hosts import Resolve, resolve_host
 VHOST = VhostConfig.type
 
 
-def load(path: str) -> Configuration:
+def load(path: str, *, files: bool = True) -> Configuration:
     """Load the configuration file at `path` (JSON syntax if it ends in `.json`).
 
-    Host names in vhosts are resolved by name servers. Raises ConfigFileError if the file cannot be read, ConfigError if
-    it is invalid. management.md 2.1.
+    Host names in vhosts are resolved by name servers. Without `files`, neither host names nor files and secrets that
+    the configuration names are looked up. Raises ConfigFileError if the file cannot be read, ConfigError if it is
+    invalid. management.md 2.1.
     """
-    return load_text(path, read(path), resolve_host)
+    return load_text(path, read(path), resolve_host if files else None, files=files)
 
 
 def read(path: str) -> str:
@@ -83,13 +84,13 @@ def read(path: str) -> str:
         raise ConfigError(path, line, f"not UTF-8 text: octet 0x{octets[error.start]:02x}") from error
 
 
-def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configuration:
+def load_text(path: str, text: str, resolve: Resolve | None = None, *, files: bool = True) -> Configuration:
     """Return the configuration in `text` and in its policyDir. Raises ConfigError.
 
     `path` selects the syntax and appears in errors. `resolve` looks up host names in vhosts; None: they are resolved
-    later.
+    later. Without `files`, the files and secrets that it names need not exist.
     """
-    problems = Problems(path)
+    problems = Problems(path, files=files)
     entities: dict[str, list[Entity]] = {}
     for section in parse(text, problems):
         entity = validate(section, problems)
@@ -123,7 +124,8 @@ def load_text(path: str, text: str, resolve: Resolve | None = None) -> Configura
         *(build_connector(entity, problems) for entity in entities.get("connector", [])),
     ]
     for entity in entities.get("saslUsers", []):
-        check_users_file(entity, problems)
+        if files:
+            check_users_file(entity, problems)
     for entity in entities.get("listener", []):
         listener = build_listener(entity, problems)
         check_providers(listener, built, entity, problems)
@@ -210,7 +212,7 @@ def _vhosts(
     names = VhostNames(patterns=policy.vhost_patterns)
     found = [build_vhost(entity, problems, resolve) for entity in entities]
     for file in _policy_files(policy, problems):
-        inner = Problems(file)
+        inner = Problems(file, files=problems.files)
         found += [build_vhost(entity, inner, resolve, file) for entity in _read_vhosts(file, inner)]
         problems.include(inner)
     for vhost in found:
@@ -226,6 +228,8 @@ def _policy_files(policy: PolicyConfig, problems: Problems) -> Iterator[str]:
     try:
         names = sorted(os.listdir(policy.directory))
     except (OSError, ValueError) as error:
+        if not problems.files:
+            return
         reason = getattr(error, "strerror", None) or str(error)
         problems.error(policy.line, f"policyDir '{policy.directory}' cannot be read: {reason}")
         return

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from sluice.router.config.errors import Problems
 from sluice.router.config.grammar import Item, Section
 from sluice.router.config.jsontext import JsonValue
+from sluice.router.config.old_names import attribute_advice, section_advice, value_advice
 from sluice.router.config.schema import SCHEMA, Attribute, EntityType
 from sluice.router.config.values import InvalidValue, written
 
@@ -115,7 +116,7 @@ def _type(section: Section, problems: Problems) -> EntityType | None:
     entity_type = SCHEMA.section(section.name)
     if entity_type is None:
         known = [each.section for each in SCHEMA.types.values() if each.section is not None]
-        guess = similar(section.name, known)
+        guess = section_advice(section.name) or similar(section.name, known)
         problems.error(section.line, f"No such entity type '{SCHEMA.prefix}.{section.name}'{guess}")
         return None
     if entity_type.section is None and "CREATE" in entity_type.operations:
@@ -189,7 +190,8 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
     """Convert the value of one attribute. Return None for an absent, ignored or invalid value; record errors."""
     attribute = entity_type.attributes.get(name)
     if attribute is None or name in MADE_BY_ROUTER:
-        guess = similar(name, [each.name for each in entity_type.settable])
+        guess = attribute_advice(entity_type.name, name)
+        guess = guess or similar(name, [each.name for each in entity_type.settable])
         unknown = f"Unknown attribute '{name}' for '{entity_type.long_name}'{guess}"
         text = unknown if attribute is None else f"Attribute '{name}' is made by the router"
         problems.error(item.line, f"{entity_type.long_name}: {text}")
@@ -198,7 +200,8 @@ def _value(name: str, item: Item, entity_type: EntityType, problems: Problems) -
         value = attribute.convert(item.value)
     except InvalidValue as error:
         hint = f": {error.hint}" if error.hint else ""
-        problems.error(item.line, f"{entity_type.long_name}: {error} (attribute '{name}'{hint})")
+        advice = value_advice(entity_type.name, name, item.value)
+        problems.error(item.line, f"{entity_type.long_name}: {error} (attribute '{name}'{hint}){advice}")
         return None
     refusal = attribute.unsupported(value)
     if refusal is not None:

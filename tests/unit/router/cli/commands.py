@@ -32,7 +32,7 @@ class CommandRunner:
         self.record = folder / "record"
         (folder / "lib").mkdir()
         (folder / "lib" / "recorder.py").write_text(RECORDER)
-        (folder / "good.conf").write_text("router {\n  id: A\n}\n")
+        (folder / "good.conf").write_text("router {\n  id: A\n}\nlistener {\n  host: localhost\n}\n")
         (folder / "bad.conf").write_text("router {\n  id: A\n  nonsense: 1\n}\nauthServicePlugin {\n  name: x\n}\n")
 
     def __call__(self, command, *words):

@@ -21,7 +21,11 @@ def checked(tmp_path, capsys, text):
 
 def test_valid_profile_is_accepted(certs, tmp_path, capsys):
     text = f"sslProfile {{\nname: p\ncertFile: {certs.server.certificate}\nprivateKeyFile: {certs.server.key}\n}}\n"
-    assert checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n") == (0, "x.conf: ok\n", [])
+    assert checked(tmp_path, capsys, text + "listener {\nhost: localhost\nsslProfile: p\n}\n") == (
+        0,
+        "x.conf: ok\n",
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +41,7 @@ def test_profile_with_ciphers_without_protocols_gives_warning(certs, tmp_path, c
     text = (
         f"sslProfile {{\nname: p\ncertFile: {certs.server.certificate}\nprivateKeyFile: {certs.server.key}\n{more}}}\n"
     )
-    status, out, lines = checked(tmp_path, capsys, text + "listener {\nsslProfile: p\n}\n")
+    status, out, lines = checked(tmp_path, capsys, text + "listener {\nhost: localhost\nsslProfile: p\n}\n")
     assert (status, out) == (0, "x.conf: ok, 1 warning\n" if named else "x.conf: ok\n")
     assert (
         lines
@@ -53,15 +57,16 @@ def test_profile_faults_are_reported_with_line(certs, tmp_path, capsys):
     text = (
         f"sslProfile {{\nname: p\ncertFile: {certs.server.certificate}\nprivateKeyFile: {certs.client.key}\n"
         "uidFormat: n\nuidNameMappingFile: /none\npassword: secret\n}\n"
-        "listener {\nsslProfile: p\n}\nconnector {\nname: c\nsslProfile: q\n}\n"
+        "listener {\nhost: localhost\nsslProfile: p\n}\nconnector {\nname: c\nsslProfile: q\n}\n"
         "authServicePlugin {\nname: s\nhost: h\nsslProfile: q\n}\n"
     )
     status, out, lines = checked(tmp_path, capsys, text)
-    assert (status, out) == (1, "x.conf: 4 errors, 1 warning\n")
+    assert (status, out) == (1, "x.conf: 4 errors, 2 warnings\n")
     assert lines == [
         f"x.conf:4: sslProfile 'p': privateKeyFile {certs.client.key}: key values mismatch",
         "x.conf:6: sslProfile 'p': uidNameMappingFile /none: No such file or directory",
-        "x.conf:12: connector 'c': there is no sslProfile 'q'",
-        "x.conf:16: authServicePlugin 's': there is no sslProfile 'q'",
+        "x.conf:13: connector 'c': there is no sslProfile 'q'",
+        "x.conf:17: authServicePlugin 's': there is no sslProfile 'q'",
         "warning: It is unsafe to provide plain text passwords in the config file",
+        "warning: authServicePlugin 's' is not used: no listener names it (x.conf:17)",
     ]
