@@ -1,4 +1,4 @@
-"""Write the options in docs/user/command.md from the parsers of the commands; with --check, verify them."""
+"""Write docs/user/options.md from the parsers of the commands; with --check, verify it."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,35 +8,36 @@ from sluice.router.cli.programs import programs
 from sluice.router.cli.syntax import CommandSyntax, OptionSyntax
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "user" / "command.md"
-BEGIN = "<!-- From here on made by scripts/make_commands.py from the parsers of the commands; edit those. -->\n"
-HEAD = """
-## Options by command
+PAGE = ROOT / "docs" / "user" / "options.md"
+COMMANDS = ROOT / "docs" / "user" / "command.md"
+HEAD = """# Options of each command
+
+On this page you find each command of `sluice` with all its arguments and options, as `--help` prints them.
+[Commands](command.md) and [tools](tools.md) explain them.
 
 Every command also has `-h` (`--help`), and those for running routers `--version`. `qdstat` and `qdmanage` have the
-options of `sluice stat` and `sluice manage`. The options of `sluice pipeline VERB` are on the pages
+options of `sluice stat` and `sluice manage`, without `--json`. The options of `sluice pipeline VERB` are on the pages
 [pipeline](pipeline.md) and [telemetry](telemetry.md).
+
+<!-- Made by scripts/make_commands.py from the parsers of the commands; edit those. -->
 """
 CONNECTION = "Connection"
 COMMON = frozenset(("--help", "--version"))
 OF_TOOLS = frozenset(("--verbose", "--router", "--edge-router"))  # of all commands that connect to a router
 CONNECTION_HEAD = """
-### Connection
+## Connection
 
 These options say which router a command asks, and how it logs in there. Details: [tools](tools.md#which-router).
 """
 
 
-def page(old: str) -> str:
-    """Return the page with its options made again; `old` has the text above them."""
-    head, begin, _ = old.partition(BEGIN)
-    if not begin:
-        raise ValueError(f"{PAGE.name} lacks the line {BEGIN!r}")
-    return head + BEGIN + "".join(f"{line}\n" for line in _lines())
+def page() -> str:
+    """Return the page."""
+    return "".join(f"{line}\n" for line in _lines())
 
 
 def undescribed(text: str) -> list[str]:
-    """Return the options of qdrouterd that the text of the page lacks: its table is written by hand."""
+    """Return the options of qdrouterd that the text of command.md lacks: its table is written by hand."""
     daemon = next(program for program in programs() if program.name == "qdrouterd")
     return [name for option in daemon.options for name in option.names if f"`{name}" not in text]
 
@@ -55,7 +56,7 @@ def _lines() -> Iterator[str]:
         rows = list(_rows(command))
         if rows:
             yield ""
-            yield f"### {command.name}"
+            yield f"## {command.name}"
             yield ""
             yield f"    {command.synopsis}"
             yield from _table(rows)
@@ -93,15 +94,14 @@ def _cell(text: str) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Write or check the page; return the exit status."""
-    old = PAGE.read_text("utf-8")
-    new = page(old)
-    if missing := undescribed(new):
-        print(f"{PAGE.relative_to(ROOT)} lacks options of qdrouterd: {' '.join(missing)}", file=sys.stderr)
+    if missing := undescribed(COMMANDS.read_text("utf-8")):
+        print(f"{COMMANDS.relative_to(ROOT)} lacks options of qdrouterd: {' '.join(missing)}", file=sys.stderr)
         return 1
+    new = page()
     if "--check" not in words:
         PAGE.write_text(new, "utf-8")
         return 0
-    if new == old:
+    if PAGE.exists() and new == PAGE.read_text("utf-8"):
         return 0
     print(f"{PAGE.relative_to(ROOT)} is not what the parsers say: run scripts/make_commands.py", file=sys.stderr)
     return 1
