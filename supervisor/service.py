@@ -37,6 +37,7 @@ from sluice.supervisor.composition import IN_PROCESS, RouterCore, add_services
 from sluice.supervisor.configuration.live import LiveConfiguration
 from sluice.supervisor.configuration.reload_requests import HangUp, register_reload
 from sluice.supervisor.configuration.reloads import Reloads
+from sluice.supervisor.configuration.show_requests import register_show
 from sluice.supervisor.configuration.watch import ConfigurationWatch
 from sluice.supervisor.listeners.acceptor import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
@@ -126,6 +127,7 @@ class Supervisor:
         core.events.add(manager)  # last, because it reports that the router is ready
         self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded, manager)
         register_reload(self._reloads)
+        register_show(self._reloads)
         self._watch = ConfigurationWatch(loop, self._live, self._reloads, log)
         agent = Agent(core, region, log, self._live, VERSION, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:

@@ -30,6 +30,7 @@ OWN_OPERATIONS: Final = {
     "EXPLAIN": "explain addresses",
     "EXPLAIN-POLICY": "explain their policy",
     "GET-WORKERS": "show their workers",
+    "GET-CONFIGURATION": "show their configuration as a file",
     "TRACE": "show the frames of a connection as they pass",
     "RELOAD": "read their configuration file again",
 }

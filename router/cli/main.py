@@ -23,6 +23,7 @@ TOOLS: Final = {
     "policy": ("sluice.router.cli.policy", "what the policy in a configuration file allows, and why"),
     "reload": ("sluice.router.cli.reload", "read the configuration file again"),
     "pipeline": ("sluice.pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
+    "config": ("sluice.router.cli.config", "the configuration of a running router: show, save, compare with a file"),
     "passwd": ("sluice.router.cli.passwd", "passwords of users in a saslUsers file"),
     "completion": ("sluice.router.cli.completion.command", "a script that completes commands in bash, zsh or fish"),
 }

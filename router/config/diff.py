@@ -94,13 +94,13 @@ class Change(Record, frozen=True):
         entity = self._entity
         return f"{entity.entity_type.dump_key} {describe(entity)}".rstrip()
 
-    def render(self) -> Iterator[str]:
-        """Yield the lines that describe the change."""
+    def render(self, *, effects: bool = True) -> Iterator[str]:
+        """Yield the lines that describe the change. `effects`: with the time when each attribute takes effect."""
         yield f"{_SIGNS[self.kind]} {self.title()}"
         for name, (old, new, effect) in self.attributes.items():
             before, after = self._written(name, old), self._written(name, new)
             if self.kind == "update":
-                yield f"    {name}: {before} -> {after}  [{effect}]"
+                yield f"    {name}: {before} -> {after}{f'  [{effect}]' if effects else ''}"
             else:
                 yield f"    {name}: {after if self.kind == 'create' else before}"
 
@@ -159,6 +159,12 @@ class Plan(Struct, frozen=True):
     def as_maps(self) -> list[dict[str, Any]]:
         """Return the changes as plain values."""
         return [change.as_map() for change in self.changes]
+
+    def render_differences(self) -> str:
+        """Return the plan as text, for two configurations neither of which is about to change."""
+        if not self.changes:
+            return "No difference."
+        return "\n\n".join("\n".join(change.render(effects=False)) for change in self.changes)
 
     def render(self) -> str:
         """Return the plan as text, without a final line end."""

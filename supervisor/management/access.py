@@ -15,7 +15,8 @@ _READING: Final = frozenset(
         "GET-LOG", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES", "GET-WORKERS",
     }
 )  # fmt: skip
-_OPERATING: Final = frozenset({"RELOAD", "TRACE"})
+# GET-CONFIGURATION shows where passwords are kept, though not the passwords.
+_OPERATING: Final = frozenset({"GET-CONFIGURATION", "RELOAD", "TRACE"})
 # Types that an operator may update. No effect of such an update outlives the process.
 _OPERATED: Final = frozenset(f"{SCHEMA.prefix}.{name}" for name in ("connection", "log"))
 # Types that decide about rights. A sender with a part of the rights could grant itself the rest.
