@@ -45,11 +45,13 @@ class Problems:
     """Errors of one file, which prevent the router from starting, and warnings, which are logged.
 
     Owner: the call of `load` that created it. `files`: files and secrets that the configuration names are checked, too.
+    `variables`: the file asks for environment variables in values.
     """
 
     def __init__(self, path: str, *, files: bool = True) -> None:
         self.path = path
         self.files = files
+        self.variables = False
         self.errors: list[ConfigError] = []
         self.warnings: list[tuple[str, str]] = []
 

@@ -59,6 +59,10 @@ class InheritedSecrets:
                 self._area.erase((name,))
         return value
 
+    def remembered(self, name: str) -> str | None:
+        """Return the value of a variable that was removed from the environment, or None."""
+        return self._variables.get(name)
+
     def descriptor(self, number: int) -> str:
         """Return the first line read from a descriptor. Raises SecretError."""
         if number not in self._descriptors:

@@ -20,6 +20,7 @@ from sluice.router.config.grammar import Section
 from sluice.router.config.policy_entities import VhostConfig
 from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from sluice.router.config.validate import similar
+from sluice.router.config.variables import ATTRIBUTE
 
 # SASL mechanisms that exist: those of this router, and those of Cyrus SASL.
 MECHANISMS: Final = (
@@ -250,6 +251,8 @@ def _neighbours(search: _Lint) -> Iterator[LintFinding]:
 
 def _variables(search: _Lint) -> Iterator[LintFinding]:
     """Find values with `${NAME}`, which the router does not replace."""
+    if search.configuration.router.values.get(ATTRIBUTE):
+        return  # what looks like a variable was escaped
     for entity in search.configuration.entities():
         if entity.line is None:
             continue
@@ -257,6 +260,7 @@ def _variables(search: _Lint) -> Iterator[LintFinding]:
             found = _VARIABLE.search(value) if isinstance(value, str) else None
             if found is not None and name in entity.entity_type.attributes:
                 text = f"{entity.entity_type.dump_key}: {name} contains '{found.group()}', which is not replaced"
+                text += f"; set {ATTRIBUTE}: yes in section router"
                 yield search.at(entity, text, name)
 
 

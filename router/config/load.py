@@ -51,6 +51,7 @@ from sluice.router.config.grammar import Section, parse
 from sluice.router.config.policy_entities import PolicyConfig, VhostConfig
 from sluice.router.config.schema import SCHEMA
 from sluice.router.config.validate import Entity, validate
+from sluice.router.config.variables import expand, wants_variables
 from sluice.router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
 from sluice.router.policy.hosts import Resolve, resolve_host
 
@@ -92,7 +93,9 @@ def load_text(path: str, text: str, resolve: Resolve | None = None, *, files: bo
     """
     problems = Problems(path, files=files)
     entities: dict[str, list[Entity]] = {}
-    for section in parse(text, problems):
+    sections = parse(text, problems)
+    problems.variables = wants_variables(sections)
+    for section in expand(sections, problems) if problems.variables else sections:
         entity = validate(section, problems)
         if entity is not None:
             _add(entity, entities, problems)
@@ -213,6 +216,7 @@ def _vhosts(
     found = [build_vhost(entity, problems, resolve) for entity in entities]
     for file in _policy_files(policy, problems):
         inner = Problems(file, files=problems.files)
+        inner.variables = problems.variables
         found += [build_vhost(entity, inner, resolve, file) for entity in _read_vhosts(file, inner)]
         problems.include(inner)
     for vhost in found:
@@ -243,7 +247,8 @@ def _read_vhosts(file: str, problems: Problems) -> Iterator[Entity]:
     except ConfigError as error:
         problems.errors.append(error)
         return
-    for section in parse(text, problems):
+    sections = parse(text, problems)
+    for section in expand(sections, problems) if problems.variables else sections:
         entity = validate(section, problems)
         if entity is not None and entity.type.name == VHOST:
             yield entity

@@ -17,6 +17,8 @@ from sluice.router.config.jsontext import JsonValue
 from sluice.router.config.password import is_password_reference
 from sluice.router.config.schema import Attribute
 from sluice.router.config.values import written
+from sluice.router.config.variables import ATTRIBUTE as VARIABLES
+from sluice.router.config.variables import escape
 from sluice.router.log import DEFAULT
 
 _MAPS: Final = ("map", "properties")
@@ -50,7 +52,7 @@ class _Written:
         for attribute in entity.entity_type.settable:
             value = entity.values.get(attribute.name)
             if attribute.name != "name" and value is not None and value != _default(entity, attribute):
-                self._add(attribute, value)
+                self._add(attribute, escape(value) if configuration.router.values.get(VARIABLES) else value)
 
     @property
     def needed(self) -> bool:

@@ -47,7 +47,7 @@ def vhost(*group: str, name: str = "users", more: str = "") -> str:
         (CLIENTS + section("saslUsers", "name: u", "file: /x"), 6, "saslUsers 'u' is not used"),
         (section("router", "mode: interior") + CLIENTS, 2, "has role: inter-router"),
         (section("router", "mode: edge") + CLIENTS, 2, "has role: edge"),
-        (section("router", "id: R.${HOSTNAME}") + CLIENTS, 2, "id contains '${HOSTNAME}', which is not replaced"),
+        (section("router", "id: R.${HOSTNAME}") + CLIENTS, 2, "id contains '${HOSTNAME}', which is not replaced; set"),
         (CLIENTS + section("vhost", "hostname: a"), 6, "enableVhostPolicy: yes"),
         (CLIENTS + section("policy", "enableVhostPolicy: yes", "defaultVhost: a"), 8, "there is no vhost 'a'"),
         (vhost("users: a"), 12, "nobody can be in group 'users': it has no remoteHosts"),

@@ -190,6 +190,7 @@ def test_attributes_in_reporting_order():
         ("router", "uplinks"),
         ("router", "maxBufferedMegabytes"),
         ("router", "allowFilesByManagement"),
+        ("router", "environmentVariables"),
         ("router", "watchConfiguration"),
         ("router", "deliveriesIngressEdge"),
         ("sslProfile", "userPrefix"),
