@@ -24,6 +24,7 @@ TOOLS: Final = {
     "reload": ("sluice.router.cli.reload", "read the configuration file again"),
     "pipeline": ("sluice.pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
     "config": ("sluice.router.cli.config", "the configuration of a running router: show, save, compare with a file"),
+    "context": ("sluice.router.cli.context", "names for routers with the options of their connection"),
     "passwd": ("sluice.router.cli.passwd", "passwords of users in a saslUsers file"),
     "completion": ("sluice.router.cli.completion.command", "a script that completes commands in bash, zsh or fish"),
 }

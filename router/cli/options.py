@@ -118,24 +118,32 @@ def add_target_options(parser: argparse.ArgumentParser, *, all_routers: bool = F
 
 
 def add_connection_options(parser: argparse.ArgumentParser, *, bus: bool = True) -> None:
-    """Add the options of the connection; with `bus`, also the one for its URL."""
+    """Add the options of the connection; with `bus`, also the one for its URL.
+
+    Commands of `sluice` also get --context. Their values of `bus` and `timeout` are None if not given; `target` fills
+    them in.
+    """
     group = parser.add_argument_group("Connection", "Connection Options")
     add = group.add_argument
+    contexts = bus and parser.prog.startswith("sluice ")
     if bus:
+        default = f"that of the context, or {DEFAULT_URL}" if contexts else DEFAULT_URL
         add(
             "-b",
             "--bus",
-            default=DEFAULT_URL,
+            default=None if contexts else DEFAULT_URL,
             metavar="URL",
-            help="URL of the router: [amqp[s]://][user[:pass]@]host[:port][/path], default %(default)s",
+            help=f"URL of the router: [amqp[s]://][user[:pass]@]host[:port][/path], default {default}",
         )
+    if contexts:
+        add("--context", metavar="NAME", help="context with the router and its options: see `sluice context`")
     add(
         "-t",
         "--timeout",
         type=float,
-        default=DEFAULT_TIMEOUT,
+        default=None if contexts else DEFAULT_TIMEOUT,
         metavar="SECS",
-        help="Maximum time to wait for the connection and for each answer in seconds, default %(default)g",
+        help=f"Maximum time to wait for the connection and for each answer in seconds, default {DEFAULT_TIMEOUT:g}",
     )
     add("--ssl-certificate", metavar="CERT", help="Client SSL certificate (PEM Format)")
     add("--ssl-key", metavar="KEY", help="Client SSL private key (PEM Format)")
@@ -155,7 +163,11 @@ def add_connection_options(parser: argparse.ArgumentParser, *, bus: bool = True)
 
 
 def target(options: argparse.Namespace) -> QueryTarget:
-    """Evaluate the options. Raises ValueError for an invalid URL, OSError for an unreadable password file."""
+    """Evaluate the options. Raises ValueError for an invalid URL, OSError for an unreadable password file.
+
+    `options.bus` is the URL afterwards, if it was that of a context.
+    """
+    _apply_context(options)
     url = ManagementUrl.parse(options.bus)
     tls = None
     if options.ssl_certificate or options.ssl_trustfile:
@@ -175,6 +187,24 @@ def target(options: argparse.Namespace) -> QueryTarget:
     if options.sasl_mechanisms or user or password is not None or url.scheme == "amqps":
         sasl = SaslOptions(options.sasl_mechanisms, user, password)
     return QueryTarget(url, address(url.path, options.router, options.edge_router), options.timeout, tls, sasl)
+
+
+def _apply_context(options: argparse.Namespace) -> None:
+    """Fill in what the command line does not say: from the context in use, else defaults. Raises ContextError."""
+    name = getattr(options, "context", None)
+    if options.bus is None or name is not None:
+        from sluice.router.cli.contexts import SECRETS, active_options, secret  # not needed with -b
+
+        for option, value in active_options(name).items():
+            if option == "url":
+                options.bus = options.bus or value
+                continue
+            attribute = option.replace("-", "_")
+            given = getattr(options, attribute) or getattr(options, f"{attribute}_file", None)
+            if not given:
+                setattr(options, attribute, secret(str(value)) if option in SECRETS else value)
+    options.bus = options.bus or DEFAULT_URL
+    options.timeout = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
 
 
 def _secret(text: str | None, path: str | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sluice.router.cli.failure import describe, report
-from sluice.router.cli.options import ManagementUrl
+from sluice.router.cli.options import DEFAULT_URL, ManagementUrl
 from sluice.router.cli.output import escape_output, one_line
 from sluice.router.cli.streams import run_command
 
@@ -49,6 +49,6 @@ def _reported(command: Callable[[], int], program: str, options: argparse.Namesp
 def _place(options: argparse.Namespace) -> str:
     """Return the URL of the router without user and password."""
     try:
-        return ManagementUrl.parse(options.bus).text
+        return ManagementUrl.parse(options.bus or DEFAULT_URL).text
     except ValueError:
         return "the router"

@@ -77,7 +77,9 @@ def _discard_errors() -> None:
 
 def named_target(words: Sequence[str]) -> QueryTarget:
     """Return the router that a command line names. Raises SystemExit, ValueError, OSError."""
-    made = argparse.ArgumentParser(add_help=False)
+    # Contexts are for commands of `sluice`; the first word is the program.
+    program = os.path.basename(words[0]) if words else ""
+    made = argparse.ArgumentParser(prog=f"{program} {words[1]}" if len(words) > 1 else program, add_help=False)
     add_target_options(made, all_routers=True)
     add_connection_options(made)
     made.add_argument("--url", dest="bus")
