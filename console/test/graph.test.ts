@@ -1,29 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { build, groupName, pathOf } from "../src/data/graph.ts";
+import { addEdge, addNode, build } from "../src/data/graph.ts";
 import type { Graph, RouterData } from "../src/data/graph.ts";
 import { Layout } from "../src/data/layout.ts";
 import type { Row } from "../src/data/management.ts";
+import { pathOf } from "../src/data/path.ts";
+import { table } from "./retail.ts";
 
-const table = (rows: Row[]): RouterData["connections"] => ({
-    rows, at: 0, added: () => null, rate: (row, column) => (typeof row[column] === "number" ? row[column] : null),
-});
 const router = (id: string, rows: Row[] = []): RouterData => ({ id, kind: "router", connections: table(rows), silent: false });
-
-test("clients that differ only in their numbers are a group", () => {
-    const name = (container: string, user = "anonymous"): string => groupName({ container, user, host: "10.0.0.1:5000" });
-    assert.equal(name("shop-1"), name("shop-22"));
-    assert.equal(name("web-3f2504e0-4f89-11d3-9a0c-0305e82c3301"), "web-*");
-    assert.equal(name("3f2504e0-4f89-11d3-9a0c-0305e82c3301"), "clients from 10.0.0.1");
-    assert.equal(name("", "alice"), "alice from 10.0.0.1");
-});
 
 test("both ends tell of a connection, and its messages count once", () => {
     const graph = build([
         router("A", [{ role: "inter-router", container: "B", deliveriesIn: 5, deliveriesOut: 7, cost: 3 }]),
         router("B", [{ role: "inter-router", container: "A", deliveriesIn: 7, deliveriesOut: 5, cost: 3 }]),
     ], []);
-    assert.deepEqual([...graph.edges.values()], [{ id: "A\nB", from: "A", to: "B", cost: 3, there: 7, back: 5 }]);
+    assert.deepEqual([...graph.edges.values()], [{ id: "A\nB", from: "A", to: "B", cost: 3, there: 7, back: 5, standby: false }]);
 });
 
 test("of a router that does not say, its neighbour does; names of 1.19 are no numbers", () => {
@@ -32,8 +23,16 @@ test("of a router that does not say, its neighbour does; names of 1.19 are no nu
         { role: "inter-router", container: "B", deliveriesIn: 5, deliveriesOut: 7, cost: "connection/x" },
         { role: "inter-router", container: "gone", deliveriesIn: 1 },
     ]), silent], []);
-    assert.deepEqual([...graph.edges.values()], [{ id: "A\nB", from: "A", to: "B", cost: null, there: 7, back: 5 }]);
+    assert.deepEqual([...graph.edges.values()], [{ id: "A\nB", from: "A", to: "B", cost: null, there: 7, back: 5, standby: false }]);
     assert.ok(graph.nodes.get("B")!.silent);
+});
+
+test("names with colons are one line in both directions", () => {
+    const graph = build([
+        router("b:1", [{ role: "inter-router", container: "a:1", deliveriesIn: 5, deliveriesOut: 7 }]),
+        router("a:1", [{ role: "inter-router", container: "b:1", deliveriesIn: 7, deliveriesOut: 5 }]),
+    ], []);
+    assert.equal(graph.edges.size, 1);
 });
 
 test("the path goes from producers to consumers", () => {
@@ -79,9 +78,8 @@ test("nodes keep their places when one comes and one goes", () => {
     const graph = ring(30);
     graph.nodes.delete("R4");
     for (const [id, edge] of graph.edges) if (edge.from === "R4" || edge.to === "R4") graph.edges.delete(id);
-    const fresh = { id: "new", kind: "router" as const, label: "new", at: null, connections: [], rate: 0, silent: false, gone: false };
-    graph.nodes.set("new", fresh);
-    graph.edges.set("R1\nnew", { id: "R1\nnew", from: "R1", to: "new", cost: 1, there: 0, back: 0 });
+    addNode(graph, "new", "router", "new", null);
+    addEdge(graph, "R1", "new");
     const after = laid(graph, before).kept();
     for (const [id, place] of Object.entries(kept)) assert.deepEqual(after[id], place);
     assert.ok(Math.hypot(after["new"]![0] - after["R1"]![0], after["new"]![1] - after["R1"]![1]) < 400);
@@ -99,10 +97,10 @@ test("clients keep their slot beside their router", () => {
 
 test("a router without neighbours at first moves to them once", () => {
     const graph = ring(5);
-    graph.nodes.set("edge", { id: "edge", kind: "edge", label: "edge", at: null, connections: [], rate: 0, silent: false, gone: false });
+    addNode(graph, "edge", "edge", "edge", null);
     const layout = laid(graph);
     assert.ok(!("edge" in layout.kept()));
-    graph.edges.set("R0\nedge", { id: "R0\nedge", from: "R0", to: "edge", cost: null, there: 0, back: 0 });
+    addEdge(graph, "R0", "edge");
     laid(graph, layout);
     const [edge, at] = [layout.places.get("edge")!, layout.places.get("R0")!];
     assert.ok(Math.hypot(edge.x - at.x, edge.y - at.y) < 500);

@@ -5,6 +5,7 @@ declare module "node:test" {
 declare module "node:assert/strict" {
     const assert: {
         equal(found: unknown, wanted: unknown, text?: string): void;
+        notEqual(found: unknown, unwanted: unknown, text?: string): void;
         deepEqual(found: unknown, wanted: unknown, text?: string): void;
         ok(found: unknown, text?: string): void;
         throws(call: () => unknown, wanted?: RegExp): void;

@@ -136,7 +136,7 @@ def test_edge_router_shows_its_connections(page: Any, network: ConsoleNetwork) -
 
 def test_topology_page_shows_traffic_and_paths(page: Any, network: ConsoleNetwork) -> None:
     open_page(page, network, "topology")
-    page.get_by_text(re.compile(r"3 routers, 1 edge router, \d+ groups of clients")).wait_for()
+    page.get_by_text(re.compile(r"3 routers, 1 edge router, \d+ clients in \d+ groups")).wait_for()
     edges = f"[...{DRAWING}.graph.edges.values()].map(e => [e.from, e.to, e.cost, e.there + e.back > 20])"
     poll(lambda: ["North", "West", 5, False] in page.evaluate(edges), "the cost of the way that is not taken")
     poll(lambda: ["North", "South", 1, True] in page.evaluate(edges), "traffic on the way that is", 20)
@@ -153,12 +153,12 @@ def test_topology_page_shows_traffic_and_paths(page: Any, network: ConsoleNetwor
 def test_topology_places_are_kept_after_reload(page: Any, network: ConsoleNetwork) -> None:
     open_page(page, network, "topology")
     places = f"Object.fromEntries([...{DRAWING}.layout.places])"
-    kept = f"!{DRAWING}.improving && Object.keys(JSON.parse(localStorage['sluice.places'] ?? '{{}}')).length === 4"
+    kept = f"!{DRAWING}.improving && Object.keys(JSON.parse(localStorage['sluice.places'] ?? '{{}}')).length === 3"
     poll(lambda: page.evaluate(kept), "all have their final place", 20)
     before = page.evaluate(places)
     page.reload()
     page.locator("canvas").wait_for()
-    poll(lambda: len(page.evaluate(places)) == 4, "all are placed again", 20)
+    poll(lambda: len(page.evaluate(places)) == 3, "all are placed again", 20)
     after = page.evaluate(places)
     assert {name: [round(each["x"]), round(each["y"])] for name, each in before.items()} == {
         name: [round(each["x"]), round(each["y"])] for name, each in after.items()

@@ -1,22 +1,30 @@
 // The network as a graph: routers, edge routers, brokers, and clients in groups, with what passes between them.
-import { number, text } from "./management.ts";
+import { groupName } from "./names.ts";
+import { text } from "./management.ts";
 import type { Row } from "./management.ts";
 import type { Table } from "./rates.ts";
 
-export type Kind = "router" | "edge" | "broker" | "clients";
+/** "edges" and "crowd" stand for the edge routers and the client groups of a router while these are folded. */
+export type Kind = "router" | "edge" | "broker" | "clients" | "edges" | "crowd";
+
+export interface Connected { router: string; row: Row }
 
 export interface Node {
     id: string;
     kind: Kind;
     label: string;
-    /** The router that clients hang on. */
+    /** The node that it is placed beside; null: it has a place of its own. */
     at: string | null;
     /** Connections of a group. */
-    connections: { router: string; row: Row }[];
+    connections: Connected[];
     rate: number;
     silent: boolean;
     /** It was there a while ago. */
     gone: boolean;
+    /** Ids of the nodes that it stands for. */
+    members: string[];
+    /** Its members are drawn around it. */
+    open: boolean;
 }
 
 export interface Edge {
@@ -27,132 +35,123 @@ export interface Edge {
     /** Messages a second from `from` to `to`, and back. */
     there: number;
     back: number;
+    /** An uplink of an edge router that is connected and not used. */
+    standby: boolean;
 }
 
-export interface Graph { nodes: Map<string, Node>; edges: Map<string, Edge> }
+export interface Graph {
+    nodes: Map<string, Node>;
+    edges: Map<string, Edge>;
+    /** Ids of edges by router and identity of the connection, of connections between routers. */
+    between: Map<string, string>;
+}
 
 export interface RouterData { id: string; kind: "router" | "edge"; connections: Table | undefined; silent: boolean; gone?: boolean }
 
-/** What clients of one kind have in common: their container id without the part that tells them apart. */
-export function groupName(row: Row): string {
-    const container = text(row["container"]);
-    const user = text(row["user"]);
-    const stem = container
-        .replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/gi, "*")
-        .replace(/[0-9a-f]{12,}/gi, "*")
-        .replace(/^(console)-[0-9a-z]+$/, "$1-*")
-        .replace(/\d+/g, "*")
-        .replace(/(\*[^a-z*]*)+/gi, "*");
-    if (stem.replace(/[*\W_]/g, "").length >= 2) return stem;
-    const host = text(row["host"]).replace(/:\d+$/, "");
-    return user && user !== "anonymous" ? `${user} from ${host}` : `clients from ${host}`;
-}
+export const emptyGraph = (): Graph => ({ nodes: new Map(), edges: new Map(), between: new Map() });
 
+/** Build the graph with all clients in groups, and nothing folded. */
 export function build(routers: RouterData[], nodes: Row[]): Graph {
-    const graph: Graph = { nodes: new Map(), edges: new Map() };
+    const graph = emptyGraph();
     for (const router of routers) {
-        Object.assign(node(graph, router.id, router.kind, router.id, null), { silent: router.silent, gone: router.gone === true });
+        Object.assign(addNode(graph, router.id, router.kind, router.id, null), { silent: router.silent, gone: router.gone === true });
     }
     // linkState has the neighbours of each router, also of those that have not answered yet.
     for (const row of nodes) {
         const id = text(row["id"]);
         const neighbours = Array.isArray(row["linkState"]) ? row["linkState"] as string[] : [];
-        for (const other of neighbours) if (graph.nodes.has(id) && graph.nodes.has(other)) edge(graph, id, other);
+        for (const other of neighbours) if (graph.nodes.has(id) && graph.nodes.has(other)) addEdge(graph, id, other);
     }
-    const told = new Set(routers.filter((each) => each.connections !== undefined).map((each) => each.id));
+    const told = new Map(routers.filter((each) => each.connections !== undefined).map((each) => [each.id, each]));
     for (const router of routers) {
         for (const row of router.connections?.rows ?? []) {
-            if (row["opened"] !== false) add(graph, router, row, router.connections!, told);
+            if (row["opened"] === false) continue;
+            if (isBetween(row)) addLine(graph, router, row, told);
+            else addClient(graph, router, row);
         }
     }
+    for (const each of graph.edges.values()) each.standby = isStandby(graph, each, told);
+    hangOnRouters(graph);
     return graph;
 }
 
-function add(graph: Graph, router: RouterData, row: Row, table: Table, told: Set<string>): void {
-    const role = text(row["role"]);
+const isBetween = (row: Row): boolean => ["inter-router", "edge", "inter-edge"].includes(text(row["role"]));
+
+function addLine(graph: Graph, router: RouterData, row: Row, told: Map<string, RouterData>): void {
     const container = text(row["container"]);
+    const table = router.connections!;
     const into = table.rate(row, "deliveriesIn") ?? 0;
     const out = table.rate(row, "deliveriesOut") ?? 0;
-    if (role === "inter-router" || role === "edge" || role === "inter-edge") {
-        const there = graph.nodes.get(container);
-        if (there === undefined || (role === "edge" && row["active"] === false)) return;
-        const found = edge(graph, router.id, container);
-        if (typeof row["cost"] === "number") found.cost = row["cost"];
-        // Both ends count the same messages: each tells what it sends.
-        const forward = found.from === router.id;
-        if (forward) found.there += out;
-        else found.back += out;
-        if (!told.has(container)) {
-            if (forward) found.back += into;
-            else found.there += into;
-        }
-        return;
-    }
-    const broker = role === "route-container";
-    const name = broker ? container || text(row["host"]) : groupName(row);
+    if (!graph.nodes.has(container)) return;
+    const found = addEdge(graph, router.id, container);
+    graph.between.set(connectionKey(router.id, text(row["identity"])), found.id);
+    if (typeof row["cost"] === "number") found.cost = row["cost"];
+    // Both ends count the same messages: each tells what it sends.
+    const forward = found.from === router.id;
+    if (forward) found.there += out;
+    else found.back += out;
+    if (told.has(container)) return;
+    if (forward) found.back += into;
+    else found.there += into;
+}
+
+/** Only the edge router knows which of its uplinks is in use. */
+function isStandby(graph: Graph, { from, to }: Edge, told: Map<string, RouterData>): boolean {
+    const [edge, router] = graph.nodes.get(from)!.kind === "edge" ? [from, to] : [to, from];
+    if (graph.nodes.get(edge)!.kind !== "edge" || graph.nodes.get(router)!.kind !== "router") return false;
+    const rows = told.get(edge)?.connections?.rows.filter((row) => row["role"] === "edge" && row["container"] === router) ?? [];
+    return rows.length > 0 && rows.every((row) => row["active"] === false);
+}
+
+function addClient(graph: Graph, router: RouterData, row: Row): void {
+    const broker = row["role"] === "route-container";
+    const name = broker ? text(row["container"]) || text(row["host"]) : groupName(row);
     const id = broker ? `broker:${name}` : `clients:${router.id}:${name}`;
-    const found = node(graph, id, broker ? "broker" : "clients", name, broker ? null : router.id);
+    const found = addNode(graph, id, broker ? "broker" : "clients", name, broker ? null : router.id);
+    const into = router.connections!.rate(row, "deliveriesIn") ?? 0;
+    const out = router.connections!.rate(row, "deliveriesOut") ?? 0;
     found.connections.push({ router: router.id, row });
     found.rate += into + out;
-    const line = edge(graph, id, router.id);
+    const line = addEdge(graph, id, router.id);
     line.there += into;
     line.back += out;
 }
 
-function node(graph: Graph, id: string, kind: Kind, label: string, at: string | null): Node {
+/** Edge routers are placed beside the router that they use, brokers beside their only router. */
+function hangOnRouters(graph: Graph): void {
+    const neighbours = new Map<string, Set<string>>();
+    for (const { from, to, standby } of graph.edges.values()) {
+        if (standby) continue;
+        for (const [one, other] of [[from, to], [to, from]] as const) {
+            if (graph.nodes.get(other)!.kind === "router") neighbours.set(one, (neighbours.get(one) ?? new Set()).add(other));
+        }
+    }
+    for (const node of graph.nodes.values()) {
+        const routers = [...neighbours.get(node.id) ?? []].sort();
+        if (node.kind === "edge") node.at = routers[0] ?? null;
+        if (node.kind === "broker" && routers.length === 1) node.at = routers[0]!;
+    }
+}
+
+export const connectionKey = (router: string, identity: string): string => `${router}\n${identity}`;
+
+export function addNode(graph: Graph, id: string, kind: Kind, label: string, at: string | null): Node {
     let found = graph.nodes.get(id);
     if (found === undefined) {
-        found = { id, kind, label, at, connections: [], rate: 0, silent: false, gone: false };
+        found = { id, kind, label, at, connections: [], rate: 0, silent: false, gone: false, members: [], open: false };
         graph.nodes.set(id, found);
     }
     return found;
 }
 
-function edge(graph: Graph, one: string, other: string): Edge {
-    const [from, to] = one < other || one.includes(":") ? [one, other] : [other, one];
-    const id = `${from}\n${to}`;
-    let found = graph.edges.get(id);
+export function addEdge(graph: Graph, one: string, other: string): Edge {
+    let found = graph.edges.get(`${one}\n${other}`) ?? graph.edges.get(`${other}\n${one}`);
     if (found === undefined) {
-        found = { id, from, to, cost: null, there: 0, back: 0 };
+        // Of clients `there` is what they send.
+        const [from, to] = one < other || one.includes(":") ? [one, other] : [other, one];
+        const id = `${from}\n${to}`;
+        found = { id, from, to, cost: null, there: 0, back: 0, standby: false };
         graph.edges.set(id, found);
     }
     return found;
 }
-
-export interface Path { edges: Set<string>; nodes: Set<string> }
-
-/** What messages to an address pass, by the answers of EXPLAIN: from each router with producers to those with consumers. */
-export function pathOf(graph: Graph, answers: Map<string, Row>): Path {
-    const path: Path = { edges: new Set(), nodes: new Set() };
-    const lines = (one: string, other: string): void => {
-        for (const id of [`${one}\n${other}`, `${other}\n${one}`]) if (graph.edges.has(id)) path.edges.add(id);
-        path.nodes.add(one).add(other);
-    };
-    const records = (router: string): Row[] => list(answers.get(router)?.["records"]);
-    for (const [router] of answers) {
-        const users = records(router).flatMap((record) => [...list(record["consumers"]), ...list(record["producers"])]);
-        const ids = new Set(users.map((each) => text(each["connection"])));
-        for (const each of graph.nodes.values()) {
-            if (each.connections.some((one) => one.router === router && ids.has(text(one.row["identity"])))) lines(each.id, router);
-        }
-        const consumes = records(router).some((record) => number(record["consumerCount"]) > 0);
-        const produces = records(router).some((record) => number(record["producerCount"]) > 0);
-        if (consumes || produces) path.nodes.add(router);
-        if (!produces) continue;
-        const goals = records(router).flatMap((record) => list(record["remotes"])).map((remote) => text(remote["router"]));
-        for (const goal of new Set(goals)) {
-            let at = router;
-            const passed = new Set<string>();
-            while (at !== goal && !passed.has(at)) {
-                passed.add(at);
-                const next = records(at).flatMap((record) => list(record["remotes"])).find((remote) => remote["router"] === goal);
-                if (next === undefined || !next["nextHop"]) break;
-                lines(at, text(next["nextHop"]));
-                at = text(next["nextHop"]);
-            }
-        }
-    }
-    return path;
-}
-
-const list = (value: unknown): Row[] => (Array.isArray(value) ? value as Row[] : []);

@@ -63,6 +63,25 @@ export function along(from: Place, to: Place): Place[] {
     return [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map((share) => ({ x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share }));
 }
 
+/** A node's name in the forms that may stand for it, the best first, each with its width. */
+export interface Named { at: Place; radius: number; forms: { text: string; width: number }[]; wanted: boolean }
+
+/**
+ * Place the names of nodes, the first ones first. A name without room is shortened, then left out; if it is wanted, it
+ * covers others instead. fit: keeps a place in sight, given half the width.
+ */
+export function nameNodes(room: Room, named: Named[], fit: (place: Place, half: number, at: Place) => Place): ({ text: string; place: Place; width: number } | null)[] {
+    for (const { at: { x, y }, radius } of named) room.take({ left: x - radius - 2, top: y - radius - 2, right: x + radius + 2, bottom: y + radius + 2 });
+    return named.map(({ at, radius, forms, wanted }) => {
+        for (const [index, { text, width }] of forms.entries()) {
+            const places = around(at, radius, width).map((place) => fit(place, width / 2, at));
+            const place = settle(room, places, width, wanted && index === forms.length - 1);
+            if (place !== null) return { text, place, width };
+        }
+        return null;
+    });
+}
+
 /** The first of some places where a text is alone; else, if it has to be shown, where it covers least. It is taken then. */
 export function settle(room: Room, places: Place[], width: number, needed: boolean): Place | null {
     let [best, least]: [Place | null, number] = [null, Infinity];

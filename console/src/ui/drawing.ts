@@ -1,18 +1,26 @@
 // The graph on a canvas: draws it, and turns the pointer and keys into looking around, choosing and moving.
 import { short } from "../data/format.ts";
-import type { Edge, Graph, Node, Path } from "../data/graph.ts";
-import { along, around, settle, Room } from "../data/labels.ts";
+import { emptyGraph } from "../data/graph.ts";
+import type { Edge, Graph, Kind, Node } from "../data/graph.ts";
+import { along, nameNodes, settle, Room } from "../data/labels.ts";
+import type { Named } from "../data/labels.ts";
+import { RADIUS } from "../data/layout.ts";
 import type { Layout, Place } from "../data/layout.ts";
+import { cutMiddle, labelsOf } from "../data/names.ts";
+import type { Path } from "../data/path.ts";
 
 export interface Chosen { node?: string; edge?: string }
 
 interface Colours { back: string; face: string; ink: string; dim: string; line: string; accent: string; bad: string; warn: string; tint: string; good: string }
 
-const RADIUS = { router: 21, edge: 15, broker: 17, clients: 8 } as const;
+const MOST_LETTERS = 24; // of a name, and of its shorter form
+const FEW_LETTERS = 12;
+const isDetail = (kind: Kind): boolean => kind === "clients" || kind === "crowd";
 const DETAIL = 0.42; // scale from which clients are drawn one by one
 const LABELS = 0.55; // from which lines have labels, and each router its name, whatever it covers
 const NAME = "600 12px system-ui, sans-serif";
 const RATE = "11.5px system-ui, sans-serif";
+const BUTTONS = 44; // px at the lower edge that buttons and legend cover
 const MARGIN = 4; // px between names and the edge
 const MOST_WIDTHS = 5_000; // of texts that are kept
 const SLICE = 6; // ms of a frame for the layout
@@ -21,18 +29,23 @@ const SLICE = 6; // ms of a frame for the layout
 interface Rate { id: string; text: string; from: Place; to: Place; faded: boolean }
 
 export class Drawing {
-    graph: Graph = { nodes: new Map(), edges: new Map() };
+    graph: Graph = emptyGraph();
     path: Path | null = null;
     chosen: Chosen = {};
     found: Set<string> | null = null;
+    /** The data is old: nothing moves, and nothing is coloured. */
+    stale = false;
     onChoose: (chosen: Chosen) => void = () => undefined;
     onMoved: () => void = () => undefined;
+    /** A group was chosen once more, or for the first time: it opens or folds. */
+    onOpen: (id: string) => void = () => undefined;
     /** ms that the last frames took; tests look at it. */
     frames: number[] = [];
 
     private rates: Rate[] = [];
     private readonly widths = new Map<string, number>();
     private order: Node[] = []; // in which nodes get their names
+    private labels = new Map<string, string>();
     private readonly canvas: HTMLCanvasElement;
     private readonly layout: Layout;
     private colours: Colours;
@@ -75,10 +88,15 @@ export class Drawing {
         for (const end of this.ends) end();
     }
 
-    take(graph: Graph): void {
+    /** names: of all routers and brokers, also of those that are folded: labels keep what differs among them. */
+    take(graph: Graph, names: string[]): void {
         this.graph = graph;
-        const last = (node: Node): number => (node.kind === "clients" ? 1 : 0);
-        this.order = [...graph.nodes.values()].sort((one, other) => last(one) - last(other) || (one.id < other.id ? -1 : 1));
+        const ranks: Record<Kind, number> = { router: 0, broker: 1, edges: 2, edge: 3, crowd: 4, clients: 5 };
+        this.order = [...graph.nodes.values()].sort((one, other) => ranks[one.kind] - ranks[other.kind] || (one.id < other.id ? -1 : 1));
+        this.labels = new Map([
+            ...labelsOf(names, MOST_LETTERS),
+            ...this.order.filter((node) => node.kind === "clients").map(({ label }) => [label, cutMiddle(label, MOST_LETTERS)] as const),
+        ]);
         this.layout.take(graph);
         this.improving = true;
         this.redraw();
@@ -99,7 +117,8 @@ export class Drawing {
         if (!places.length || !this.canvas.clientWidth) return;
         const [left, right] = [Math.min(...places.map((each) => each.x)), Math.max(...places.map((each) => each.x))];
         const [top, bottom] = [Math.min(...places.map((each) => each.y)), Math.max(...places.map((each) => each.y))];
-        const { clientWidth: width, clientHeight: height } = this.canvas;
+        const { clientWidth: width, clientHeight } = this.canvas;
+        const height = clientHeight - BUTTONS;
         this.scale = Math.min(1.4, width / (right - left + 190), height / (bottom - top + 120));
         this.x = width / 2 - (left + right) / 2 * this.scale;
         this.y = height / 2 - (top + bottom) / 2 * this.scale;
@@ -161,14 +180,14 @@ export class Drawing {
         for (const edge of this.graph.edges.values()) {
             const [from, to] = [at.get(edge.from), at.get(edge.to)];
             if (from === undefined || to === undefined || !(seen(from) || seen(to))) continue;
-            const client = this.graph.nodes.get(edge.from)?.kind === "clients";
+            const client = [edge.from, edge.to].some((id) => isDetail(this.graph.nodes.get(id)!.kind));
             if (client && this.scale < DETAIL) continue;
             busy = this.line(pen, edge, from, to, client, time) || busy;
         }
         for (const [id, place] of at) if (!seen(place)) at.delete(id);
         for (const [id, place] of at) {
             const node = this.graph.nodes.get(id)!;
-            if (node.kind === "clients" && this.scale < DETAIL) at.delete(id);
+            if (isDetail(node.kind) && this.scale < DETAIL) at.delete(id);
             else this.node(pen, node, place);
         }
         this.texts(pen, at, width);
@@ -186,16 +205,18 @@ export class Drawing {
     /** Whether something moves on it. */
     private line(pen: CanvasRenderingContext2D, edge: Edge, from: Place, to: Place, client: boolean, time: number): boolean {
         const { colours } = this;
-        const rate = edge.there + edge.back;
+        const rate = this.stale ? 0 : edge.there + edge.back;
         const on = this.path?.edges.has(edge.id) ?? false;
         const chosen = this.chosen.edge === edge.id || this.hover.edge === edge.id;
-        pen.globalAlpha = this.faded(edge.id, true) ? 0.3 : 1;
+        pen.globalAlpha = this.faded(edge.id, true) ? 0.3 : rate > 0 || on || chosen ? 1 : 0.6;
         pen.lineWidth = Math.max(client ? 1 : 1.6, Math.min(7, 1 + Math.log10(1 + rate))) * (chosen || on ? 1.6 : 1) * Math.min(1, Math.max(0.4, this.scale));
-        pen.strokeStyle = on || chosen ? colours.accent : rate > 0 ? colours.dim : colours.line;
+        pen.strokeStyle = on || chosen ? colours.accent : colours.dim;
         pen.beginPath();
+        pen.setLineDash(edge.standby ? [3, 4] : []);
         pen.moveTo(from.x, from.y);
         pen.lineTo(to.x, to.y);
         pen.stroke();
+        pen.setLineDash([]);
         const moves = rate > 0 && this.scale > 0.25;
         if (moves) this.dots(pen, edge, from, to, time);
         if (!client && this.scale > LABELS && (edge.cost !== null || rate > 0)) {
@@ -228,23 +249,22 @@ export class Drawing {
     private texts(pen: CanvasRenderingContext2D, at: Map<string, Place>, width: number): void {
         const { colours } = this;
         const room = new Room();
-        for (const [id, { x, y }] of at) {
-            const radius = this.radius(this.graph.nodes.get(id)!) + 2;
-            room.take({ left: x - radius, top: y - radius, right: x + radius, bottom: y + radius });
-        }
-        for (const node of this.order) {
-            const place = at.get(node.id);
+        const nodes = this.order.filter((node) => at.has(node.id));
+        const named = nodes.map((node): Named => {
             const wanted = this.chosen.node === node.id || this.hover.node === node.id;
-            const named = node.kind === "clients" ? this.scale > 0.85 : this.scale > 0.2;
-            if (place === undefined || !(named || wanted)) continue;
-            const text = node.label.length > 26 ? `${node.label.slice(0, 25)}…` : node.label;
-            const wide = this.width(pen, NAME, text);
-            const places = around(place, this.radius(node), wide)
-                .map(({ x, y }) => ({ x: place.x < 0 || place.x > width ? x : within(x, wide / 2 + MARGIN, width), y }));
-            const found = settle(room, places, wide, wanted || (node.kind !== "clients" && this.scale > LABELS));
+            const isNamed = wanted || (isDetail(node.kind) ? this.scale > 0.85 && node.kind === "clients" : this.scale > 0.2);
+            const texts = isNamed ? [this.nameOf(node)] : [];
+            if (isNamed && !wanted) texts.push(cutMiddle(texts[0]!, FEW_LETTERS));
+            const forms = texts.map((text) => ({ text, width: this.width(pen, NAME, text) }));
+            return { at: at.get(node.id)!, radius: this.radius(node), forms, wanted };
+        });
+        const fit = ({ x, y }: Place, half: number, node: Place): Place =>
+            ({ x: node.x < 0 || node.x > width ? x : within(x, half + MARGIN, width), y });
+        for (const [index, found] of nameNodes(room, named, fit).entries()) {
             if (found === null) continue;
+            const node = nodes[index]!;
             pen.globalAlpha = this.faded(node.id, false) ? 0.3 : 1;
-            this.text(pen, NAME, text, found, node.kind === "clients" ? colours.dim : node.silent ? colours.bad : colours.ink);
+            this.text(pen, NAME, found.text, found.place, isDetail(node.kind) || this.stale ? colours.dim : node.silent ? colours.bad : colours.ink);
         }
         for (const { text, from, to, faded } of this.rates.sort((one, other) => (one.id < other.id ? -1 : 1))) {
             const found = settle(room, along(from, to), this.width(pen, RATE, text), false);
@@ -283,8 +303,14 @@ export class Drawing {
         pen.fillText(text, x, y);
     }
 
+    private nameOf(node: Node): string {
+        if (node.kind === "edges") return `${node.members.length} edge routers`;
+        if (node.kind === "crowd") return `${node.connections.length} clients`;
+        return this.labels.get(node.label) ?? node.label;
+    }
+
     private radius(node: Node): number {
-        return RADIUS[node.kind] * Math.min(1.25, Math.max(node.kind === "clients" ? 0.6 : 0.34, this.scale));
+        return RADIUS[node.kind] * Math.min(1.25, Math.max(isDetail(node.kind) ? 0.6 : 0.34, this.scale));
     }
 
     private node(pen: CanvasRenderingContext2D, node: Node, { x, y }: Place): void {
@@ -292,14 +318,15 @@ export class Drawing {
         const radius = this.radius(node);
         const chosen = this.chosen.node === node.id;
         pen.globalAlpha = this.faded(node.id, false) ? 0.3 : 1;
-        const colour = node.silent ? colours.bad : colours.accent;
+        const colour = this.stale ? colours.dim : node.silent ? colours.bad : colours.accent;
         pen.fillStyle = node.kind === "router" && !node.gone ? colour : colours.face;
         pen.setLineDash(node.gone ? [5, 4] : []);
-        pen.strokeStyle = node.kind === "clients" ? colours.dim : colour;
+        pen.strokeStyle = isDetail(node.kind) ? colours.dim : colour;
         pen.lineWidth = chosen ? 4 : 2;
+        if (node.members.length && !node.open) this.shadowOf(pen, node, x, y, radius);
         pen.beginPath();
         if (node.kind === "broker") pen.roundRect(x - radius, y - radius * 0.75, radius * 2, radius * 1.5, 4);
-        else if (node.kind === "edge") pen.roundRect(x - radius, y - radius, radius * 2, radius * 2, radius * 0.45);
+        else if (node.kind === "edge" || node.kind === "edges") pen.roundRect(x - radius, y - radius, radius * 2, radius * 2, radius * 0.45);
         else pen.arc(x, y, radius, 0, 7);
         pen.fill();
         pen.stroke();
@@ -311,15 +338,25 @@ export class Drawing {
             pen.arc(x, y, radius + 5, 0, 7);
             pen.stroke();
         }
-        const count = node.connections.length;
-        if (count > 1 && radius > 6) {
+        const count = node.kind === "edges" ? node.members.length : node.connections.length;
+        if ((count > 1 || node.open) && radius > 6) {
             pen.font = `${Math.max(9, Math.min(12, radius * 1.1))}px system-ui, sans-serif`;
             pen.textAlign = "center";
             pen.textBaseline = "middle";
             pen.fillStyle = colours.ink;
-            pen.fillText(count > 999 ? `${Math.round(count / 1000)}k` : String(count), x, y + 0.5);
+            pen.fillText(node.open ? "−" : count > 999 ? `${Math.round(count / 1000)}k` : String(count), x, y + 0.5);
         }
         pen.globalAlpha = 1;
+    }
+
+    /** A second outline behind a node that stands for several. */
+    private shadowOf(pen: CanvasRenderingContext2D, node: Node, x: number, y: number, radius: number): void {
+        const off = Math.max(2, radius * 0.22);
+        pen.beginPath();
+        if (node.kind === "edges") pen.roundRect(x - radius + off, y - radius - off, radius * 2, radius * 2, radius * 0.45);
+        else pen.arc(x + off, y - off, radius, 0, 7);
+        pen.fill();
+        pen.stroke();
     }
 
     // The reader
@@ -327,7 +364,7 @@ export class Drawing {
     private hit(x: number, y: number): Chosen {
         let [nearest, node]: [number, string | undefined] = [14, undefined];
         for (const each of this.graph.nodes.values()) {
-            if (each.kind === "clients" && this.scale < DETAIL) continue;
+            if (isDetail(each.kind) && this.scale < DETAIL) continue;
             const place = this.layout.place(each);
             const distance = Math.hypot(place.x * this.scale + this.x - x, place.y * this.scale + this.y - y) - RADIUS[each.kind] * Math.min(1.2, this.scale) * 0.8;
             if (distance < nearest) [nearest, node] = [distance, each.id];
@@ -335,7 +372,7 @@ export class Drawing {
         if (node !== undefined) return { node };
         for (const each of this.graph.edges.values()) {
             const ends = [each.from, each.to].map((id) => this.graph.nodes.get(id));
-            if (ends.some((end) => end === undefined || (end.kind === "clients" && this.scale < DETAIL))) continue;
+            if (ends.some((end) => end === undefined || (isDetail(end.kind) && this.scale < DETAIL))) continue;
             const [from, to] = ends.map((end) => this.layout.place(end!)) as [Place, Place];
             if (distanceTo(from, to, (x - this.x) / this.scale, (y - this.y) / this.scale) * this.scale < 6) return { edge: each.id };
         }
@@ -344,7 +381,7 @@ export class Drawing {
 
     private down(event: PointerEvent): void {
         const { node } = this.hit(event.offsetX, event.offsetY);
-        const movable = node !== undefined && this.graph.nodes.get(node)?.kind !== "clients";
+        const movable = node !== undefined && this.layout.isMovable(this.graph.nodes.get(node)!);
         this.drag = { node: movable ? node : null, x: event.offsetX, y: event.offsetY, moved: false };
         this.canvas.setPointerCapture(event.pointerId);
     }
@@ -375,7 +412,11 @@ export class Drawing {
     }
 
     private up(event: PointerEvent): void {
-        if (this.drag !== null && !this.drag.moved) this.choose(this.hit(event.offsetX, event.offsetY));
+        if (this.drag !== null && !this.drag.moved) {
+            const chosen = this.hit(event.offsetX, event.offsetY);
+            this.choose(chosen);
+            if (chosen.node !== undefined && this.graph.nodes.get(chosen.node)!.members.length) this.onOpen(chosen.node);
+        }
         else if (this.drag?.node) this.onMoved();
         this.drag = null;
     }
@@ -386,7 +427,7 @@ export class Drawing {
         this.redraw();
     }
 
-    /** Arrows look around, n and p go from router to router. */
+    /** Arrows look around, n and p go from router to router, Enter opens and folds a group. */
     private key(event: KeyboardEvent): void {
         const steps: Record<string, [number, number]> = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
         const step = steps[event.key];
@@ -395,11 +436,12 @@ export class Drawing {
         else if (event.key === "-") this.zoom(0.8);
         else if (event.key === "0") this.fit();
         else if (event.key === "n" || event.key === "p") {
-            const ids = [...this.graph.nodes.values()].filter((node) => node.kind !== "clients").map((node) => node.id).sort();
+            const ids = [...this.graph.nodes.values()].filter((node) => !isDetail(node.kind) || this.chosen.node === node.at || this.graph.nodes.get(this.chosen.node ?? "")?.at === node.at).map((node) => node.id).sort();
             const at = ids.indexOf(this.chosen.node ?? "") + (event.key === "n" ? 1 : -1);
             const next = ids[(at + ids.length) % ids.length];
             if (next !== undefined) this.choose({ node: next });
-        } else return;
+        } else if (event.key === "Enter" && this.graph.nodes.get(this.chosen.node ?? "")?.members.length) this.onOpen(this.chosen.node!);
+        else return;
         event.preventDefault();
         this.redraw();
     }
