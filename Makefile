@@ -86,7 +86,7 @@ console:
 	@scripts/build-console
 	@touch $(STAMPS)/console
 
-console-shots: build testing .venv/test-dependencies
+console-shots: console .venv/test-dependencies
 	@$(BIN)/python -m tests.console.shots build/console-shots
 
 # The environment is created again in a copied checkout, and if its Python does not exist.

@@ -50,7 +50,8 @@ export class App {
         });
     }
 
-    private connectionChanged(): void {
+    /** Start or stop the feeds, and redraw: the state of the connection is another. */
+    connectionChanged(): void {
         if (this.client.state === "open") {
             if (this.client.user !== this.user) this.poller.clear();
             this.user = this.client.user;

@@ -3,6 +3,7 @@ import { App } from "../src/app.ts";
 import type { Answer } from "../src/amqp/answer.ts";
 import type { Value } from "../src/data/management.ts";
 import { show } from "../src/ui/root.tsx";
+import { shortType, tableAnswer } from "./answers.ts";
 
 const ROUTERS = 300;
 const GROUPS = 10; // of clients at each router
@@ -47,15 +48,10 @@ const tables = new Map<string, Item[]>(); // a table is made once for all its pa
 
 function ask(address: string, properties: Record<string, unknown>, body: unknown): Promise<Answer> {
     const router = Number(/router-(\d+)/.exec(address)?.[1] ?? 0);
-    const type = String(properties["entityType"]).replace("org.apache.qpid.dispatch.", "");
-    const [offset, count] = [Number(properties["offset"]), Number(properties["count"])];
+    const type = shortType(properties);
     const key = `${router}/${type}`;
-    if (offset === 0) tables.set(key, rows(router, type));
-    const page = tables.get(key)!.slice(offset, offset + count);
-    const asked = (body as { attributeNames: string[] }).attributeNames;
-    const attributeNames = asked.length ? asked : Object.keys(page[0] ?? {});
-    const results = page.map((row) => attributeNames.map((name) => row[name] ?? null));
-    return Promise.resolve({ status: 200, description: "", body: { attributeNames, results } });
+    if (Number(properties["offset"]) === 0) tables.set(key, rows(router, type));
+    return Promise.resolve(tableAnswer(tables.get(key)!, properties, body));
 }
 
 const app = new App("ws://127.0.0.1:1/", ask);
