@@ -1,5 +1,7 @@
 // What the pages share: the connection, the feeds, the network as it is known, and where the reader is.
 import { Client } from "./amqp/client.ts";
+import { LISTENER_COLUMNS, consoleOf, hostOf } from "./data/alternatives.ts";
+import type { Alternative } from "./data/alternatives.ts";
 import { attend } from "./data/attention.ts";
 import type { Finding, Watched } from "./data/attention.ts";
 import { History } from "./data/history.ts";
@@ -28,6 +30,7 @@ const FAST = 3_000; // ms between looks at what moves
 const SLOW = 15_000; // at what seldom changes
 const RECENT = 20_000; // ms that an answer serves others, too
 const MOST_WATCHED = 60; // routers that the overview looks at in detail
+const MOST_OFFERED = 6; // other routers that are asked where their console is
 
 export class App {
     readonly client: Client;
@@ -39,6 +42,10 @@ export class App {
     private readonly seen = new Map<string, { target: Target; at: number }>();
     private user: string | null = null;
     private generation = 0;
+    /** When the connection was lost, ms since 1970; null: it is there. */
+    lostAt: number | null = null;
+    /** Hosts of the other ends of connections between routers, by router. */
+    private readonly hosts = new Map<string, Set<string>>();
 
     /** ask: instead of a connection; tests have networks that no machine could run. */
     constructor(url: string, ask?: Ask) {
@@ -52,7 +59,9 @@ export class App {
 
     /** Start or stop the feeds, and redraw: the state of the connection is another. */
     connectionChanged(): void {
+        if (this.client.state === "lost") this.lostAt ??= Date.now();
         if (this.client.state === "open") {
+            this.lostAt = null;
             if (this.client.user !== this.user) this.poller.clear();
             this.user = this.client.user;
             if (this.client.generation !== this.generation) {
@@ -149,6 +158,7 @@ export class App {
             if (target.kind === "own" && mode !== "interior") continue;
             for (const row of await this.connectionRows(target)) {
                 const container = text(row["container"]);
+                if (row["role"] === "inter-router" || row["role"] === "edge") this.addHost(container, text(row["host"]));
                 const edge = row["role"] === "edge" && row["dir"] === "in" && row["opened"] !== false;
                 if (edge && container !== id && !targets.some((each) => each.id === container)) {
                     targets.push({ id: container, kind: "edge" });
@@ -158,6 +168,31 @@ export class App {
         for (const id of this.neighbours.keys()) if (!targets.some((each) => each.id === id)) this.neighbours.delete(id);
         const gone = this.remember(targets);
         return { own: id, mode, targets, nodes, gone, lost: [...gone.keys()].map((each) => this.seen.get(each)!.target) };
+    }
+
+    private addHost(router: string, address: string): void {
+        this.hosts.set(router, (this.hosts.get(router) ?? new Set()).add(hostOf(address)));
+    }
+
+    /** Consoles of other routers, to be offered when this router is gone. */
+    alternatives(network: Network | undefined): Source<Alternative[]> {
+        const others = network?.targets.filter((each) => each.kind !== "own").slice(0, MOST_OFFERED) ?? [];
+        return {
+            key: `alternatives/${others.map((each) => each.id).join("/")}`, interval: 60_000,
+            fetch: async () => {
+                const found: Alternative[] = [];
+                for (const target of others) {
+                    try {
+                        const listeners = await this.management.query(target, "listener", LISTENER_COLUMNS);
+                        const one = consoleOf(target.id, listeners, [...this.hosts.get(target.id) ?? []], location.hostname);
+                        if (one !== null) found.push(one);
+                    } catch (error) {
+                        if ((error as { status?: number }).status === undefined) throw error; // else it does not answer
+                    }
+                }
+                return found;
+            },
+        };
     }
 
     private async nodes(target: Target): Promise<Row[]> {
@@ -184,7 +219,7 @@ export class App {
         const known = this.neighbours.get(target.id);
         if (target.kind !== "own" && known !== undefined && performance.now() - known.at < SLOW) return known.rows;
         try {
-            const found = await this.management.query(target, "connection", ["identity", "container", "role", "dir", "opened", "active"]);
+            const found = await this.management.query(target, "connection", ["identity", "container", "role", "dir", "host", "opened", "active"]);
             this.neighbours.set(target.id, { rows: found, at: performance.now() });
             return found;
         } catch (error) {

@@ -204,6 +204,13 @@ test("other findings, the worst first", () => {
     assert.ok(texts.includes("By policy, since its start: vhost shut 3 connections, vhost narrow 2 links. The log says whom, and why."), texts.join("\n"));
 });
 
+test("findings about a router stay when it no longer answers", () => {
+    const { target, watched: known } = watched("A", { connectors: [{ name: "c", host: "h", port: "1", connectionStatus: "FAILED", connectionMsg: "refused" }] });
+    const found = attend([{ target, watched: known, error: "There was no answer" }], new Map(), new Map(), 0);
+    assert.deepEqual(found.map((each) => each.title), ["Router A does not answer", "A is not connected to h:1"]);
+    assert.ok(found[1]!.text.startsWith("Before it stopped answering"));
+});
+
 test("SCRAM as RFC 7677 has it", async () => {
     const nonce = "rOprNGfwEbeRWgbNEkqO";
     const server = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";

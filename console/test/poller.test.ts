@@ -134,3 +134,24 @@ test("without a connection nothing is asked", async () => {
     await clock.turn(5000);
     assert.equal(calls(), 1);
 });
+
+test("values outlive the connection and their page, without an error, until there is a connection again", async () => {
+    const clock = new Turned();
+    const poller = new Poller(clock);
+    let fail: (error: Error) => void = nothing;
+    let calls = 0;
+    const fetch = (): Promise<number> => {
+        calls += 1;
+        return calls === 1 ? Promise.resolve(1) : new Promise((_, failed) => { fail = failed; });
+    };
+    const leave = poller.watch("a", fetch, 1000, nothing);
+    poller.start();
+    await clock.turn(1500);
+    poller.stop();
+    fail(new Error("The connection was lost"));
+    leave();
+    await clock.turn(60_000);
+    assert.deepEqual([poller.get("a").value, poller.get("a").error, calls], [1, null, 2]);
+    poller.start();
+    assert.equal(poller.get("a").value, undefined);
+});

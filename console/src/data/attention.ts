@@ -46,12 +46,14 @@ export function attend(
                 title: `Router ${router} does not answer`, text: error,
             });
         }
-        if (watched !== undefined && error === null) found.push(...ofRouter(router, watched, denials));
+        // The last findings about a router that no longer answers stay: they may be why.
+        if (watched !== undefined) found.push(...ofRouter(router, watched, denials).map((each) => (error === null ? each : old(each))));
     }
-    found.push(...blocked(all.flatMap(({ watched, error }) =>
-        (watched === undefined || error !== null ? [] : [{ router: text(watched.router["id"]), links: watched.links }]))));
+    found.push(...blocked(all.flatMap(({ watched }) => (watched === undefined ? [] : [{ router: text(watched.router["id"]), links: watched.links }]))));
     return found.sort((one, other) => other.weight - one.weight);
 }
+
+const old = (finding: Finding): Finding => ({ ...finding, text: `Before it stopped answering: ${finding.text}` });
 
 function ofRouter(router: string, watched: Watched, denials: Map<string, number>): Finding[] {
     return [

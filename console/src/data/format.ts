@@ -37,6 +37,20 @@ export function duration(seconds: number): string {
     return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
 }
 
+const two = (value: number): string => String(value).padStart(2, "0");
+
+/** The reader's time of day, with seconds. at: ms since 1970. */
+export function clock(at: number): string {
+    const time = new Date(at);
+    return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+}
+
+/** The reader's date. at: ms since 1970. */
+export function day(at: number): string {
+    const time = new Date(at);
+    return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+}
+
 export function milliseconds(seconds: number): string {
     const ms = seconds * 1e3;
     return ms < 1 ? `${(ms * 1e3).toFixed(0)} µs` : ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1e3).toFixed(1)} s`;

@@ -46,6 +46,7 @@ export class Poller {
     /** Ask while there is a connection. */
     start(): void {
         this.stopped = false;
+        for (const [key, entry] of this.entries) if (!entry.listeners.size) this.entries.delete(key);
         for (const entry of this.entries.values()) entry.due = this.clock.now();
         this.plan();
     }
@@ -83,7 +84,8 @@ export class Poller {
             mine.listeners.delete(changed);
             if (mine.listeners.size === 0) {
                 this.clock.after(KEPT, () => {
-                    if (mine.listeners.size === 0 && this.entries.get(key) === mine) this.entries.delete(key);
+                    // Without a connection the last value is all that there is: start() forgets it.
+                    if (mine.listeners.size === 0 && !this.stopped && this.entries.get(key) === mine) this.entries.delete(key);
                 });
             }
         };
@@ -125,7 +127,8 @@ export class Poller {
             entry.error = null;
             entry.at = this.clock.now();
         } catch (error) {
-            entry.error = error instanceof Error ? error.message : String(error);
+            // A request that ended with the connection says nothing about the router that was asked.
+            if (!this.stopped) entry.error = error instanceof Error ? error.message : String(error);
         }
         entry.cost = this.clock.now() - began;
         entry.running = false;

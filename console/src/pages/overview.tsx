@@ -7,13 +7,14 @@ import { duration, octets, plural, rate } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
 import type { Row, Target } from "../data/management.ts";
 import type { Table } from "../data/rates.ts";
-import { useApp, useFeed, useFeeds } from "../ui/hooks.ts";
+import { useApp, useFeed, useFeeds, useStale } from "../ui/hooks.ts";
 import { Badge, Head, Trouble } from "../ui/parts.tsx";
 import { link } from "../ui/route.ts";
 import { DataTable } from "../ui/table.tsx";
 import type { Column } from "../ui/table.tsx";
 
-interface Item { target: Target; row: Row; table: Table | undefined; error: string | null; worst: number }
+/** worst: weight of the worst finding; null: not known. */
+interface Item { target: Target; row: Row; table: Table | undefined; error: string | null; worst: number | null; stale: boolean }
 
 const FIRST = 5;
 
@@ -23,12 +24,16 @@ export function Overview(): JSX.Element {
     const network = feed.value;
     const targets = network?.targets ?? [];
     const summaries = useFeeds(targets.map((target) => app.summary(target)));
-    const watched = useFeeds(app.watchedTargets(network).map((target) => app.watched(target))).map((each) => each.value).filter((each) => each !== undefined);
+    const stale = useStale();
+    const details = useFeeds(app.watchedTargets(network).map((target) => app.watched(target))).map((each) => each.value);
+    const watched = details.filter((each) => each !== undefined);
     const findings = app.findings(network);
     const items: Item[] = targets.map((target, index) => {
         const { value, error } = summaries[index]!;
-        const worst = Math.max(0, ...findings.filter((each) => each.router === target.id).map((each) => each.weight));
-        return { target, row: value?.rows[0] ?? { id: target.id }, table: value, error, worst };
+        const weights = findings.filter((each) => each.router === target.id).map((each) => each.weight);
+        // Routers beyond those that are looked at in detail have no findings.
+        const known = weights.length > 0 || index >= details.length || details[index] !== undefined;
+        return { target, row: value?.rows[0] ?? { id: target.id }, table: value, error, worst: known ? Math.max(0, ...weights) : null, stale };
     });
     const sum = (column: string): number | null => {
         const known = items.map(({ row, table }) => table?.rate(row, column) ?? null).filter((each) => each !== null);
@@ -39,6 +44,11 @@ export function Overview(): JSX.Element {
         const all = sum(column);
         return all === null ? null : Math.max(0, all - (sum("deliveriesIngressEdge") ?? 0));
     };
+    // A total is whole only when each router that answers has told it, and rates need two answers.
+    const answering = items.filter(({ error }) => error === null);
+    const counted = answering.filter(({ table }) => table !== undefined).length;
+    const rated = answering.filter(({ row, table }) => (table?.rate(row, "deliveriesIngress") ?? null) !== null).length;
+    const of = (number: number): string => (network === undefined || number === targets.length ? "" : `${number} of ${targets.length} routers`);
     const total = (column: string): number => items.reduce((all, { row }) => all + number(row[column]), 0);
     const stuck = total("deliveriesStuck") > 0 ? stuckMessages(watched) : 0;
     return (
@@ -46,14 +56,14 @@ export function Overview(): JSX.Element {
             <Head title="Overview" about={network === undefined ? "" : describe(targets)} />
             <Trouble error={feed.error} />
             <section class="tiles" aria-label="Totals">
-                <Tile title="Messages in" value={rate(once("deliveriesIngress"))} href="#/charts" />
-                <Tile title="Messages out" value={rate(once("deliveriesEgress"))} href="#/charts" />
-                <Tile title="Connections" value={total("connectionCount").toLocaleString("en-GB")} href={link("connections", { router: "*" })} />
-                <Tile title="Links" value={total("linkCount").toLocaleString("en-GB")} href={link("links", { router: "*" })} />
+                <Tile title="Messages in" value={rate(once("deliveriesIngress"))} part={of(rated)} href="#/charts" />
+                <Tile title="Messages out" value={rate(once("deliveriesEgress"))} part={of(rated)} href="#/charts" />
+                <Tile title="Connections" value={total("connectionCount").toLocaleString("en-GB")} part={of(counted)} href={link("connections", { router: "*" })} />
+                <Tile title="Links" value={total("linkCount").toLocaleString("en-GB")} part={of(counted)} href={link("links", { router: "*" })} />
                 <Tile title="Blocked links" value={total("linksBlocked").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-blocked" })} bad={total("linksBlocked") > 0} />
                 <Tile title="Stuck messages" value={stuck.toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-stuck" })} bad={stuck > 0} />
             </section>
-            <Attention findings={findings} ready={network !== undefined} />
+            <Attention findings={findings} ready={network !== undefined && details.every((each) => each !== undefined)} stale={stale} />
             <section class="fill" aria-label="Routers">
                 <h2>Routers</h2>
                 <DataTable
@@ -71,17 +81,18 @@ function describe(targets: Target[]): string {
     return edges ? `${routers}, ${plural(edges, "edge router")}` : routers;
 }
 
-function Tile({ title, value, href, bad = false }: { title: string; value: string; href: string; bad?: boolean }): JSX.Element {
-    return <a class={`tile${bad ? " bad" : ""}`} href={href}><span>{title}</span><b>{value}</b></a>;
+/** part: the routers whose numbers the value has, if it has not those of all. */
+function Tile({ title, value, href, part = "", bad = false }: { title: string; value: string; href: string; part?: string; bad?: boolean }): JSX.Element {
+    return <a class={`tile${bad ? " bad" : ""}`} href={href}><span>{title}</span><b>{value}</b>{part && <i>{part}</i>}</a>;
 }
 
-function Attention({ findings, ready }: { findings: Finding[]; ready: boolean }): JSX.Element {
+function Attention({ findings, ready, stale }: { findings: Finding[]; ready: boolean; stale: boolean }): JSX.Element {
     const [all, setAll] = useState(false);
     const shown = all ? findings : findings.slice(0, FIRST);
     return (
         <section class="attention" aria-label="Needs attention" aria-live="polite">
             <h2>Needs attention</h2>
-            {findings.length === 0 && <p class="calm">{ready ? "Nothing. All routers answer, and nobody waits for credit." : "Looking …"}</p>}
+            {findings.length === 0 && <p class="calm">{stale ? "Nothing that was known when the connection was lost." : ready ? "Nothing. All routers answer, and nobody waits for credit." : "Looking …"}</p>}
             <ul>
                 {shown.map((each) => (
                     <li key={each.title + each.router}>
@@ -103,23 +114,26 @@ function Attention({ findings, ready }: { findings: Finding[]; ready: boolean })
 }
 
 function Health({ item }: { item: Item }): JSX.Element {
+    if (item.stale) return <Badge kind="plain">{item.worst === null ? "unknown" : item.worst >= 2 ? "trouble before" : "good before"}</Badge>;
     if (item.error !== null) return <Badge kind="bad">silent</Badge>;
-    if (item.table === undefined) return <Badge kind="plain">asked</Badge>;
+    if (item.table === undefined || item.worst === null) return <Badge kind="plain">asked</Badge>;
     return item.worst >= 3 ? <Badge kind="bad">trouble</Badge> : item.worst >= 2 ? <Badge kind="warn">attention</Badge> : <Badge kind="good">good</Badge>;
 }
 
 const perSecond = (item: Item, column: string): number | null => item.table?.rate(item.row, column) ?? null;
 
+const countOf = (item: Item, column: string): number | null => (item.table === undefined ? null : number(item.row[column]));
+
 const COLUMNS: Column<Item>[] = [
     { key: "id", title: "Router", width: 2, value: (item) => text(item.row["id"]) },
-    { key: "health", title: "Health", width: 1.2, word: true, value: (item) => (item.error ? 9 : item.worst), show: (item) => <Health item={item} /> },
+    { key: "health", title: "Health", width: 1.2, word: true, value: (item) => (item.error ? 9 : item.worst ?? 0), show: (item) => <Health item={item} /> },
     { key: "mode", title: "Mode", rank: 2, width: 1.2, value: (item) => text(item.row["mode"]) },
     { key: "version", title: "Version", rank: 3, width: 1.2, value: (item) => text(item.row["version"]) },
     { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
     { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
     { key: "transit", title: "Through", rank: 3, hint: "from one router to another", value: (item) => perSecond(item, "deliveriesTransit"), show: (item) => rate(perSecond(item, "deliveriesTransit")) },
-    { key: "connections", title: "Connections", width: 1.2, rank: 2, value: (item) => number(item.row["connectionCount"]) },
-    { key: "links", title: "Links", rank: 2, value: (item) => number(item.row["linkCount"]) },
+    { key: "connections", title: "Connections", width: 1.2, rank: 2, value: (item) => countOf(item, "connectionCount") },
+    { key: "links", title: "Links", rank: 2, value: (item) => countOf(item, "linkCount") },
     { key: "memory", title: "Memory", rank: 3, value: (item) => number(item.row["memoryUsage"]), show: (item) => (item.row["memoryUsage"] ? octets(number(item.row["memoryUsage"])) : "") },
     { key: "up", title: "Up", rank: 3, width: 1.2, value: (item) => number(item.row["uptimeSeconds"]), show: (item) => (item.table ? duration(number(item.row["uptimeSeconds"])) : "") },
 ];

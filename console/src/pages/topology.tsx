@@ -14,7 +14,7 @@ import type { Row, Target } from "../data/management.ts";
 import { foldPath, pathOf } from "../data/path.ts";
 import type { Table } from "../data/rates.ts";
 import { Drawing } from "../ui/drawing.ts";
-import { store, stored, useApp, useFeed, useFeeds, useRoute, useStored } from "../ui/hooks.ts";
+import { store, stored, useApp, useFeed, useFeeds, useRoute, useStale, useStored } from "../ui/hooks.ts";
 import { Attributes, Badge, Head, Panel, Trouble } from "../ui/parts.tsx";
 import { amend, link, readRoute } from "../ui/route.ts";
 
@@ -27,6 +27,7 @@ declare global {
 export function Topology(): JSX.Element {
     const app = useApp();
     const { query } = useRoute();
+    const stale = useStale();
     const network = useFeed(app.network());
     const targets = network.value?.targets ?? [];
     const feeds = useFeeds(targets.map((target) => app.connections(target)));
@@ -60,7 +61,7 @@ export function Topology(): JSX.Element {
         made.path = address && answers !== undefined ? foldPath(folded, pathOf(whole, answers)) : null;
         made.chosen = folded.graph.edges.has(selected) ? { edge: selected } : { node: folded.shown.get(selected) ?? selected };
         made.found = wanted ? new Set([...matching].flatMap((id) => folded.shown.get(id) ?? [])) : null;
-        made.stale = app.client.state === "lost";
+        made.stale = stale;
         made.redraw();
     });
 

@@ -64,6 +64,12 @@ export function useConnection(): void {
     useEffect(() => app.onConnection(redraw), [app]);
 }
 
+/** Whether the connection is lost: what is shown is old. */
+export function useStale(): boolean {
+    useConnection();
+    return useApp().client.state === "lost";
+}
+
 /** Something of the reader's that stays in the browser. */
 export function useStored(name: string, initial: string): [string, (value: string) => void] {
     const [value, set] = useState(() => stored(name) ?? initial);

@@ -1,7 +1,10 @@
 // What is around each page: navigation, state of the connection, light and dark.
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { useApp, useConnection, useNetwork, useRoute, useStored } from "./hooks.ts";
+import { useApp, useConnection, useFeed, useNetwork, useRoute, useStored } from "./hooks.ts";
+import type { Network } from "../app.ts";
+import type { Alternative } from "../data/alternatives.ts";
+import { clock } from "../data/format.ts";
 import { PAGES } from "../pages/index.ts";
 import { Recorder } from "./recorder.tsx";
 import { link } from "./route.ts";
@@ -10,6 +13,7 @@ export function Shell({ children }: { children: ComponentChildren }): JSX.Elemen
     const { client } = useApp();
     useConnection();
     const network = useNetwork();
+    useFeed(useApp().alternatives(network));
     const route = useRoute();
     const [open, setOpen] = useState(false);
     useEffect(() => setOpen(false), [route]);
@@ -19,11 +23,11 @@ export function Shell({ children }: { children: ComponentChildren }): JSX.Elemen
     return (
         <div class={`shell${open ? " open" : ""}`}>
             <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the page</a>
-            <div class="top">
+            <header class="top">
                 <button type="button" class="menu" aria-label="Menu" aria-expanded={open} onClick={() => setOpen(!open)}>☰</button>
                 <a class="brand" href="#/overview"><img src="icon.svg" alt="" width="26" height="26" /><b>Sluice</b></a>
                 <span class="where" title="The router that this page is connected to">{network?.own ?? client.router}</span>
-            </div>
+            </header>
             <nav aria-label="Pages">
                 {groups.map((group) => (
                     <div class="group" key={group}>
@@ -48,14 +52,27 @@ export function Shell({ children }: { children: ComponentChildren }): JSX.Elemen
                     )}
                 </div>
             </nav>
-            {client.state === "lost" && (
-                <p class="lost" role="alert">
-                    No connection to {location.host}{client.reason && ` (${client.reason})`}. What you see is old; the page
-                    connects again by itself.
-                </p>
-            )}
-            <main id="main" tabIndex={-1}>{children}</main>
+            <div class="content">
+                {client.state === "lost" && <Lost network={network} />}
+                <main id="main" tabIndex={-1} class={client.state === "lost" ? "stale" : undefined}>{children}</main>
+            </div>
             <Recorder />
+        </div>
+    );
+}
+
+/** The connection is lost: how old the page is, and which other routers have a console. */
+function Lost({ network }: { network: Network | undefined }): JSX.Element {
+    const app = useApp();
+    const others = app.poller.get<Alternative[]>(app.alternatives(network).key).value ?? [];
+    const since = app.lostAt === null ? "" : `, from ${clock(app.lostAt)}`;
+    return (
+        <div class="lost" role="alert">
+            No connection to {location.host}{app.client.reason && ` (${app.client.reason})`}. What you see is old{since}; the
+            page connects again by itself.
+            {others.length > 0 && (
+                <span class="others"> Other routers of the network: {others.map(({ router, url }) => <a key={router} href={url + location.hash}>{router}</a>)}</span>
+            )}
         </div>
     );
 }
