@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { cpuUsage } from "node:process";
 import { test } from "node:test";
 import { fold } from "../src/data/fold.ts";
 import type { Filter, Folded } from "../src/data/fold.ts";
@@ -159,12 +160,12 @@ test("300 routers with edge routers and clients are placed in bounded time, and 
         connections: { at: 0, added: () => null, rate: () => 1, rows: [{ identity: "1", role: "edge", container: id, active: true } as Row] },
     })));
     const state = data.map(({ id }, index) => ({ id, linkState: [name((index + 1) % 300), name((index * 7 + 3) % 300)].filter((each) => each !== id) }));
-    const began = performance.now();
+    const began = cpuUsage().user;
     const { graph } = fold(build([...data, ...kiosks], state), { open: new Set(), hidden: new Set(["standby"]) });
     assert.equal(graph.nodes.size, 300 + 300 + 15);
     const layout = laid(graph);
-    const spent = performance.now() - began;
-    assert.ok(spent < 20_000, `${Math.round(spent)} ms`);
+    const spent = (cpuUsage().user - began) / 1e6;
+    assert.ok(spent < 5, `${spent} s of processor time`);
     assert.deepEqual(overlaps(graph, layout), []);
     for (const width of [1050, 1690, 12_000]) assertApart(named(graph, layout, width, width * 0.6));
 });

@@ -13,3 +13,6 @@ declare module "node:assert/strict" {
     };
     export default assert;
 }
+declare module "node:process" {
+    export function cpuUsage(): { user: number };
+}

@@ -1,4 +1,4 @@
-"""Appearance of the console with 21 routers, long and hostile names, and troubles: console/test/fleet.tsx, no router."""
+"""Appearance of the console with 21 routers, hostile names and troubles: console/test/fleet.tsx, without a router."""
 
 from __future__ import annotations
 
@@ -52,3 +52,66 @@ def test_silent_router_is_reported_with_its_last_findings(page: Any, fleet: str)
     row(page, "Routers", "oregon-1").get_by_text("silent").wait_for()
     page.locator(".tile", has_text="Connections").get_by_text("20 of 21 routers").wait_for()
     assert rows(page, "Routers").count() > 10
+
+
+def test_log_page_filters_levels_pauses_and_downloads(page: Any, fleet: str) -> None:
+    page.goto(f"{fleet}#/log")
+    times = rows(page, "Log").locator("time")
+    times.first.wait_for()
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}", each) for each in times.all_inner_texts())
+    page.get_by_role("combobox", name="Level").select_option("warning")
+    rows(page, "Log").first.filter(has_text=re.compile("error|warning")).wait_for()
+    assert rows(page, "Log").filter(has_text=re.compile("^(?!.*(error|warning))")).count() == 0
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_text("Paused: new lines come when you go on").wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert download.value.suggested_filename == "frankfurt-1.log"
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} [A-Z_]+ \((error|warning)\) ", each) for each in lines)
+
+
+def test_table_columns_are_chosen_resized_and_kept(page: Any, fleet: str) -> None:
+    page.goto(f"{fleet}#/links")
+    rows(page, "Links").first.wait_for()
+    heads = page.get_by_role("columnheader")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Connection", exact=True).uncheck()
+    heads.filter(has_text="Connection").wait_for(state="detached")
+    address = heads.filter(has_text="Address")
+    before = address.bounding_box()["width"]
+    for _ in range(4):
+        address.get_by_role("button").press("Shift+ArrowRight")
+    assert abs(address.bounding_box()["width"] - before - 64) < 4
+    page.reload()
+    rows(page, "Links").first.wait_for()
+    assert heads.filter(has_text="Connection").count() == 0
+    assert abs(address.bounding_box()["width"] - before - 64) < 4
+
+
+@pytest.mark.parametrize(
+    "width", [pytest.param(390, marks=pytest.mark.long), 1280, pytest.param(1920, marks=pytest.mark.long)]
+)
+def test_heads_of_tables_are_never_cut(page: Any, fleet: str, width: int) -> None:
+    """No text of a head is wider than its column, and long names keep both ends."""
+    page.set_viewport_size({"width": width, "height": 800})
+    for place in (
+        "overview",
+        "addresses?router=*",
+        "links?router=*",
+        "connections",
+        "vhosts?router=dublin-1",
+        "autolinks",
+        "workers",
+        "log",
+    ):
+        page.goto(f"{fleet}#/{place}")
+        page.locator(".row:not(.heads)").first.wait_for()
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.heads button')]"
+            ".filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b.textContent)"
+        )
+        assert cut == [], place
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
+    page.goto(f"{fleet}#/addresses")
+    assert page.locator(".cut", has_text="sensors/plant").first.locator("span").last.inner_text() == "st-minute"

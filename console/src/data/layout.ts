@@ -128,37 +128,39 @@ export class Layout {
 
     /** One round: neighbours attract, all others repel; no node moves further than `most`. */
     private step(most: number): void {
-        const all = [...this.neighbours.keys()];
-        const moved = this.moving.filter((id) => this.neighbours.has(id)).map((id) => {
-            const at = this.places.get(id)!;
-            let [x, y] = [-at.x * 0.02, -at.y * 0.02];
-            for (const other of all) {
-                if (other === id) continue;
-                const there = this.places.get(other)!;
-                let [dx, dy] = [at.x - there.x, at.y - there.y];
+        const ids = [...this.neighbours.keys()];
+        const index = new Map(ids.map((id, at) => [id, at]));
+        const xs = Float64Array.from(ids, (id) => this.places.get(id)!.x);
+        const ys = Float64Array.from(ids, (id) => this.places.get(id)!.y);
+        const reach = Float64Array.from(ids, (id) => this.reach.get(id)!);
+        const apart = (one: number, other: number): number => Math.max(APART, reach[one]! + reach[other]! + AIR);
+        for (const id of this.moving) {
+            const at = index.get(id);
+            if (at === undefined) continue;
+            let [x, y] = [-xs[at]! * 0.02, -ys[at]! * 0.02];
+            for (let other = 0; other < ids.length; other += 1) {
+                if (other === at) continue;
+                let dx = xs[at]! - xs[other]!;
+                let dy = ys[at]! - ys[other]!;
                 let square = dx * dx + dy * dy;
-                if (square < 1) [dx, dy, square] = [id < other ? 1 : -1, 0.5, 1];
-                const apart = this.apart(id, other);
-                if (square > 36 * apart * apart) continue;
-                x += dx * apart * apart / square;
-                y += dy * apart * apart / square;
+                if (square < 1) [dx, dy, square] = [at < other ? 1 : -1, 0.5, 1];
+                const wanted = apart(at, other);
+                const strength = wanted * wanted / square;
+                if (strength < 1 / 36) continue;
+                x += dx * strength;
+                y += dy * strength;
             }
-            for (const other of this.neighbours.get(id)!) {
-                const there = this.places.get(other)!;
-                const [dx, dy] = [at.x - there.x, at.y - there.y];
-                const distance = Math.sqrt(dx * dx + dy * dy) / this.apart(id, other);
-                x -= dx * distance;
-                y -= dy * distance;
+            for (const neighbour of this.neighbours.get(id)!) {
+                const other = index.get(neighbour)!;
+                const [dx, dy] = [xs[at]! - xs[other]!, ys[at]! - ys[other]!];
+                const strength = Math.sqrt(dx * dx + dy * dy) / apart(at, other);
+                x -= dx * strength;
+                y -= dy * strength;
             }
             const length = Math.sqrt(x * x + y * y) || 1;
-            const step = Math.min(length, most);
-            return { id, x: at.x + x / length * step, y: at.y + y / length * step };
-        });
-        for (const { id, x, y } of moved) this.places.set(id, { x, y });
-    }
-
-    private apart(one: string, other: string): number {
-        return Math.max(APART, this.reach.get(one)! + this.reach.get(other)! + AIR);
+            const step = Math.min(length, most) / length;
+            this.places.set(id, { x: xs[at]! + x * step, y: ys[at]! + y * step });
+        }
     }
 
     /** Push nodes apart whose rings overlap. With all groups folded again, each is back where it was. */

@@ -14,15 +14,15 @@ import type { Column } from "../ui/table.tsx";
 const key = (row: Row): string => text(row["name"]);
 
 const COLUMNS: Column<Item>[] = [
-    { key: "address", title: "Address", width: 2.4, value: ({ row }) => addressText(key(row)) },
+    { key: "address", title: "Address", value: ({ row }) => addressText(key(row)) },
     { key: "class", title: "Class", rank: 3, value: ({ row }) => addressClass(key(row)) },
-    { key: "phase", title: "Phase", rank: 3, width: 0.6, hint: "before or after a waypoint", value: ({ row }) => addressPhase(key(row)) },
+    { key: "phase", title: "Phase", rank: 3, hint: "before or after a waypoint", value: ({ row }) => addressPhase(key(row)) },
     { key: "distribution", title: "Distribution", rank: 2, value: ({ row }) => text(row["distribution"]) },
     { key: "consumers", title: "Consumers", value: ({ row }) => number(row["subscriberCount"]) + number(row["inProcess"]) + number(row["containerCount"]) },
     { key: "remote", title: "Routers", rank: 2, hint: "other routers that have consumers", value: ({ row }) => number(row["remoteCount"]) },
-    { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
-    { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
-    { key: "through", title: "Through", rank: 3, value: (item) => perSecond(item, "deliveriesTransit"), show: (item) => rate(perSecond(item, "deliveriesTransit")) },
+    { key: "in", title: "In", letters: 8, value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
+    { key: "out", title: "Out", letters: 8, value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
+    { key: "through", title: "Through", letters: 8, rank: 3, value: (item) => perSecond(item, "deliveriesTransit"), show: (item) => rate(perSecond(item, "deliveriesTransit")) },
     { key: "received", title: "In, in all", rank: 3, value: ({ row }) => number(row["deliveriesIngress"]) },
     { key: "sent", title: "Out, in all", rank: 3, value: ({ row }) => number(row["deliveriesEgress"]) },
 ];

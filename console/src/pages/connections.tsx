@@ -16,16 +16,16 @@ export const NAMES: Record<string, string> = {
 };
 
 const COLUMNS: Column<Item>[] = [
-    { key: "id", title: "Id", width: 0.5, rank: 2, value: ({ row }) => Number(text(row["identity"])), show: ({ row }) => text(row["identity"]) },
-    { key: "container", title: "Container", width: 2, value: ({ row }) => text(row["container"]) },
-    { key: "role", title: "Role", width: 0.8, value: ({ row }) => NAMES[text(row["role"])] ?? text(row["role"]) },
-    { key: "host", title: "Host", width: 1.5, value: ({ row }) => text(row["host"]) },
-    { key: "dir", title: "Dir", width: 0.5, rank: 3, value: ({ row }) => text(row["dir"]) },
+    { key: "id", title: "Id", rank: 2, value: ({ row }) => Number(text(row["identity"])), show: ({ row }) => text(row["identity"]) },
+    { key: "container", title: "Container", value: ({ row }) => text(row["container"]) },
+    { key: "role", title: "Role", value: ({ row }) => NAMES[text(row["role"])] ?? text(row["role"]) },
+    { key: "host", title: "Host", value: ({ row }) => text(row["host"]) },
+    { key: "dir", title: "Dir", rank: 3, value: ({ row }) => text(row["dir"]) },
     { key: "user", title: "User", rank: 2, value: ({ row }) => text(row["user"]) },
-    { key: "security", title: "Security", rank: 3, width: 1.2, value: ({ row }) => [row["isEncrypted"] ? text(row["sslProto"]) || "TLS" : "", text(row["sasl"])].filter(Boolean).join(" · ") },
-    { key: "tenant", title: "Tenant", rank: 3, width: 0.7, value: ({ row }) => text(row["tenant"]) },
-    { key: "last", title: "Last message", rank: 3, width: 1.2, hint: "how long ago", value: ({ row }) => (typeof row["lastDlvSeconds"] === "number" ? row["lastDlvSeconds"] : null), show: ({ row }) => (typeof row["lastDlvSeconds"] === "number" ? `${duration(row["lastDlvSeconds"])} ago` : "never") },
-    { key: "up", title: "Up", rank: 2, value: ({ row }) => number(row["uptimeSeconds"]), show: ({ row }) => duration(number(row["uptimeSeconds"])) },
+    { key: "security", title: "Security", rank: 3, value: ({ row }) => [row["isEncrypted"] ? text(row["sslProto"]) || "TLS" : "", text(row["sasl"])].filter(Boolean).join(" · ") },
+    { key: "tenant", title: "Tenant", rank: 3, value: ({ row }) => text(row["tenant"]) },
+    { key: "last", title: "Last message", letters: 15, rank: 3, hint: "how long ago", value: ({ row }) => (typeof row["lastDlvSeconds"] === "number" ? row["lastDlvSeconds"] : null), show: ({ row }) => (typeof row["lastDlvSeconds"] === "number" ? `${duration(row["lastDlvSeconds"])} ago` : "never") },
+    { key: "up", title: "Up", letters: 11, rank: 2, value: ({ row }) => number(row["uptimeSeconds"]), show: ({ row }) => duration(number(row["uptimeSeconds"])) },
 ];
 
 export function Connections(): JSX.Element {

@@ -61,7 +61,7 @@ function columnsOf(type: EntityType): Column<Item>[] {
     const has = new Set(type.attributes.map((each) => each.name));
     const names = [...new Set([...first, ...likely])].filter((name) => has.has(name)).slice(0, 7);
     return names.map((name, index) => ({
-        key: name, title: heading(name), width: index === 0 ? 1.6 : 1, rank: index < 2 ? 1 : index < 4 ? 2 : 3,
+        key: name, title: heading(name), rank: index < 2 ? 1 : index < 4 ? 2 : 3,
         value: ({ row }) => (typeof row[name] === "number" ? row[name] : show(row[name])),
     }));
 }

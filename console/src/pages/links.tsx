@@ -20,24 +20,24 @@ function address(row: Row): string {
 }
 
 const COLUMNS: Column<Item>[] = [
-    { key: "id", title: "Id", width: 0.5, rank: 3, value: ({ row }) => Number(text(row["identity"])), show: ({ row }) => text(row["identity"]) },
-    { key: "address", title: "Address", width: 1.6, value: ({ row }) => address(row) },
-    { key: "kind", title: "Kind", width: 1.2, rank: 2, hint: "producer: messages come in; consumer: they go out", value: ({ row }) => kind(row) },
-    { key: "connection", title: "Connection", width: 1.3, rank: 2, value: ({ row }) => text(row["connectionId"]) },
-    { key: "rate", title: "Rate", width: 0.8, value: (item) => perSecond(item, "deliveryCount"), show: (item) => rate(perSecond(item, "deliveryCount")) },
-    { key: "deliveries", title: "Deliveries", width: 1.1, rank: 2, value: ({ row }) => number(row["deliveryCount"]) },
-    { key: "unsettled", title: "Unsettled", width: 1.1, rank: 3, hint: "sent, and not settled yet", value: ({ row }) => number(row["unsettledCount"]) },
+    { key: "id", title: "Id", rank: 3, value: ({ row }) => Number(text(row["identity"])), show: ({ row }) => text(row["identity"]) },
+    { key: "address", title: "Address", value: ({ row }) => address(row) },
+    { key: "kind", title: "Kind", rank: 2, hint: "producer: messages come in; consumer: they go out", value: ({ row }) => kind(row) },
+    { key: "connection", title: "Connection", rank: 2, value: ({ row }) => text(row["connectionId"]) },
+    { key: "rate", title: "Rate", letters: 8, value: (item) => perSecond(item, "deliveryCount"), show: (item) => rate(perSecond(item, "deliveryCount")) },
+    { key: "deliveries", title: "Deliveries", rank: 2, value: ({ row }) => number(row["deliveryCount"]) },
+    { key: "unsettled", title: "Unsettled", rank: 3, hint: "sent, and not settled yet", value: ({ row }) => number(row["unsettledCount"]) },
     { key: "undelivered", title: "Waiting", rank: 3, hint: "messages that wait for credit", value: ({ row }) => number(row["undeliveredCount"]) },
     { key: "credit", title: "Credit", rank: 3, hint: "messages that may be sent now", value: ({ row }) => number(row["creditAvailable"]) },
     {
-        key: "blocked", title: "No credit for", width: 1.75, value: ({ row }) => number(row["zeroCreditSeconds"]),
+        key: "blocked", title: "No credit for", rank: 2, letters: 13, value: ({ row }) => number(row["zeroCreditSeconds"]),
         show: ({ row }) => {
             const seconds = number(row["zeroCreditSeconds"]);
             return seconds ? seconds > BLOCKED_AFTER ? <Badge kind="warn">{duration(seconds)}</Badge> : duration(seconds) : "";
         },
     },
     {
-        key: "stall", title: "Stalled by", width: 1.6, hint: "why no delivery moves, and for how long",
+        key: "stall", title: "Stalled by", letters: 24, hint: "why no delivery moves, and for how long",
         value: ({ row }) => stallOf(row)?.reason ?? "",
         show: ({ row }) => {
             const stall = stallOf(row);
@@ -46,8 +46,8 @@ const COLUMNS: Column<Item>[] = [
             return <span title={stall.words}>{stall.seconds > BLOCKED_AFTER ? <Badge kind="warn">{words}</Badge> : words}</span>;
         },
     },
-    { key: "stuck", title: "Stuck", rank: 3, width: 0.9, hint: "unsettled for long", value: ({ row }) => number(row["deliveriesStuck"]), show: ({ row }) => (number(row["deliveriesStuck"]) ? <Badge kind="bad">{number(row["deliveriesStuck"])}</Badge> : "") },
-    { key: "name", title: "Name", rank: 3, width: 1.1, value: ({ row }) => text(row["linkName"]) },
+    { key: "stuck", title: "Stuck", rank: 3, hint: "unsettled for long", value: ({ row }) => number(row["deliveriesStuck"]), show: ({ row }) => (number(row["deliveriesStuck"]) ? <Badge kind="bad">{number(row["deliveriesStuck"])}</Badge> : "") },
+    { key: "name", title: "Name", rank: 3, value: ({ row }) => text(row["linkName"]) },
 ];
 
 function kind(row: Row): string {

@@ -125,15 +125,15 @@ const perSecond = (item: Item, column: string): number | null => item.table?.rat
 const countOf = (item: Item, column: string): number | null => (item.table === undefined ? null : number(item.row[column]));
 
 const COLUMNS: Column<Item>[] = [
-    { key: "id", title: "Router", width: 2, value: (item) => text(item.row["id"]) },
-    { key: "health", title: "Health", width: 1.2, word: true, value: (item) => (item.error ? 9 : item.worst ?? 0), show: (item) => <Health item={item} /> },
-    { key: "mode", title: "Mode", rank: 2, width: 1.2, value: (item) => text(item.row["mode"]) },
-    { key: "version", title: "Version", rank: 3, width: 1.2, value: (item) => text(item.row["version"]) },
-    { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
-    { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
-    { key: "transit", title: "Through", rank: 3, hint: "from one router to another", value: (item) => perSecond(item, "deliveriesTransit"), show: (item) => rate(perSecond(item, "deliveriesTransit")) },
-    { key: "connections", title: "Connections", width: 1.2, rank: 2, value: (item) => countOf(item, "connectionCount") },
+    { key: "id", title: "Router", value: (item) => text(item.row["id"]) },
+    { key: "health", title: "Health", letters: 13, word: true, value: (item) => (item.error ? 9 : item.worst ?? 0), show: (item) => <Health item={item} /> },
+    { key: "mode", title: "Mode", rank: 2, value: (item) => text(item.row["mode"]) },
+    { key: "version", title: "Version", rank: 3, value: (item) => text(item.row["version"]) },
+    { key: "in", title: "In", letters: 8, value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
+    { key: "out", title: "Out", letters: 8, value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
+    { key: "transit", title: "Through", letters: 8, rank: 3, hint: "from one router to another", value: (item) => perSecond(item, "deliveriesTransit"), show: (item) => rate(perSecond(item, "deliveriesTransit")) },
+    { key: "connections", title: "Connections", rank: 2, value: (item) => countOf(item, "connectionCount") },
     { key: "links", title: "Links", rank: 2, value: (item) => countOf(item, "linkCount") },
-    { key: "memory", title: "Memory", rank: 3, value: (item) => number(item.row["memoryUsage"]), show: (item) => (item.row["memoryUsage"] ? octets(number(item.row["memoryUsage"])) : "") },
-    { key: "up", title: "Up", rank: 3, width: 1.2, value: (item) => number(item.row["uptimeSeconds"]), show: (item) => (item.table ? duration(number(item.row["uptimeSeconds"])) : "") },
+    { key: "memory", title: "Memory", letters: 9, rank: 3, value: (item) => number(item.row["memoryUsage"]), show: (item) => (item.row["memoryUsage"] ? octets(number(item.row["memoryUsage"])) : "") },
+    { key: "up", title: "Up", letters: 11, rank: 3, value: (item) => number(item.row["uptimeSeconds"]), show: (item) => (item.table ? duration(number(item.row["uptimeSeconds"])) : "") },
 ];

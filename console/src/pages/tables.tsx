@@ -9,12 +9,13 @@ import { Rows } from "../ui/rows.tsx";
 import type { Item } from "../ui/rows.tsx";
 import type { Column } from "../ui/table.tsx";
 
-const column = (key: string, title: string, width = 1, rank: 1 | 2 | 3 = 1): Column<Item> => ({
-    key, title, width, rank, value: ({ row }) => (typeof row[key] === "number" ? row[key] : text(row[key])),
+const column = (key: string, title: string, rank: 1 | 2 | 3 = 1): Column<Item> => ({
+    key, title, rank, value: ({ row }) => (typeof row[key] === "number" ? row[key] : text(row[key])),
 });
 
 const status: Column<Item> = {
     key: "operStatus", title: "Status", value: ({ row }) => text(row["operStatus"]),
+    letters: 9,
     show: ({ row }) => {
         const found = text(row["operStatus"]);
         return <Badge kind={found === "active" ? "good" : found === "failed" ? "bad" : "warn"}>{found || "unknown"}</Badge>;
@@ -40,9 +41,9 @@ const LINK_ROUTES: Kind = {
     type: "router.config.linkRoute", entity: "linkRoute", title: "Link routes",
     about: "Addresses whose links go through to a broker, end to end.", empty: "No link routes are configured.",
     columns: [
-        { key: "of", title: "Prefix or pattern", width: 2, value: ({ row }) => text(row["prefix"] ?? row["pattern"]) },
-        column("direction", "Direction", 0.7), status, column("containerId", "Container", 1.3, 2), column("connection", "Connection", 1.3, 3),
-        column("distribution", "Distribution", 1, 3), column("name", "Name", 1.5, 3),
+        { key: "of", title: "Prefix or pattern", value: ({ row }) => text(row["prefix"] ?? row["pattern"]) },
+        column("direction", "Direction"), status, column("containerId", "Container", 2), column("connection", "Connection", 3),
+        column("distribution", "Distribution", 3), column("name", "Name", 3),
     ],
 };
 
@@ -50,14 +51,14 @@ const AUTO_LINKS: Kind = {
     type: "router.config.autoLink", entity: "autoLink", title: "Auto links",
     about: "Links that the router attaches by itself when a broker is connected.", empty: "No auto links are configured.",
     columns: [
-        column("address", "Address", 2), column("direction", "Direction", 0.7), status, column("phase", "Phase", 0.6, 3),
-        column("containerId", "Container", 1.3, 2), column("connection", "Connection", 1.3, 3), column("lastError", "Last error", 1.6, 2),
+        column("address", "Address"), column("direction", "Direction"), status, column("phase", "Phase", 3),
+        column("containerId", "Container", 2), column("connection", "Connection", 3), column("lastError", "Last error", 2),
     ],
 };
 
-function denied(name: string, title: string, width: number): Column<Item> {
+function denied(name: string, title: string): Column<Item> {
     return {
-        key: name, title, width, rank: 3, value: ({ row }) => number(row[name]),
+        key: name, title, rank: 3, value: ({ row }) => number(row[name]),
         show: ({ row }) => (number(row[name]) ? <Badge kind="warn">{number(row[name]).toLocaleString("en-GB")}</Badge> : <>0</>),
     };
 }
@@ -66,14 +67,14 @@ const VHOSTS: Kind = {
     type: "vhostStats", entity: "vhost", title: "Vhosts",
     about: "Policy: who was let in, and what was refused.", empty: "No vhost has had connections, or policy is off.",
     columns: [
-        { key: "hostname", title: "Vhost", width: 2, value: ({ row }) => text(row["hostname"] ?? row["id"]) },
-        column("connectionsCurrent", "Connected"), column("connectionsApproved", "Let in", 1, 2),
-        { ...denied("connectionsDenied", "Refused", 1), rank: 1 },
-        denied("sessionDenied", "Sessions refused", 1.2), denied("senderDenied", "Senders refused", 1.2),
-        denied("receiverDenied", "Receivers refused", 1.2), denied("maxMessageSizeDenied", "Too large", 1),
-        column("linksCurrent", "Links", 1, 2), column("addressesCurrent", "Addresses", 1, 3),
-        column("messages", "Messages", 1, 3), column("bufferedOctets", "Buffered", 1, 3),
-        denied("creditHeldBack", "Credit held back", 1.2),
+        { key: "hostname", title: "Vhost", value: ({ row }) => text(row["hostname"] ?? row["id"]) },
+        column("connectionsCurrent", "Connected"), column("connectionsApproved", "Let in", 2),
+        { ...denied("connectionsDenied", "Refused"), rank: 1 },
+        denied("sessionDenied", "Sessions refused"), denied("senderDenied", "Senders refused"),
+        denied("receiverDenied", "Receivers refused"), denied("maxMessageSizeDenied", "Too large"),
+        column("linksCurrent", "Links", 2), column("addressesCurrent", "Addresses", 3),
+        column("messages", "Messages", 3), column("bufferedOctets", "Buffered", 3),
+        denied("creditHeldBack", "Credit held back"),
     ],
 };
 

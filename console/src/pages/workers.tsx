@@ -20,20 +20,20 @@ const SHARES = [[0.5, "50 of 100 within", "latencyP50Seconds"], [0.9, "90 of 100
 const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
 
 const COLUMNS: Column<Item>[] = [
-    { key: "worker", title: "Worker", width: 1.1, value: ({ row }) => number(row["worker"]) },
-    { key: "state", title: "State", value: ({ row }) => text(row["state"]), show: ({ row }) => <Badge kind={row["state"] === "ready" ? "good" : "plain"}>{text(row["state"])}</Badge> },
+    { key: "worker", title: "Worker", value: ({ row }) => number(row["worker"]) },
+    { key: "state", title: "State", letters: 8, value: ({ row }) => text(row["state"]), show: ({ row }) => <Badge kind={row["state"] === "ready" ? "good" : "plain"}>{text(row["state"])}</Badge> },
     {
-        key: "load", title: "Load", width: 1.4, word: true, hint: "processor time", value: (item) => perSecond(item, "cpuSeconds"),
+        key: "load", title: "Load", letters: 16, word: true, hint: "processor time", value: (item) => perSecond(item, "cpuSeconds"),
         show: (item) => { const load = perSecond(item, "cpuSeconds"); return load === null ? "–" : <Bar share={load} label={percent(load)} />; },
     },
-    { key: "memory", title: "Memory", rank: 2, value: ({ row }) => number(row["residentOctets"]), show: ({ row }) => octets(number(row["residentOctets"])) },
-    { key: "connections", title: "Connections", width: 1.2, rank: 2, value: ({ row }) => number(row["connections"]) },
+    { key: "memory", title: "Memory", letters: 9, rank: 2, value: ({ row }) => number(row["residentOctets"]), show: ({ row }) => octets(number(row["residentOctets"])) },
+    { key: "connections", title: "Connections", rank: 2, value: ({ row }) => number(row["connections"]) },
     { key: "links", title: "Links", rank: 3, value: ({ row }) => number(row["links"]) },
-    { key: "in", title: "In", value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
-    { key: "out", title: "Out", value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
-    { key: "p99", title: "Latency p99", width: 1.3, rank: 2, hint: "of the deliveries of the last seconds, 99 of 100 were settled within", value: (item) => recent(item, 0.99), show: (item) => seconds(recent(item, 0.99)) },
-    { key: "rings", title: "Fullest ring", rank: 3, width: 1.4, word: true, hint: "of those to other workers", value: ({ row }) => fill(row), show: ({ row }) => <Bar share={fill(row)} label={percent(fill(row))} /> },
-    { key: "buffered", title: "Buffered", rank: 3, value: ({ row }) => number(row["bufferedOctets"]), show: ({ row }) => octets(number(row["bufferedOctets"])) },
+    { key: "in", title: "In", letters: 8, value: (item) => perSecond(item, "deliveriesIngress"), show: (item) => rate(perSecond(item, "deliveriesIngress")) },
+    { key: "out", title: "Out", letters: 8, value: (item) => perSecond(item, "deliveriesEgress"), show: (item) => rate(perSecond(item, "deliveriesEgress")) },
+    { key: "p99", title: "Latency p99", letters: 7, rank: 2, hint: "of the deliveries of the last seconds, 99 of 100 were settled within", value: (item) => recent(item, 0.99), show: (item) => seconds(recent(item, 0.99)) },
+    { key: "rings", title: "Fullest ring", letters: 16, rank: 3, word: true, hint: "of those to other workers", value: ({ row }) => fill(row), show: ({ row }) => <Bar share={fill(row)} label={percent(fill(row))} /> },
+    { key: "buffered", title: "Buffered", letters: 9, rank: 3, value: ({ row }) => number(row["bufferedOctets"]), show: ({ row }) => octets(number(row["bufferedOctets"])) },
 ];
 
 export function Workers(): JSX.Element {

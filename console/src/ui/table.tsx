@@ -2,6 +2,10 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { count } from "../data/format.ts";
+import { chooseColumns, widthsOf } from "../data/widths.ts";
+import type { Ranked } from "../data/widths.ts";
+import { ColumnChoice, Grip, resizeByKey, useColumns } from "./columns.tsx";
+import { Cut } from "./cut.tsx";
 import { amend, readRoute } from "./route.ts";
 
 export type Cell = string | number | null;
@@ -12,9 +16,9 @@ export interface Column<Item> {
     /** What is sorted by, and shown unless `show` says otherwise. */
     value: (item: Item) => Cell;
     show?: (item: Item) => ComponentChildren;
-    /** Share of the width. */
-    width?: number;
-    /** Left out where there is little room: 3 first, then 2. */
+    /** Letters of what `show` shows, where the value says nothing about it. */
+    letters?: number;
+    /** Left out where there is little room, unless the reader has chosen it: 3 first, then 2. */
     rank?: 1 | 2 | 3;
     hint?: string;
     /** Whether it is sorted as a number and reads as a word. */
@@ -36,6 +40,9 @@ interface Props<Item> {
 }
 
 const ROW = 34; // px
+const EDGES = 8; // px beside the first and the last column
+const LETTERS = "0123456789:.-/abcdefghijklmnopqrstuvwxyzAEMS"; // as names have them
+const SAMPLE = 200; // rows whose texts decide about widths
 const SPARE = 8; // rows above and below those in sight
 
 export function sorted<Item>(items: Item[], column: Column<Item> | undefined, down: boolean): Item[] {
@@ -72,7 +79,6 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
     const [top, setTop] = useState(0);
     const [height, setHeight] = useState(600);
     const [width, setWidth] = useState(innerWidth);
-    const rank = width < 620 ? 1 : width < 880 ? 2 : 3;
     const [focus, setFocus] = useState(0);
     const body = useRef<HTMLDivElement>(null);
     const down = sort.startsWith("-");
@@ -122,8 +128,17 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
         else return;
         event.preventDefault();
     };
-    const columns = props.columns.filter((each) => (each.rank ?? 1) <= rank);
-    const layout = columns.map((each) => `minmax(0,${each.width ?? 1}fr)`);
+    const choice = useColumns(props.name);
+    const letters = useLetters(shown, props.columns);
+    const letter = useMemo(letterWidth, []);
+    const measured = props.columns.map((each): Ranked => ({
+        title: each.title.length, text: each.letters ?? letters.get(each.key) ?? 0, numeric: numeric.has(each.key), fixed: choice.widths[each.key],
+        rank: each.rank ?? 1, chosen: choice.shown[each.key],
+    }));
+    const chosen = chooseColumns(measured, width - EDGES, letter);
+    const columns = chosen.map((index) => props.columns[index]!);
+    const widths = widthsOf(chosen.map((index) => measured[index]!), width - EDGES, letter);
+    const layout = { gridTemplateColumns: widths.map((each) => `${each}px`).join(" "), minWidth: `${widths.reduce((sum, each) => sum + each, EDGES)}px` };
 
     return (
         <div class="table">
@@ -134,6 +149,7 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
                     onInput={(event) => chooseFilter(event.currentTarget.value)}
                 />
                 {props.tools}
+                <ColumnChoice columns={props.columns} shown={new Set(columns.map((each) => each.key))} choice={choice} />
                 <span class="count" role="status">
                     {shown.length === items.length ? count(items.length) : `${count(shown.length)} of ${count(items.length)}`}
                 </span>
@@ -143,13 +159,19 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
                 onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={onKey}
                 aria-activedescendant={shown[focus] === undefined ? undefined : rowId(props.name, focus)}
             >
-                <div class="row heads" role="row" style={{ gridTemplateColumns: layout.join(" ") }}>
-                    {columns.map((each) => (
+                <div class="row heads" role="row" style={layout}>
+                    {columns.map((each, index) => (
                         <div
                             role="columnheader" key={each.key} title={each.hint} class={numeric.has(each.key) ? "number" : undefined}
                             aria-sort={by === each.key ? (down ? "descending" : "ascending") : "none"}
                         >
-                            <button type="button" onClick={() => chooseSort(each.key)}>{each.title}</button>
+                            <button
+                                type="button" onClick={() => chooseSort(each.key)}
+                                onKeyDown={(event) => resizeByKey(event, widths[index]!, (next) => choice.resize(each.key, next))}
+                            >
+                                {each.title}
+                            </button>
+                            <Grip width={widths[index]!} onWidth={(next) => choice.resize(each.key, next)} />
                         </div>
                     ))}
                 </div>
@@ -157,12 +179,12 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
                 {shown.slice(first, last).map((item, index) => {
                     const at = first + index;
                     const key = id(item);
-                    const chosen = key === props.selected;
+                    const isSelected = key === props.selected;
                     return (
                         <div
-                            key={key} id={rowId(props.name, at)} role="row" aria-rowindex={at + 2} aria-selected={chosen}
-                            class={`row${chosen ? " chosen" : ""}${at === focus ? " focus" : ""}${props.onSelect ? " opens" : ""}`}
-                            style={{ gridTemplateColumns: layout.join(" ") }}
+                            key={key} id={rowId(props.name, at)} role="row" aria-rowindex={at + 2} aria-selected={isSelected}
+                            class={`row${isSelected ? " chosen" : ""}${at === focus ? " focus" : ""}${props.onSelect ? " opens" : ""}`}
+                            style={layout}
                             onClick={() => { setFocus(at); props.onSelect?.(item); }}
                         >
                             {columns.map((each) => {
@@ -173,7 +195,7 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
                                         role="gridcell" key={each.key} title={text}
                                         class={numeric.has(each.key) ? "number" : undefined}
                                     >
-                                        {each.show ? each.show(item) : text}
+                                        {each.show ? each.show(item) : <Cut text={text} />}
                                     </div>
                                 );
                             })}
@@ -187,6 +209,30 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
             </div>
         </div>
     );
+}
+
+/** px of a letter of the reader's font, on average. */
+function letterWidth(): number {
+    const pen = document.createElement("canvas").getContext("2d")!;
+    const { fontSize, fontFamily } = getComputedStyle(document.body);
+    pen.font = `${fontSize} ${fontFamily}`;
+    return pen.measureText(LETTERS).width / LETTERS.length;
+}
+
+/** Letters of the longest text of each column among the first rows. They only grow, so that columns stay where they are. */
+function useLetters<Item>(items: Item[], columns: Column<Item>[]): Map<string, number> {
+    const known = useRef(new Map<string, number>());
+    useMemo(() => {
+        for (const column of columns) {
+            let most = known.current.get(column.key) ?? 0;
+            for (const item of items.slice(0, SAMPLE)) {
+                const value = column.value(item);
+                if (value !== null) most = Math.max(most, (typeof value === "number" ? count(value) : value).length);
+            }
+            known.current.set(column.key, most);
+        }
+    }, [items, columns.length]);
+    return known.current;
 }
 
 /** By the first row that has a value. */
