@@ -15,7 +15,7 @@ from tests.peer.logins import write_users
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import pki
 from tests.system.networks import interior, ports
-from tests.system.router import SETTINGS, RouterProcess, listener
+from tests.system.router import SETTINGS, RouterProcess, listener, poll
 
 pytestmark = pytest.mark.long
 
@@ -53,6 +53,35 @@ def test_login_with_wrong_password_is_refused(page: Any, guarded: RouterProcess)
     assert "wonderland" not in kept
     page.get_by_role("button", name="Log out").click()
     page.get_by_label("Password").wait_for()
+
+
+def test_login_outlives_a_reload_of_the_page_until_its_end(page: Any, guarded: RouterProcess) -> None:
+    session = "JSON.parse(sessionStorage['sluice.session'])"
+    page.goto(url(guarded, "connections"))
+    log_in(page, "alice", "wonderland")
+    row(page, "Connections", "alice").wait_for()
+    for _ in range(2):
+        page.reload()
+        row(page, "Connections", "alice").wait_for()
+    page.evaluate(f"sessionStorage['sluice.session'] = JSON.stringify({{...{session}, until: Date.now() - 1}})")
+    page.reload()
+    page.get_by_label("Password").wait_for()
+    log_in(page, "alice", "wonderland")
+    row(page, "Connections", "alice").wait_for()
+    write_users(guarded.config.parent / "users", alice="another", guest="guest")
+
+    def session_has_ended() -> bool:
+        page.reload()
+        page.locator("h1").wait_for()
+        return bool(page.get_by_text("The session has ended: log in again").count())
+
+    poll(session_has_ended, "the router has read the new password", 30)
+    log_in(page, "alice", "another")
+    row(page, "Connections", "alice").wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.reload()
+    page.get_by_label("Password").wait_for()
+    assert page.evaluate("sessionStorage.length") == 0
 
 
 def test_login_is_repeated_after_a_closed_connection(page: Any, guarded: RouterProcess) -> None:

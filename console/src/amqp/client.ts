@@ -4,10 +4,13 @@ import type { AmqpError, Connection, Context, Message, Receiver, Sender } from "
 import { RequestError } from "./answer.ts";
 import type { Answer } from "./answer.ts";
 import { scramMechanisms } from "./scram.ts";
+import { Sessions } from "./session.ts";
+import type { Session } from "./session.ts";
 
 export type State = "connecting" | "login" | "open" | "lost";
 
-export interface Credentials { user: string; password: string }
+/** A password, or a session that began with one. */
+export type Credentials = { user: string; password: string } | { user: string; session: Session };
 
 interface Waiting {
     done: (answer: Answer) => void;
@@ -32,6 +35,9 @@ export class Client {
 
     private readonly url: string;
     private readonly changed: () => void;
+    private readonly sessions: Sessions;
+    /** Keys of this login, which are kept once it has succeeded. */
+    private derived: Omit<Session, "until"> | null = null;
     private connection: Connection | null = null;
     private credentials: Credentials | null = null;
     private replyTo: string | null = null;
@@ -42,14 +48,16 @@ export class Client {
     private retry = FIRST_RETRY;
     private timer: ReturnType<typeof setTimeout> | undefined;
 
-    constructor(url: string, changed: () => void) {
+    constructor(url: string, changed: () => void, sessions = new Sessions()) {
         this.url = url;
         this.changed = changed;
+        this.sessions = sessions;
     }
 
-    /** Connect, with these credentials or as a nameless client. */
+    /** Connect, with these credentials, with the session of this tab, or as a nameless client. */
     open(credentials: Credentials | null = null): void {
-        this.credentials = credentials;
+        const session = this.sessions.read();
+        this.credentials = credentials ?? (session === null ? null : { user: session.user, session });
         clearTimeout(this.timer);
         this.drop();
         this.set(this.generation && this.state !== "login" ? "lost" : "connecting", "");
@@ -59,6 +67,7 @@ export class Client {
     /** Forget the credentials, and show the page to log in. */
     logOut(): void {
         this.credentials = null;
+        this.sessions.drop();
         clearTimeout(this.timer);
         const connection = this.connection;
         this.drop();
@@ -66,11 +75,25 @@ export class Client {
         this.set("login", "");
     }
 
+    /** Ask for the password: the session is over, or the router does not take it. */
+    private endSession(): void {
+        this.logOut();
+        this.set("login", "The session has ended: log in again");
+    }
+
     private start(): void {
+        if (this.credentials !== null && "session" in this.credentials && this.sessions.read() === null) {
+            this.endSession();
+            return;
+        }
         const sasl = this.credentials === null ? { username: "anonymous" } : {
-            username: this.credentials.user, password: this.credentials.password,
-            sasl_mechanisms: scramMechanisms(this.credentials),
+            username: this.credentials.user, password: "password" in this.credentials ? this.credentials.password : "",
+            sasl_mechanisms: scramMechanisms(this.credentials, (keys) => {
+                if (keys === null) this.endSession();
+                else this.derived = keys;
+            }),
         };
+        this.derived = null;
         let connection: Connection;
         try {
             connection = rhea.connect({
@@ -105,6 +128,7 @@ export class Client {
             this.user = this.credentials?.user ?? null;
             this.retry = FIRST_RETRY;
             this.generation += 1;
+            if (this.derived !== null) this.sessions.keep(this.derived);
             this.set("open", "");
         });
         receiver.on("message", (context) => this.received(context.message));
@@ -117,7 +141,9 @@ export class Client {
         if (error?.condition !== "amqp:unauthorized-access") return; // connection_close follows
         this.drop();
         const mechanisms = /server supports (.*)/.exec(text(error))?.[1];
-        if (mechanisms !== undefined && this.credentials !== null) {
+        if (this.credentials !== null && "session" in this.credentials) {
+            this.endSession();
+        } else if (mechanisms !== undefined && this.credentials !== null) {
             this.set("login", `The router takes none of this page's ways to log in, only ${mechanisms}`);
         } else {
             this.set("login", this.credentials === null ? "" : "The router refused this name and password");
