@@ -268,11 +268,12 @@ export class App {
                 const troubled = number(router["linksBlocked"]) > 0 || number(router["deliveriesStuck"]) > 0;
                 return {
                     router,
-                    connectors: await ask("connector", ["name", "host", "port", "role", "connectionStatus", "connectionMsg"]),
+                    connectors: await ask("connector", ["identity", "name", "host", "port", "role", "connectionStatus", "connectionMsg"]),
                     profiles: await ask("sslProfile", ["name", "expiresInDays"]),
                     autoLinks: await ask("router.config.autoLink", ["name", "address", "operStatus", "lastError", "containerId", "connection"]),
                     vhosts: await ask("vhostStats", VHOST_COLUMNS_OF_ATTENTION),
                     links: troubled ? await ask("router.link", LINK_COLUMNS_OF_ATTENTION) : [],
+                    connections: troubled ? await ask("connection", ["identity", "container", "role", "host", "user"]) : [],
                 };
             },
         };

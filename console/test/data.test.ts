@@ -161,7 +161,7 @@ test("a form sends what the schema takes", () => {
 });
 
 function watched(id: string, more: object = {}): Asked {
-    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], vhosts: [], links: [] };
+    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], vhosts: [], links: [], connections: [] };
     return { target: { id, kind: "router" }, error: null, watched: { ...nothing, ...more } };
 }
 
@@ -172,6 +172,23 @@ test("who withholds credit is one finding for all routers", () => {
     assert.deepEqual(found.map((each) => [each.weight, each.title, each.text]), [
         [3, "letters is blocked", "1 consumer grants no credit, for 40 s: connection 4 of West. 250 messages wait. 1 producer waits."],
     ]);
+});
+
+test("a finding offers to close the connection that holds deliveries, and names its client", () => {
+    const holder = { linkDir: "out", owningAddr: "M0labels", connectionId: "6", zeroCreditSeconds: 0, deliveriesStuck: 34 };
+    const client = { identity: "6", container: "printer", role: "normal" };
+    const uplink = { identity: "1", container: "West", role: "edge" };
+    const [found] = attend([
+        watched("West", { links: [holder], connections: [client] }), watched("Kiosk", { links: [{ ...holder, connectionId: "1" }], connections: [uplink] }),
+    ], new Map(), new Map(), 0);
+    assert.equal(found!.text, "Consumers have got them and do not settle them: printer, connection 6 of West.");
+    assert.deepEqual(found!.actions[1], { title: "Close connection 6 of West …", close: { router: "West", connection: client } });
+});
+
+test("producers without consumers are a note until one of them has sent", () => {
+    const producer = { linkDir: "in", owningAddr: "M0early", connectionId: "3", zeroCreditSeconds: 5400, deliveryCount: 0 };
+    const weight = (link: object): number => attend([watched("A", { links: [link] })], new Map(), new Map(), 0)[0]!.weight;
+    assert.deepEqual([weight(producer), weight({ ...producer, deliveryCount: 7 })], [1, 2]);
 });
 
 test("a stall is what a router of Sluice says", () => {

@@ -142,6 +142,7 @@ async function ask(address: string, properties: Record<string, unknown>, body: u
     const operation = String(properties["operation"]);
     if (operation === "QUERY") return tableAnswer(rows(id, shortType(properties)), properties, body);
     if (operation === "READ") return okAnswer(rows(id, shortType(properties)).find((row) => row["identity"] === properties["identity"] || row["name"] === properties["identity"]) ?? {});
+    if (operation === "UPDATE" && (body as Row)["adminStatus"] === "deleted") fleet.closed.push(`${id}/${String(properties["identity"])}`);
     if (operation === "TRACE") setInterval(() => follows?.("trace", [[Date.now() / 1000, `-> transfer (1) [handle=0, delivery-id=${moved(3)}] ${HOSTILE} ${LONG}`]]), 50);
     return okAnswer(call(id, operation, properties));
 }
@@ -159,6 +160,8 @@ const fleet = {
         Object.assign(app.client, { state: "lost", reason: "connection refused" });
         app.connectionChanged();
     },
+    /** Connections that the page has closed, as router/identity. */
+    closed: [] as string[],
     silence: (id: string): void => { silent.add(id); },
 };
 Object.assign(globalThis, { fleet });

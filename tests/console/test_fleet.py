@@ -6,12 +6,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from loadtests.console_rows import simulated
 from loadtests.overviews import CONSOLE
+from tests.console.shots import PAGES
 from tests.console.test_pages import row, rows
 
 pytestmark = pytest.mark.xdist_group("console-fleet")  # the tests share a build of the console
@@ -115,3 +116,54 @@ def test_heads_of_tables_are_never_cut(page: Any, fleet: str, width: int) -> Non
         assert page.evaluate("document.documentElement.scrollWidth") <= width, place
     page.goto(f"{fleet}#/addresses")
     assert page.locator(".cut", has_text="sensors/plant").first.locator("span").last.inner_text() == "st-minute"
+
+
+AXE = CONSOLE / "node_modules" / "axe-core" / "axe.min.js"
+RUN_AXE = """async () => (await axe.run()).violations.map((each) =>
+    `${each.id}: ${each.help}: ${each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`)"""
+
+
+FEW_PAGES = ("overview", "topology-open", "links", "log")
+AXE_RUNS = [
+    (1280, "light", FEW_PAGES),
+    *(
+        pytest.param(width, theme, tuple(PAGES), marks=pytest.mark.long)
+        for width, theme in ((390, "light"), (390, "dark"), (1280, "light"), (1280, "dark"), (1920, "light"))
+    ),
+]
+
+
+@pytest.mark.parametrize(("width", "theme", "names"), AXE_RUNS)
+def test_pages_have_no_violations_of_accessibility(
+    page: Any, fleet: str, width: int, theme: Literal["light", "dark"], names: tuple[str, ...]
+) -> None:
+    """Rules of axe-core: WCAG 2.2 A and AA, and best practices, on each page and on the page of a lost connection."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: make console")
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=theme)
+    page.goto(fleet)
+    page.add_script_tag(path=AXE)
+    page.evaluate("document.body.append(document.createElement('button'))")
+    assert [each.split(":")[0] for each in page.evaluate(RUN_AXE)] == ["button-name"], "axe-core finds a fault"
+    page.evaluate("document.body.lastElementChild.remove()")
+    found: list[str] = []
+    for name in names:
+        place, selector = PAGES[name]
+        page.evaluate("place => { location.hash = place; }", f"#/{place}")
+        page.locator(selector).first.wait_for()
+        found += [f"{name}: {each}" for each in page.evaluate(RUN_AXE)]
+    page.evaluate("location.hash = '#/overview'")
+    page.evaluate("fleet.lose()")
+    page.get_by_text("What you see is old").wait_for()
+    found += [f"lost: {each}" for each in page.evaluate(RUN_AXE)]
+    assert found == []
+
+
+def test_finding_offers_to_close_the_connection_that_holds_messages(page: Any, fleet: str) -> None:
+    page.goto(fleet)
+    page.get_by_role("button", name="Close connection 8 of sydney-1 …").click()
+    dialog = page.get_by_role("dialog", name="Close this connection?")
+    dialog.get_by_role("button", name="Close the connection").click()
+    dialog.wait_for(state="detached")
+    assert page.evaluate("fleet.closed") == ["sydney-1/8"]

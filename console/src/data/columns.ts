@@ -24,7 +24,7 @@ export const LINK_COLUMNS = [
 ];
 export const LINK_COLUMNS_OF_ATTENTION = [
     "identity", "linkDir", "linkType", "owningAddr", "connectionId", "zeroCreditSeconds", "undeliveredCount",
-    "unsettledCount", "deliveriesStuck",
+    "unsettledCount", "deliveriesStuck", "deliveryCount",
 ];
 export const VHOST_COLUMNS_OF_ATTENTION = [
     "hostname", "connectionsDenied", "sessionDenied", "senderDenied", "receiverDenied", "maxMessageSizeDenied",

@@ -2,9 +2,9 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { duration } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
-import type { Row, Target } from "../data/management.ts";
 import { useApp } from "../ui/hooks.ts";
-import { Attributes, Badge, Confirm } from "../ui/parts.tsx";
+import { CloseConnection } from "../ui/close.tsx";
+import { Badge } from "../ui/parts.tsx";
 import { link } from "../ui/route.ts";
 import { Rows } from "../ui/rows.tsx";
 import type { Item } from "../ui/rows.tsx";
@@ -64,22 +64,7 @@ function Details({ item }: { item: Item }): JSX.Element {
             {fault && <p class="trouble" role="alert">{fault}</p>}
             {traced && <p><Badge kind="warn">frames are logged</Badge></p>}
             <Full target={target} type="connection" row={row} />
-            {closing && <Close target={target} row={row} onClose={() => setClosing(false)} />}
+            {closing && <CloseConnection target={target} row={row} onClose={() => setClosing(false)} />}
         </>
     );
 }
-
-function Close({ target, row, onClose }: { target: Target; row: Row; onClose: () => void }): JSX.Element {
-    const app = useApp();
-    const run = async (): Promise<void> => {
-        await app.management.update(target, "connection", text(row["identity"]), { adminStatus: "deleted" });
-        app.poller.refresh("connection/");
-    };
-    return (
-        <Confirm title="Close this connection?" action="Close the connection" danger run={run} onClose={onClose}>
-            <p>The router ends it with <code>amqp:connection:forced</code>. Most clients connect again by themselves.</p>
-            <Attributes row={{ container: row["container"], host: row["host"], user: row["user"] }} />
-        </Confirm>
-    );
-}
-

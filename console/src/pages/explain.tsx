@@ -5,12 +5,15 @@ import type { Source } from "../app.ts";
 import { explain, list, outcome, verdict } from "../data/explain.ts";
 import type { Explained } from "../data/explain.ts";
 import { duration, plural } from "../data/format.ts";
-import { number, text } from "../data/management.ts";
+import { addressText, isInternal } from "../data/address.ts";
+import { OWN, number, text } from "../data/management.ts";
 import { stallOf } from "../data/stall.ts";
 import type { Row } from "../data/management.ts";
 import { useApp, useFeed, useRoute, useScope } from "../ui/hooks.ts";
 import { Badge, Head, ScopeChoice, Trouble } from "../ui/parts.tsx";
 import { amend, link } from "../ui/route.ts";
+
+const MOST_OFFERED = 500; // addresses to choose from
 
 export function Explain(): JSX.Element {
     const { query } = useRoute();
@@ -25,13 +28,18 @@ export function Explain(): JSX.Element {
 }
 
 function Ask({ address }: { address: string }): JSX.Element {
+    const app = useApp();
+    const { targets } = useScope();
     const [wanted, setWanted] = useState(address);
+    const known = useFeed(app.table(targets[0] ?? OWN, "router.address", ["name"], true, "name")).value?.rows ?? [];
+    const names = known.map((row) => text(row["name"])).filter((name) => !isInternal(name)).map(addressText);
     return (
         <form class="ask" onSubmit={(event) => { event.preventDefault(); amend({ address: wanted }); }}>
             <input
-                class="filter" aria-label="Address" placeholder="Address, as a client writes it" value={wanted}
+                class="filter" aria-label="Address" placeholder="Address, as a client writes it" list="addresses" autocomplete="off" value={wanted}
                 onInput={(event) => setWanted(event.currentTarget.value)}
             />
+            <datalist id="addresses">{[...new Set(names)].sort().slice(0, MOST_OFFERED).map((name) => <option key={name} value={name} />)}</datalist>
             <button type="submit" class="primary">Explain</button>
         </form>
     );

@@ -33,7 +33,7 @@ const COLUMNS: Column<Item>[] = [
         key: "blocked", title: "No credit for", rank: 2, letters: 13, value: ({ row }) => number(row["zeroCreditSeconds"]),
         show: ({ row }) => {
             const seconds = number(row["zeroCreditSeconds"]);
-            return seconds ? seconds > BLOCKED_AFTER ? <Badge kind="warn">{duration(seconds)}</Badge> : duration(seconds) : "";
+            return seconds ? seconds > BLOCKED_AFTER && keepsWaiting(row) ? <Badge kind="warn">{duration(seconds)}</Badge> : duration(seconds) : "";
         },
     },
     {
@@ -43,12 +43,19 @@ const COLUMNS: Column<Item>[] = [
             const stall = stallOf(row);
             if (stall === undefined) return "";
             const words = `${stall.reason}, ${duration(stall.seconds)}`;
-            return <span title={stall.words}>{stall.seconds > BLOCKED_AFTER ? <Badge kind="warn">{words}</Badge> : words}</span>;
+            return <span title={stall.words}>{stall.seconds > BLOCKED_AFTER && keepsWaiting(row) ? <Badge kind="warn">{words}</Badge> : words}</span>;
         },
     },
     { key: "stuck", title: "Stuck", rank: 3, hint: "unsettled for long", value: ({ row }) => number(row["deliveriesStuck"]), show: ({ row }) => (number(row["deliveriesStuck"]) ? <Badge kind="bad">{number(row["deliveriesStuck"])}</Badge> : "") },
     { key: "name", title: "Name", rank: 3, value: ({ row }) => text(row["linkName"]) },
 ];
+
+/** Whether a link without credit keeps a message waiting. A producer that never sent, and a consumer without messages, are normal. */
+function keepsWaiting(row: Row): boolean {
+    if (typeof row["stallSeconds"] !== "number") return true; // a router of 1.19 does not say
+    const stall = stallOf(row);
+    return stall !== undefined && (stall.reason !== "no-consumer" || number(row["deliveryCount"]) > 0);
+}
 
 function kind(row: Row): string {
     const type = text(row["linkType"]);

@@ -2,12 +2,13 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { stuckMessages } from "../data/attention.ts";
-import type { Finding } from "../data/attention.ts";
+import type { Action, Finding } from "../data/attention.ts";
 import { duration, octets, plural, rate } from "../data/format.ts";
 import { number, text } from "../data/management.ts";
 import type { Row, Target } from "../data/management.ts";
 import type { Table } from "../data/rates.ts";
 import { useApp, useFeed, useFeeds, useStale } from "../ui/hooks.ts";
+import { CloseConnection } from "../ui/close.tsx";
 import { Badge, Head, Trouble } from "../ui/parts.tsx";
 import { link } from "../ui/route.ts";
 import { DataTable } from "../ui/table.tsx";
@@ -60,7 +61,7 @@ export function Overview(): JSX.Element {
                 <Tile title="Messages out" value={rate(once("deliveriesEgress"))} part={of(rated)} href="#/charts" />
                 <Tile title="Connections" value={total("connectionCount").toLocaleString("en-GB")} part={of(counted)} href={link("connections", { router: "*" })} />
                 <Tile title="Links" value={total("linkCount").toLocaleString("en-GB")} part={of(counted)} href={link("links", { router: "*" })} />
-                <Tile title="Blocked links" value={total("linksBlocked").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-blocked" })} bad={total("linksBlocked") > 0} />
+                <Tile title="Blocked links" value={total("linksBlocked").toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-blocked" })} bad={findings.some((each) => each.blocks === true && each.weight >= 3)} />
                 <Tile title="Stuck messages" value={stuck.toLocaleString("en-GB")} href={link("links", { router: "*", sort: "-stuck" })} bad={stuck > 0} />
             </section>
             <Attention findings={findings} ready={network !== undefined && details.every((each) => each !== undefined)} stale={stale} />
@@ -96,13 +97,12 @@ function Attention({ findings, ready, stale }: { findings: Finding[]; ready: boo
             <ul>
                 {shown.map((each) => (
                     <li key={each.title + each.router}>
-                        <a href={each.href}>
-                            <Badge kind={each.weight >= 3 ? "bad" : each.weight >= 2 ? "warn" : "plain"}>
-                                {each.weight >= 3 ? "broken" : each.weight >= 2 ? "warning" : "note"}
-                            </Badge>
-                            <b>{each.title}</b>
-                            <span>{each.text}</span>
-                        </a>
+                        <Badge kind={each.weight >= 3 ? "bad" : each.weight >= 2 ? "warn" : "plain"}>
+                            {each.weight >= 3 ? "broken" : each.weight >= 2 ? "warning" : "note"}
+                        </Badge>
+                        <a href={each.href}>{each.title}</a>
+                        <span class="why">{each.text}</span>
+                        <span class="do">{each.actions.map((action) => <Do key={action.title} action={action} disabled={stale} />)}</span>
                     </li>
                 ))}
             </ul>
@@ -110,6 +110,20 @@ function Attention({ findings, ready, stale }: { findings: Finding[]; ready: boo
                 <button type="button" onClick={() => setAll(!all)}>{all ? "Show the first five" : `Show all ${findings.length}`}</button>
             )}
         </section>
+    );
+}
+
+/** What may solve a finding. */
+function Do({ action, disabled }: { action: Action; disabled: boolean }): JSX.Element {
+    const app = useApp();
+    const [asking, setAsking] = useState(false);
+    if ("href" in action) return <a class="button small" href={action.href}>{action.title}</a>;
+    const { router, connection } = action.close;
+    return (
+        <>
+            <button type="button" class="small danger" disabled={disabled} onClick={() => setAsking(true)}>{action.title}</button>
+            {asking && <CloseConnection target={app.targetOf(router)} row={connection} onClose={() => setAsking(false)} />}
+        </>
     );
 }
 
