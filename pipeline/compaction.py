@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from sluice.pipeline.segments import Landing, LandingLog, Segment, check_metadata, consumed_end, now
+from sluice.pipeline.errors import FileError
+from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
 from sluice.pipeline.stores import LandingStore, open_store
 from sluice.router import json_codec
 
@@ -74,14 +75,12 @@ def _archive_end(store: LandingStore, log: LandingLog) -> int:
 
 def _archive_part(landing: Landing, store: LandingStore, part: list[Segment]) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from sluice.pipeline.reading import read_stored
 
     tables = []
     for segment in part:
-        with landing.store.open(segment.path) as source:
-            file = pq.ParquetFile(source)
-            check_metadata(file.metadata.metadata, f"{landing.url}/{segment.path}")
-            table = file.read()
+        table = read_stored(landing, segment, schema().names).replace_schema_metadata({FORMAT_KEY: str(FORMAT)})
         rows = table.num_rows
         landed = datetime.fromtimestamp(segment.landed / 1000, UTC)
         table = table.append_column("lander", pa.repeat(pa.scalar(segment.log.partition("/")[0]), rows))
@@ -151,8 +150,11 @@ def _merge(store: LandingStore, folder: str) -> tuple[int, int]:
         return gone, 0
     tables = []
     for name in names:
-        with store.open(f"{folder}/{name}") as source:
-            tables.append(pq.ParquetFile(source).read())
+        try:
+            with store.open(f"{folder}/{name}") as source:
+                tables.append(pq.ParquetFile(source, page_checksum_verification=True).read())
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise FileError(f"{store.url}/{folder}/{name} cannot be read: {error}") from error
     table = pa.concat_tables(tables, promote_options="default")
     metadata = {**(table.schema.metadata or {}), MERGED_KEY: json_codec.encode(names)}
     large = f"{MERGED}{names[0].removeprefix(MERGED).removesuffix('.parquet')}-{len(names)}.parquet"
@@ -167,5 +169,5 @@ def _parquet(table: Any) -> Any:
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", row_group_size=1 << 17)
+    pq.write_table(table, sink, compression="zstd", row_group_size=1 << 17, write_page_checksum=True)
     return sink.getvalue()

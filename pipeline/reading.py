@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from sluice.pipeline import columns
 from sluice.pipeline.errors import LandingError
-from sluice.pipeline.segments import Landing, Segment, check_metadata, parse_log_key, schema
+from sluice.pipeline.segments import CHECKSUM_KEY, Landing, Segment, check_metadata, parse_log_key, schema
 from sluice.pipeline.stores import LocalStore
 
 #: Rows of a batch. Spark handles batches of this size faster than larger ones.
@@ -26,7 +26,7 @@ def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> It
     stored = [name for name in names if name in columns.LANDED or name in columns.MESSAGE]
     if decoded and "message" not in stored:
         stored.append("message")
-    table = _table(landing, segment, stored, where)
+    table = read_stored(landing, segment, stored)
     place = _place(segment, [name for name in names if name in columns.PLACE])
     result = columns.schema(names)
     rows = ROWS
@@ -43,15 +43,28 @@ def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> It
         yield pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=result)
 
 
-def _table(landing: Landing, segment: Segment, stored: list[str], where: str) -> pa.Table:
+def verify_segment(landing: Landing, segment: Segment) -> bool:
+    """Read all that a segment's file stores. Return True if its pages have checksums, which were then compared.
+
+    Segments of earlier releases have none. Raises FileNotFoundError, LandingError for a damaged file.
+    """
+    table = read_stored(landing, segment, schema().names)
+    return CHECKSUM_KEY in (table.schema.metadata or {})
+
+
+def read_stored(landing: Landing, segment: Segment, stored: Sequence[str]) -> pa.Table:
+    """Return columns that a segment's file stores, after comparing the checksums of their pages.
+
+    Raises FileNotFoundError, LandingError.
+    """
     store = landing.store
+    where = f"{landing.url}/{segment.path}"
     try:
         # pyarrow reads a path without calling Python.
         source = str(store.root / segment.path) if isinstance(store, LocalStore) else store.open(segment.path)
-        with pq.ParquetFile(source, pre_buffer=False) as file:
+        with pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as file:
             check_metadata(file.schema_arrow.metadata, where)
-            if file.metadata.num_rows != segment.rows:
-                raise LandingError(f"{where} has {file.metadata.num_rows} rows instead of {segment.rows}")
+            _check_rows(file.metadata.num_rows, segment, where)
             expected = schema()
             for name in stored:
                 at = file.schema_arrow.get_field_index(name)
@@ -59,13 +72,20 @@ def _table(landing: Landing, segment: Segment, stored: list[str], where: str) ->
                     raise LandingError(f"{where} has no column {name!r} of type {expected.field(name).type}")
             if not stored:  # only the number of rows is needed
                 return pa.table({"ordinal": pa.nulls(segment.rows)})
-            return file.read(columns=stored, use_threads=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise LandingError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
+            table = file.read(columns=list(stored), use_threads=False)
     except FileNotFoundError:
         raise
+    except (pa.ArrowException, ValueError) as error:  # a damaged footer has names that are no UTF-8
+        raise LandingError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
     except OSError as error:  # pyarrow's own error for pages that do not fit
         raise LandingError(f"{where} cannot be read: {error}") from error
+    _check_rows(table.num_rows, segment, where)  # the footer, which has no checksum, says how many rows are read
+    return table
+
+
+def _check_rows(found: int, segment: Segment, where: str) -> None:
+    if found != segment.rows:
+        raise LandingError(f"{where} has {found} rows instead of {segment.rows}: it is damaged")
 
 
 def _place(segment: Segment, names: list[str]) -> dict[str, Callable[[int], Any]]:

@@ -29,6 +29,7 @@ from sluice.router import json_codec
 FORMAT = 1
 FORMAT_FILE = "_sluice.json"
 FORMAT_KEY = b"sluice.format"  # key in the metadata of each segment
+CHECKSUM_KEY = b"sluice.checksum"  # key in the metadata of segments whose pages have checksums
 CONSUMERS = "_consumers"
 LOCK = ".lock"
 NAME = re.compile(r"(\d{12})-(\d{13,})-(\d+)-(\d+)\.parquet")

@@ -6,12 +6,23 @@ Owner: the lander of the log. It calls `write` from one thread at a time, `stage
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
+from sluice.pipeline.segments import (
+    CHECKSUM_KEY,
+    FORMAT,
+    FORMAT_KEY,
+    Landing,
+    LandingLog,
+    Segment,
+    consumed_end,
+    now,
+    schema,
+)
 
 if TYPE_CHECKING:
     from sluice.router.client.bulk_receiver import Batch
 
 COMPRESSION = "zstd"
+CHECKSUM = "crc32"  # of each page, after compression
 LEVEL = 1
 
 
@@ -111,7 +122,8 @@ class SegmentWriter:
             column_encoding={"arrived": "DELTA_BINARY_PACKED", "ordinal": "DELTA_BINARY_PACKED"},
             write_statistics=["arrived"],
             store_schema=False,
+            write_page_checksum=True,
         ) as writer:
-            writer.add_key_value_metadata({FORMAT_KEY.decode(): str(FORMAT)})
+            writer.add_key_value_metadata({FORMAT_KEY.decode(): str(FORMAT), CHECKSUM_KEY.decode(): CHECKSUM})
             writer.write_table(table)
         return sink.getvalue()

@@ -14,19 +14,27 @@ from sluice.router.client.errors import ClientError
 
 HELP = "check Java, the extra, a landing folder, a router"
 CONNECT_PATIENCE = 10.0  # seconds
+DAMAGED_SHOWN = 10  # damaged segments that are named
 PROBE = "_doctor"  # test file, written and deleted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", metavar="DIR", help="landing folder, or its URL")
+    parser.add_argument(
+        "--verify", action="store_true", help="read all segments of the folder, and compare their checksums"
+    )
     parser.add_argument("--url", help="URL of a router")
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.verify and not options.path:
+        raise PipelineError("--verify needs --path")
     checks: list[tuple[str, Callable[[], list[str]]]] = [("python", _python), ("java", _java)]
     checks += [(name, lambda name=name: _module(name)) for name in EXTRA]  # type: ignore[misc]
     if options.path:
         checks.append(("folder", lambda: _folder(options.path)))
+        if options.verify:
+            checks.append(("segments", lambda: _segments(options.path)))
     if options.url:
         checks.append(("router", lambda: _router(options.url)))
     wrong = 0
@@ -82,6 +90,33 @@ def _log(log: LandingLog, listing: Listing, read: int) -> str:
     rows = sum(segment.rows for segment in listing.segments)
     waiting = octets_text(octets_from(listing, read))
     return f"{log.key}: {len(listing.segments)} segments, {rows} messages, not read: {waiting}"
+
+
+def _segments(path: str) -> list[str]:
+    """Verify all segments. Raises LandingError with the damaged ones."""
+    require("pyarrow")
+    from sluice.pipeline.reading import verify_segment
+
+    landing = Landing.open(path)
+    lines: list[str] = []
+    damaged: list[str] = []
+    for log in landing.logs():
+        counts = {True: 0, False: 0}
+        for segment in landing.listing(log.key).segments:
+            try:
+                counts[verify_segment(landing, segment)] += 1
+            except FileNotFoundError:
+                continue  # deleted since the listing
+            except LandingError as error:
+                damaged.append(str(error))
+        line = f"{log.key}: {counts[True]} segments are whole"
+        if counts[False]:
+            line += f"; {counts[False]} of an earlier release are readable, but have no checksums to compare"
+        lines.append(line)
+    if damaged:
+        more = f"; {len(damaged) - DAMAGED_SHOWN} more" if len(damaged) > DAMAGED_SHOWN else ""
+        raise LandingError("; ".join(damaged[:DAMAGED_SHOWN]) + more)
+    return lines
 
 
 def _hole(listing: Listing, read: int) -> str:

@@ -57,7 +57,7 @@ def write(telemetry: TelemetryTables, path: str) -> dict[str, int]:
     def written(name: str, day: date, rows: "pa.Table") -> "pa.RecordBatch":
         folder = f"rollup/v{VERSION}/{name}/date={day}"
         sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink)
+        pq.write_table(rows, sink, write_page_checksum=True)
         store.make_folder(folder)
         store.publish(f"{folder}/{_FILE}", sink.getvalue())
         for other, _ in list(store.files(folder)):

@@ -170,7 +170,9 @@ def read_files(table: str, names: Sequence[str], part: RouterFiles) -> Iterator[
             metadata = pq.read_metadata(path)
             found = set(metadata.schema.to_arrow_schema().names)
             encoded = [name for name in texts if name in found]
-            with pq.ParquetFile(path, metadata=metadata, read_dictionary=encoded) as file:
+            with pq.ParquetFile(
+                path, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
+            ) as file:
                 there = [name for name in kinds if name in found]
                 for batch in file.iter_batches(ROWS_AT_ONCE, columns=there, use_threads=False):
                     columns = {
@@ -180,7 +182,7 @@ def read_files(table: str, names: Sequence[str], part: RouterFiles) -> Iterator[
                     yield pa.table(columns)
         except FileNotFoundError:
             raise FileError(f"{path} was deleted or merged before it could be read: run the command again") from None
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:  # names in a damaged footer may be no UTF-8
             raise FileError(f"{path} cannot be read: {error}") from error
 
 

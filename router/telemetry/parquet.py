@@ -31,7 +31,10 @@ def encode(table: str, rows: list[Row]) -> bytes:
         fields.append(pyarrow.field(name, _TYPES[kind]))
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(
-        pyarrow.Table.from_arrays(columns, schema=pyarrow.schema(fields)), sink, compression="zstd"
+        pyarrow.Table.from_arrays(columns, schema=pyarrow.schema(fields)),
+        sink,
+        compression="zstd",
+        write_page_checksum=True,
     )
     octets: bytes = sink.getvalue().to_pybytes()
     return octets

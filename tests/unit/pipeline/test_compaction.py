@@ -7,9 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.pipeline.cli import main
+from sluice.pipeline.commands.bench import deliveries
 from sluice.pipeline.compaction import archive, merge_telemetry
-from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, Segment, schema
+from sluice.pipeline.errors import FileError, LandingError
+from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, LandingLog, Segment, parse_log_key, schema
 from sluice.pipeline.stores import LocalStore
+from sluice.pipeline.writer import SegmentWriter
 
 KEY = "l/a"
 HOUR = 3_600_000
@@ -127,3 +130,40 @@ def test_compact_command_reports_files_and_errors(landing, tmp_path, capsys):
     assert "give --path and --into" in capsys.readouterr().err
     assert main(["compact", "--telemetry", str(tmp_path / "nowhere")], "p") == 1
     assert "there is no telemetry (no folder v1)" in capsys.readouterr().err
+
+
+def test_archive_keeps_damaged_segment(landing, tmp_path):
+    written = SegmentWriter(landing, LandingLog("l", "b"), "l-1")
+    damaged, _ = written.write(deliveries(3, 40)), written.write(deliveries(3, 40))
+    landing.commit(Group("g", {damaged.log: 2}))
+    path = landing.store.root / damaged.path
+    octets = bytearray(path.read_bytes())
+    octets[len(octets) // 3] ^= 1
+    path.write_bytes(octets)
+    with pytest.raises(LandingError, match=damaged.name):
+        archive(landing, str(tmp_path / "archive"), 0, at=damaged.landed + HOUR)
+    assert path.exists()
+
+
+def test_archive_merges_segments_with_and_without_checksums(landing, tmp_path):
+    writer = SegmentWriter(landing, parse_log_key(KEY), "l-0")
+    writer.write(deliveries(3, 4))
+    landing.commit(Group("g", {KEY: 7}))
+    writer.write(deliveries(3, 4))
+    into = tmp_path / "archive"
+    assert archive(landing, str(into), 0, at=START + 10**12)[0] == 7
+    assert [number for _, number in archived(into)] == [number for number in range(7) for _ in range(3)]
+
+
+def test_damaged_telemetry_is_not_merged(tmp_path):
+    folder = tmp_path / "v1" / "fact_flow" / "router=A" / "date=2026-03-01" / "hour=07"
+    folder.mkdir(parents=True)
+    for minute in range(2):
+        pq.write_table(pa.table({"n": list(range(99))}), folder / f"{minute}.parquet", write_page_checksum=True)
+    path = folder / "1.parquet"
+    octets = bytearray(path.read_bytes())
+    octets[100] ^= 1
+    path.write_bytes(octets)
+    with pytest.raises(FileError, match=r"1\.parquet cannot be read: "):
+        merge_telemetry(str(tmp_path), at=datetime(2026, 3, 2, tzinfo=UTC))
+    assert path.exists()

@@ -9,8 +9,8 @@ import pytest
 from sluice.pipeline import columns
 from sluice.pipeline.commands.bench import LOG, deliveries
 from sluice.pipeline.errors import LandingError
-from sluice.pipeline.reading import ROWS, read_segment
-from sluice.pipeline.segments import Landing, Segment, schema
+from sluice.pipeline.reading import ROWS, read_segment, verify_segment
+from sluice.pipeline.segments import CHECKSUM_KEY, Landing, Segment, schema
 from sluice.pipeline.writer import SegmentWriter
 
 
@@ -103,3 +103,32 @@ def test_column_of_another_type_is_named(landing, segment):
     rewrite(landing, segment, table.set_column(table.schema.get_field_index("ordinal"), "ordinal", texts))
     with pytest.raises(LandingError, match="has no column 'ordinal' of type "):
         read(landing, segment, "ordinal")
+
+
+def test_flipped_bit_is_an_error_or_has_no_effect(landing):
+    segment = SegmentWriter(landing, LOG, "l").write(deliveries(3, 4))
+    names = ["message", "address", "link", "arrived", "ordinal", "body", "message_id"]
+    path = segment_file(landing, segment)
+    whole, expected = path.read_bytes(), read(landing, segment, *names)
+    errors: list[str] = []
+    harmless = 0
+    for bit in range(0, 8 * len(whole), 7):  # each octet, each time another bit
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            assert read(landing, segment, *names) == expected, f"bit {bit}"
+            harmless += 1
+        except LandingError as error:
+            errors.append(str(error))
+    assert len(errors) > harmless > 0
+    assert all(segment.name in error for error in errors)
+
+
+def test_segment_without_checksums_is_read(landing, segment):
+    table = pq.read_table(segment_file(landing, segment))
+    assert verify_segment(landing, segment)
+    metadata = {key: value for key, value in table.schema.metadata.items() if key != CHECKSUM_KEY}
+    pq.write_table(table.replace_schema_metadata(metadata), segment_file(landing, segment))
+    assert read(landing, segment, "ordinal")["ordinal"].to_pylist() == [0, 1, 2]
+    assert not verify_segment(landing, segment)

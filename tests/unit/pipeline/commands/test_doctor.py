@@ -5,7 +5,9 @@ import re
 import pytest
 
 from sluice.pipeline.cli import main
+from sluice.pipeline.commands.bench import LOG, deliveries
 from sluice.pipeline.segments import Group, Landing
+from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import KEY, publish_segments
 
 
@@ -27,3 +29,22 @@ def test_doctor_names_problems(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "is missing" not in out
     assert re.search(r"group g: last commit \d+ s ago", out)
+
+
+@pytest.mark.starts
+def test_doctor_verify_names_damaged_segment(tmp_path, capsys):
+    writer = SegmentWriter(Landing.create(str(tmp_path)), LOG, "l")
+    _, damaged = writer.write(deliveries(3, 4)), writer.write(deliveries(3, 4))
+    main(["doctor", "--path", str(tmp_path), "--verify"], "p")
+    assert f"ok     segments  {LOG.key}: 2 segments are whole\n" in capsys.readouterr().out
+    path = tmp_path / damaged.path
+    octets = bytearray(path.read_bytes())
+    octets[len(octets) // 3] ^= 1
+    path.write_bytes(octets)
+    assert main(["doctor", "--path", str(tmp_path), "--verify"], "p") == 1
+    assert f"wrong  segments  {tmp_path / damaged.path} " in capsys.readouterr().out
+
+
+def test_doctor_verify_without_path_is_refused(capsys):
+    assert main(["doctor", "--verify"], "p") == 1
+    assert "p doctor: --verify needs --path" in capsys.readouterr().err
