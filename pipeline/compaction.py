@@ -10,7 +10,17 @@ from itertools import groupby
 from typing import Any
 
 from sluice.pipeline.errors import FileError
-from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Landing, LandingLog, Segment, consumed_end, now, schema
+from sluice.pipeline.segments import (
+    FORMAT,
+    FORMAT_KEY,
+    Landing,
+    LandingLog,
+    Segment,
+    consumed_end,
+    now,
+    retained_from,
+    schema,
+)
 from sluice.pipeline.stores import LandingStore, open_store
 from sluice.router import json_codec
 
@@ -32,7 +42,8 @@ def archive(landing: Landing, into: str, retention: float, *, at: int | None = N
     segments = files = 0
     for log in landing.logs():
         end = consumed_end(log, groups)
-        ready = [each for each in landing.listing(log.key).segments[:-1] if each.number < end and each.landed <= before]
+        old = landing.listing(log.key).segments[:-1]
+        ready = [each for each in old[: retained_from(old, before)] if each.number < end]
         if not ready:
             continue
         done = _archive_end(store, log)

@@ -7,8 +7,8 @@
 
 A *log* holds the segments that one lander wrote for one address: 0, 1, 2, …, each immutable. Its key is
 "LANDER/ADDRESS", with the address quoted as in a URL. Offsets are {log: number of the next segment}. A segment's name
-tells its landing time (ms; never before its predecessor's, whatever the clock does), its rows and its octets. Planning
-therefore opens no file, and the listing shows if a file is truncated. Names that begin with "." or "_" are no
+tells its landing time (ms, by the lander's clock, which may jump: only numbers are in order), its rows and its octets.
+Planning therefore opens no file, and the listing shows if a file is truncated. Names that begin with "." or "_" are no
 segments, which holds for Spark's own sources as well.
 
 Planning in a folder on a local disk needs neither Spark nor pyarrow.
@@ -16,7 +16,7 @@ Planning in a folder on a local disk needs neither Spark nor pyarrow.
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -313,6 +313,18 @@ def group_wants_log(group: Group, log: LandingLog) -> bool:
     return log.key in group.offsets or group.wants(log.address)
 
 
+def retained_from(segments: Sequence[Segment], before: int) -> int:
+    """Return the index of the first segment that landed after `before` (ms), as far as its successors confirm.
+
+    A segment cannot have landed later than its successor. A clock that was ahead for a while therefore delays no
+    deletion, and the segments that stay have numbers without a hole.
+    """
+    for index in range(len(segments), 0, -1):
+        if segments[index - 1].landed <= before:
+            return index
+    return 0
+
+
 def octets_from(listing: Listing, first: int) -> int:
     """Return the octets of the segments from number `first` on."""
     return sum(segment.octets for segment in listing.segments if segment.number >= first)
@@ -331,8 +343,9 @@ def delete_consumed_segments(
     deleted = []
     for log in landing.logs():
         end = consumed_end(log, groups)
-        for segment in landing.listing(log.key).segments[:-1]:
-            if segment.number < end and segment.landed <= before:
+        segments = landing.listing(log.key).segments[:-1]
+        for segment in segments[: retained_from(segments, before)]:
+            if segment.number < end:
                 if not dry:
                     landing.store.delete(segment.path)
                 deleted.append(segment)

@@ -49,7 +49,6 @@ class SegmentWriter:
         # Readers may be further than the listing if somebody deleted segments that they had read.
         read = [group.offsets.get(self.log.key, 0) for group in self.landing.groups()]
         self.number = max([listing.end, *read])
-        self.landed = listing.segments[-1].landed if listing.segments else 0
 
     def write(self, batch: "Batch") -> Segment:
         """Land a batch; its segment is visible and durable when this returns.
@@ -61,8 +60,7 @@ class SegmentWriter:
             self._find_next()
             self._uncertain = False
         octets = self.encode(batch)
-        self.landed = max(now(), self.landed)
-        segment = Segment(self.log.key, self.number, self.landed, batch.rows, len(memoryview(octets)))
+        segment = Segment(self.log.key, self.number, now(), batch.rows, len(memoryview(octets)))
         try:
             self.landing.store.publish(segment.path, octets)
         except OSError:

@@ -1,14 +1,14 @@
 """Segment numbers and staged octets of the writer, including failed writes."""
 
-import time
-
 import pytest
 
 from sluice.pipeline.commands.bench import LOG, deliveries
-from sluice.pipeline.segments import Group, Landing
+from sluice.pipeline.segments import Group, Landing, delete_consumed_segments, now
 from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import publish_segments
+
+DAY = 86_400_000  # ms
 
 
 @pytest.fixture
@@ -20,12 +20,29 @@ def numbers(landing: Landing) -> list[int]:
     return [segment.number for segment in landing.listing(LOG.key).segments]
 
 
-def test_clock_going_back_keeps_segment_order(landing):
-    ahead = time.time_ns() // 10**6 + 10**8
-    publish_segments(landing, 0, key=LOG.key, landed=ahead)
-    writer = SegmentWriter(landing, LOG, "l")
-    segment = writer.write(deliveries(3, 4))
-    assert (segment.number, segment.landed) == (1, ahead)
+def test_landing_time_is_of_the_clock_after_it_was_ahead(landing):
+    before = now()
+    publish_segments(landing, 0, key=LOG.key, landed=before + DAY)
+    segment = SegmentWriter(landing, LOG, "l").write(deliveries(3, 4))
+    assert segment.number == 1
+    assert before <= segment.landed <= now()
+
+
+def test_retention_ends_in_time_after_the_clock_was_ahead(landing):
+    at = now()
+    for number, landed in enumerate([at, at + DAY, at + 1, at + 2, at + 3]):
+        publish_segments(landing, number, key=LOG.key, landed=landed - number)
+    landing.commit(Group("g", {LOG.key: 4}))
+    assert [each.number for each in delete_consumed_segments(landing, 0, at=at + 1)] == [0, 1, 2]
+
+
+def test_retention_leaves_no_hole_after_the_clock_went_back(landing):
+    at = now()
+    for number, landed in enumerate([at, at + 1, at - DAY, at + 2, at + 3]):
+        publish_segments(landing, number, key=LOG.key, landed=landed - number)
+    landing.commit(Group("g", {LOG.key: 4}))
+    delete_consumed_segments(landing, DAY / 2000, at=at + 2)
+    assert numbers(landing) == [3, 4]
 
 
 @pytest.mark.parametrize("published", [False, True])
