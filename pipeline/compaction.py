@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from sluice.pipeline.errors import FileError
+from sluice.pipeline.errors import FileError, LandingError
+from sluice.pipeline.identity import differ, parse_identity
 from sluice.pipeline.segments import (
     FORMAT,
     FORMAT_KEY,
+    LOG_FILE,
     Landing,
     LandingLog,
     Segment,
@@ -46,6 +48,7 @@ def archive(landing: Landing, into: str, retention: float, *, at: int | None = N
         ready = [each for each in old[: retained_from(old, before)] if each.number < end]
         if not ready:
             continue
+        _check_identity(landing, store, log)
         done = _archive_end(store, log)
         for part in _split_by_hour([segment for segment in ready if segment.number >= done]):
             _archive_part(landing, store, part)
@@ -70,6 +73,25 @@ def _split_by_hour(segments: list[Segment]) -> Iterator[list[Segment]]:
                 part = []
             part.append(segment)
         yield part
+
+
+def _check_identity(landing: Landing, store: LandingStore, log: LandingLog) -> None:
+    """Check that an archive holds segments of this log, and not of one that had its name and numbers before.
+
+    Segments with numbers that the archive has are deleted, so this would delete the segments of the new log unread.
+    Raises LandingError.
+    """
+    identity = landing.log_identity(log.key)
+    path = f"{log.key}/{LOG_FILE}"
+    octets = store.read(path)
+    if octets is None:
+        if identity is not None:
+            store.make_folder(log.key)
+            store.publish(path, json_codec.encode({"id": identity}))
+    elif differ(identity, parse_identity(octets, f"{store.url}/{path}")):
+        raise LandingError(
+            f"{store.url}/{log.key} archives a log that was made anew since; archive the new one into another folder"
+        )
 
 
 def _archive_end(store: LandingStore, log: LandingLog) -> int:

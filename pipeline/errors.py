@@ -13,6 +13,10 @@ class LandingError(PipelineError):
     """Raised if a landing folder or its content cannot be used."""
 
 
+class OtherLogError(LandingError):
+    """Raised for a segment of a log with another identity than expected: the log was made anew."""
+
+
 class LockedError(LandingError):
     """Raised if another lander with the same id is running."""
 

@@ -7,26 +7,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluice.pipeline import columns
-from sluice.pipeline.errors import LandingError
-from sluice.pipeline.segments import CHECKSUM_KEY, Landing, Segment, check_metadata, parse_log_key, schema
+from sluice.pipeline.errors import LandingError, OtherLogError
+from sluice.pipeline.identity import differ
+from sluice.pipeline.segments import CHECKSUM_KEY, IDENTITY_KEY, Landing, Segment, check_metadata, parse_log_key, schema
 from sluice.pipeline.stores import LocalStore
 
 #: Rows of a batch. Spark handles batches of this size faster than larger ones.
 ROWS = 10_000
 
 
-def read_segment(landing: Landing, segment: Segment, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_segment(
+    landing: Landing, segment: Segment, names: Sequence[str], identity: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the columns `names`, in this order, of a segment's rows.
 
-    Raises FileNotFoundError, and LandingError for a file that is damaged, not written by a lander, or of another
-    format.
+    identity: that of the log, if known. Raises FileNotFoundError, OtherLogError for a segment of a log with another
+    identity, and LandingError for a file that is damaged, not written by a lander, or of another format.
     """
     where = f"{landing.url}/{segment.path}"
     decoded = [name for name in names if name in columns.DECODED]
     stored = [name for name in names if name in columns.LANDED or name in columns.MESSAGE]
     if decoded and "message" not in stored:
         stored.append("message")
-    table = read_stored(landing, segment, stored)
+    table = read_stored(landing, segment, stored, identity)
     place = _place(segment, [name for name in names if name in columns.PLACE])
     result = columns.schema(names)
     rows = ROWS
@@ -52,10 +55,10 @@ def verify_segment(landing: Landing, segment: Segment) -> bool:
     return CHECKSUM_KEY in (table.schema.metadata or {})
 
 
-def read_stored(landing: Landing, segment: Segment, stored: Sequence[str]) -> pa.Table:
+def read_stored(landing: Landing, segment: Segment, stored: Sequence[str], identity: str | None = None) -> pa.Table:
     """Return columns that a segment's file stores, after comparing the checksums of their pages.
 
-    Raises FileNotFoundError, LandingError.
+    identity: that of the log, if known. Raises FileNotFoundError, OtherLogError, LandingError.
     """
     store = landing.store
     where = f"{landing.url}/{segment.path}"
@@ -64,6 +67,9 @@ def read_stored(landing: Landing, segment: Segment, stored: Sequence[str]) -> pa
         source = str(store.root / segment.path) if isinstance(store, LocalStore) else store.open(segment.path)
         with pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as file:
             check_metadata(file.schema_arrow.metadata, where)
+            written = (file.schema_arrow.metadata or {}).get(IDENTITY_KEY)
+            if written is not None and differ(identity, written.decode()):
+                raise OtherLogError(f"segment {segment.path} is of a log that was made anew")
             _check_rows(file.metadata.num_rows, segment, where)
             expected = schema()
             for name in stored:

@@ -1,8 +1,9 @@
 """Landing folders: their content and file names.
 
-    _sluice.json                     {"format": 1}
+    _sluice.json                     {"format": 1, "id": …}
     _consumers/GROUP.json            offsets of a group of readers
     LANDER/.lock                     held by the lander of this id
+    LANDER/ADDRESS/_log.json         {"id": …}
     LANDER/ADDRESS/NUMBER-LANDED-ROWS-BYTES.parquet
 
 A *log* holds the segments that one lander wrote for one address: 0, 1, 2, …, each immutable. Its key is
@@ -23,12 +24,15 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from sluice.pipeline.errors import LandingError
+from sluice.pipeline.identity import new_identity, parse_identity
 from sluice.pipeline.stores import LandingStore, open_store
 from sluice.router import json_codec
 
 FORMAT = 1
 FORMAT_FILE = "_sluice.json"
+LOG_FILE = "_log.json"
 FORMAT_KEY = b"sluice.format"  # key in the metadata of each segment
+IDENTITY_KEY = b"sluice.log"  # key in the metadata of segments: identity of the log (identity.py)
 CHECKSUM_KEY = b"sluice.checksum"  # key in the metadata of segments whose pages have checksums
 CONSUMERS = "_consumers"
 LOCK = ".lock"
@@ -187,6 +191,7 @@ class Landing:
     def __init__(self, store: LandingStore) -> None:
         self.store = store
         self.url = store.url
+        self.identity: str | None = None  # None: an earlier release made the folder
 
     @classmethod
     def open(cls, url: str) -> "Landing":
@@ -207,9 +212,10 @@ class Landing:
         octets = landing.store.read(FORMAT_FILE)
         if octets is None:
             landing.store.make_folder("")
-            landing.store.publish(FORMAT_FILE, json_codec.encode({"format": FORMAT}))
-        else:
-            landing._check_format(octets)
+            octets = landing.store.publish_first(
+                FORMAT_FILE, json_codec.encode({"format": FORMAT, "id": new_identity()})
+            )
+        landing._check_format(octets)
         return landing
 
     def _check_format(self, octets: bytes) -> None:
@@ -219,6 +225,7 @@ class Landing:
             raise LandingError(f"{self.url}: {FORMAT_FILE} is damaged: {octets[:80]!r}") from None
         if found != FORMAT:
             raise LandingError(f"{self.url} has format {found}; this version of the pipeline reads {FORMAT}")
+        self.identity = parse_identity(octets, f"{self.url}/{FORMAT_FILE}")
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -265,6 +272,20 @@ class Landing:
                 names = f"{one.name}, {other.name}"
                 raise LandingError(f"{self.url}/{log} has two segments with number {one.number}: {names}")
         return Listing(log, segments, sorted(foreign))
+
+    def log_identity(self, log: str) -> str | None:
+        """Return the identity of a log; None if it has none: an earlier release wrote it. Raises LandingError."""
+        path = f"{log}/{LOG_FILE}"
+        octets = self.store.read(path)
+        return None if octets is None else parse_identity(octets, f"{self.url}/{path}")
+
+    def identify_log(self, log: str) -> str:
+        """Return the identity of a log; give it one if it has none. Only the log's lander may call this."""
+        found = self.log_identity(log)
+        if found is None:
+            found = new_identity()
+            self.store.publish(f"{log}/{LOG_FILE}", json_codec.encode({"id": found}))
+        return found
 
     # -- groups --------------------------------------------------------------------------------------------------------
 

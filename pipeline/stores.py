@@ -64,6 +64,10 @@ class LandingStore(ABC):
         """
 
     @abstractmethod
+    def publish_first(self, path: str, octets: bytes) -> bytes:
+        """Publish a small file unless it exists. Return the content of the file that exists then."""
+
+    @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; no error if it does not exist."""
 
@@ -156,6 +160,22 @@ class LocalStore(LandingStore):
                 temporary.unlink()
             raise
         _sync_folder(final.parent)
+
+    def publish_first(self, path: str, octets: bytes) -> bytes:
+        final = self.root / path
+        written = f"{path}.{uuid.uuid4().hex}.new"
+        self.publish(written, octets)
+        try:
+            os.link(self.root / written, final)  # in contrast to a rename, it replaces no file
+        except FileExistsError:
+            pass
+        except OSError:
+            if not final.exists():  # a file system without hard links
+                self.publish(path, octets)
+        finally:
+            self.delete(written)
+        _sync_folder(final.parent)
+        return final.read_bytes()
 
     def rename(self, temporary: Path, final: Path) -> None:
         """Move a written file to its final name: from now on readers see it."""
@@ -255,6 +275,16 @@ class ArrowStore(LandingStore):
         file.close()
         if self.renames:
             self.fs.move(self._at(written), self._at(path))
+
+    def publish_first(self, path: str, octets: bytes) -> bytes:
+        """Publish a small file unless it exists. Of two publishers at the same instant the last one prevails."""
+        found = self.read(path)
+        if found is None:
+            self.publish(path, octets)
+            found = self.read(path)
+        if found is None:
+            raise FileNotFoundError(f"{self.url}: {path} was deleted as soon as it was written")
+        return found
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

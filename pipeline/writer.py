@@ -10,6 +10,7 @@ from sluice.pipeline.segments import (
     CHECKSUM_KEY,
     FORMAT,
     FORMAT_KEY,
+    IDENTITY_KEY,
     Landing,
     LandingLog,
     Segment,
@@ -43,6 +44,7 @@ class SegmentWriter:
         self._find_next()
 
     def _find_next(self) -> None:
+        self.identity = self.landing.identify_log(self.log.key)
         listing = self.landing.listing(self.log.key)
         with self._lock:
             self._unread: list[Segment] = listing.segments
@@ -122,6 +124,7 @@ class SegmentWriter:
             store_schema=False,
             write_page_checksum=True,
         ) as writer:
-            writer.add_key_value_metadata({FORMAT_KEY.decode(): str(FORMAT), CHECKSUM_KEY.decode(): CHECKSUM})
+            metadata = {FORMAT_KEY: str(FORMAT), CHECKSUM_KEY: CHECKSUM, IDENTITY_KEY: self.identity}
+            writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
             writer.write_table(table)
         return sink.getvalue()

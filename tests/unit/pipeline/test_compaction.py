@@ -1,5 +1,6 @@
 """Merging of small files into large ones, including interrupted runs."""
 
+import shutil
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from sluice.pipeline.cli import main
 from sluice.pipeline.commands.bench import deliveries
 from sluice.pipeline.compaction import archive, merge_telemetry
 from sluice.pipeline.errors import FileError, LandingError
-from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, LandingLog, Segment, parse_log_key, schema
+from sluice.pipeline.segments import FORMAT, FORMAT_KEY, Group, Landing, LandingLog, Segment, now, parse_log_key, schema
 from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.writer import SegmentWriter
 
@@ -167,3 +168,21 @@ def test_damaged_telemetry_is_not_merged(tmp_path):
     with pytest.raises(FileError, match=r"1\.parquet cannot be read: "):
         merge_telemetry(str(tmp_path), at=datetime(2026, 3, 2, tzinfo=UTC))
     assert path.exists()
+
+
+def test_archive_of_log_made_anew_keeps_its_segments(landing, tmp_path):
+    log, into = LandingLog("l", "b"), str(tmp_path / "archive")
+
+    def land_and_archive() -> None:
+        writer = SegmentWriter(landing, log, "l-1")
+        writer.write(deliveries(3, 4))
+        writer.write(deliveries(3, 4))
+        landing.commit(Group("g", {log.key: 2, KEY: 0}))
+        archive(landing, into, 0, at=now() + HOUR)
+
+    land_and_archive()
+    shutil.rmtree(landing.store.root / log.key)
+    landing.forget_group("g")
+    with pytest.raises(LandingError, match=r"archive/l/b archives a log that was made anew since"):
+        land_and_archive()
+    assert [each.number for each in landing.listing(log.key).segments] == [0, 1]
