@@ -1,8 +1,8 @@
 """Data source "amqp" of Spark: reads landing folders as tables and streams, and writes rows to addresses (sink.py).
 
-An offset is {log: number of its next segment} (segments.py); a batch consists of whole segments. Spark creates
-instances of these classes in several processes, pickles them and drops them without notice. Therefore none owns a
-file, a lock or a thread.
+An offset is {log: number of its next segment} (segments.py), with the identities of the logs (identified_reader.py); a
+batch consists of whole segments. Spark creates instances of these classes in several processes, pickles them and drops
+them without notice. Therefore none owns a file, a lock or a thread.
 """
 
 import logging
@@ -29,7 +29,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sluice.pipeline import columns
-from sluice.pipeline.errors import DataLossError, LandingError
+from sluice.pipeline.errors import DataLossError, LandingError, OtherLogError
+from sluice.pipeline.identified_reader import IdentifiedReader
+from sluice.pipeline.identity import Identities
 from sluice.pipeline.options import LATEST, SourceOptions, check_offsets, source_options
 from sluice.pipeline.reading import read_segment
 from sluice.pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
@@ -58,7 +60,7 @@ class Amqp(DataSource):
         return BatchReader(source_options(self.options, stream=False), _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(source_options(self.options, stream=True), _names(schema))
+        return IdentifiedReader(StreamReader(source_options(self.options, stream=True), _names(schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from sluice.pipeline.sink import BatchWriter, sink_options
@@ -157,15 +159,18 @@ class _SourceReader:
             found += there
         return found
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition, identities: Identities | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task. identities: those that the logs of its segments must have."""
         if not isinstance(partition, SegmentBin):
             return  # Spark calls this way if there are no partitions
         landing = self.landing()
         for segment in partition.segments:
             try:
-                yield from read_segment(landing, segment, self.names)
+                yield from read_segment(landing, segment, self.names, (identities or {}).get(segment.log))
             except FileNotFoundError:
                 self.lost(f"segment {segment.path} was deleted")
+            except OtherLogError as error:
+                self.lost(str(error))
 
 
 def format_ranges(numbers: Sequence[int]) -> str:

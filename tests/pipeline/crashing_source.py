@@ -21,6 +21,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sluice.pipeline.identified_reader import IdentifiedReader
+from sluice.pipeline.identity import Identities
 from sluice.pipeline.options import source_options
 from sluice.pipeline.sink import StreamWriter, sink_options
 from sluice.pipeline.source import Amqp, StreamReader, _names
@@ -64,8 +66,8 @@ class CrashingReader(StreamReader):
             kill_driver()
         return found
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for batch in super().read(partition):
+    def read(self, partition: InputPartition, identities: Identities | None = None) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition, identities):
             yield batch
             if reached(self.folder(), "read"):
                 crash()
@@ -93,8 +95,8 @@ class CrashingSource(Amqp):
     def name(cls) -> str:
         return "crashing"
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        return CrashingReader(source_options(self.options, stream=True), _names(schema))
+    def streamReader(self, schema: StructType) -> IdentifiedReader:
+        return IdentifiedReader(CrashingReader(source_options(self.options, stream=True), _names(schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         writer = CrashingWriter(sink_options(self.options, overwrite), schema)
