@@ -33,5 +33,9 @@ class PublishError(PipelineError):
     """Raised if messages could not be sent or were not accepted."""
 
 
+class PermanentPublishError(PublishError):
+    """Raised if sending again would fail in the same way: a message is rejected, an address is refused."""
+
+
 class FileError(PipelineError):
     """Raised if a telemetry file cannot be read."""

@@ -4,8 +4,8 @@
         publisher.send(messages)        returns when they are queued and there is room for more
         publisher.finish()              returns when all are settled
 
-A wait without any progress ends with PublishError. Messages in flight on a lost connection are sent again: their
-receiver may see them twice, with the same message-id.
+A wait without any progress ends with PublishError, a rejection with PermanentPublishError. Messages in flight on a lost
+connection are sent again: their receiver may see them twice, with the same message-id.
 """
 
 import time
@@ -15,17 +15,25 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sluice.pipeline.errors import PublishError
+from sluice.pipeline.errors import PermanentPublishError, PublishError
+from sluice.pipeline.redelivery import prepare_redelivery
+from sluice.router.amqp.errors import AmqpError
 from sluice.router.client import outcome
 from sluice.router.client.attach import Terminus
+from sluice.router.client.backoff import Backoff
 from sluice.router.client.blocking import SyncConnection, connect
 from sluice.router.client.bulk import BulkSenderState
 from sluice.router.client.bulk_sender import BulkSender, MessageBatch
 from sluice.router.client.errors import ClientError
+from sluice.router.client.message import decode as decode_message
 from sluice.router.client.session import SessionState
 
-#: Seconds between attempts to connect, and before released messages are sent again.
+#: Seconds between attempts to connect.
 PAUSE: Final = 0.2
+#: Delays before released messages are sent again, while no message is accepted.
+RESEND: Final = Backoff(first=0.2, most=5.0, spread=0.0)
+#: Most seconds to wait for a connection.
+CONNECT_PATIENCE: Final = 15.0
 #: Conditions of a permanent refusal. Trying again would be useless.
 REFUSED: Final = frozenset(
     {"amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented", "amqp:invalid-field"}
@@ -55,18 +63,24 @@ class TargetQueue:
     def __init__(self, address: str | None) -> None:
         self.address = address
         self.messages: deque[MessageBatch] = deque()
+        self.released: list[bytes] = []  # wait to be sent again
         self.link: PublisherLink | None = None
 
     @property
     def left(self) -> int:
         while self.messages and not self.messages[0].left:
             self.messages.popleft()
-        return sum(each.left for each in self.messages)
+        return sum(each.left for each in self.messages) + len(self.released)
 
     def add(self, messages: MessageBatch) -> None:
         self.messages.append(messages)
         if self.link is not None and self.link.lifted and self.link.attached:
             self.link.give(messages)
+
+    def send_released(self) -> None:
+        if self.released:
+            self.add(MessageBatch.of(self.released))
+            self.released = []
 
     def lift(self) -> None:
         """Give the messages to a new link, those in flight before the reconnect first."""
@@ -104,7 +118,7 @@ class PublisherLink(BulkSenderState):
         return new
 
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
-        self.publisher.on_unaccepted(self.outlet, octets, outcome.decode(state))
+        self.publisher.on_unaccepted(self.outlet, octets, state)
 
 
 class Publisher:
@@ -117,8 +131,8 @@ class Publisher:
         self.resent = 0
         self._main = TargetQueue(options.address)
         self._dead = TargetQueue(options.dead_letters)
-        self._released: deque[bytes] = deque()  # to be sent again at `_again_at` (monotonic)
-        self._again_at = 0.0
+        self._again_at = 0.0  # time at which released messages are sent again (monotonic)
+        self._resends = 0  # times that released messages were sent again since a message was accepted
         self._connection: SyncConnection | None = None
         self._moved = time.monotonic()  # time of the last progress (monotonic): a message was accepted or rejected
         self._events = 0
@@ -137,7 +151,12 @@ class Publisher:
 
     @property
     def left(self) -> int:
-        return self._main.left + self._dead.left + len(self._released)
+        return self._main.left + self._dead.left
+
+    @property
+    def _released(self) -> bool:
+        """True if messages wait to be sent again."""
+        return bool(self._main.released or self._dead.released)
 
     def send(self, messages: MessageBatch) -> None:
         """Queue messages; wait while too many are left. Raises PublishError."""
@@ -151,30 +170,31 @@ class Publisher:
 
     # -- outcomes of messages ------------------------------------------------------------------------------------------
 
-    def on_unaccepted(self, outlet: TargetQueue, octets: bytes, how: outcome.Outcome | None) -> None:
-        """Handle an outcome other than accepted."""
+    def on_unaccepted(self, outlet: TargetQueue, octets: bytes, state: bytes) -> None:
+        """Handle an outcome other than accepted. state: the outcome, encoded."""
         self._events += 1
+        how = outcome.decode(state)
         if isinstance(how, outcome.Rejected):
-            self._moved = time.monotonic()
-            self._reject(outlet, octets, how)
+            self._reject(outlet, octets, ": ".join(part for part in (how.condition, how.description) if part))
+        elif isinstance(how, outcome.Modified) and how.undeliverable_here:
+            # The message must not be sent to this link again (part 3, 3.4.5).
+            self._reject(outlet, octets, "modified, undeliverable-here")
         else:  # released or modified: no receiver has the message, so send it again later
             self.resent += 1
             self._why = f"released by {outlet.address or 'the receivers'}"
-            if outlet is self._dead:
-                outlet.add(MessageBatch.of([octets]))
-            else:
-                self._released.append(octets)
-                self._again_at = max(self._again_at, time.monotonic() + PAUSE)
+            outlet.released.append(prepare_redelivery(octets, state))
+            self._again_at = max(self._again_at, time.monotonic() + (RESEND.delay(self._resends) or 0.0))
 
-    def _reject(self, outlet: TargetQueue, octets: bytes, how: outcome.Rejected) -> None:
+    def _reject(self, outlet: TargetQueue, octets: bytes, why: str) -> None:
+        self._moved = time.monotonic()
         self.rejected += 1
-        said = ": ".join(part for part in (how.condition, how.description) if part) or "no reason given"
+        said = why or "no reason given"
         if outlet is self._dead:
             self._failure = f"dead letters to {outlet.address!r} are rejected: {said}"
         elif self.options.on_reject == "deadletter":
             self._dead.add(MessageBatch.of([octets]))
         elif self.options.on_reject == "fail":
-            self._failure = f"a message to {outlet.address or 'its address'!r} was rejected: {said}"
+            self._failure = f"{describe_message(octets)} to {outlet.address or 'its address'!r} was rejected: {said}"
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +207,7 @@ class Publisher:
             except (ClientError, TimeoutError, OSError) as error:
                 self._lost(error)
             if self._failure:
-                raise PublishError(f"{self.options.url}: {self._failure}")
+                raise PermanentPublishError(f"{self.options.url}: {self._failure}")
             if time.monotonic() - self._moved > self.options.timeout:
                 raise PublishError(
                     f"{self.options.url}: no message to {self._main.address or 'any address'!r} was settled within "
@@ -206,13 +226,16 @@ class Publisher:
         """Send as far as credit allows, and wait for an event."""
         connection = self._connected()
         if self._released and time.monotonic() >= self._again_at:
-            self._main.add(MessageBatch.of(self._released))
-            self._released.clear()
+            for outlet in (self._main, self._dead):
+                outlet.send_released()
+            self._resends += 1
         for outlet in (self._main, self._dead):
             if outlet.left and outlet.link is None:
                 self._attach(connection, outlet)
         before = self._events
-        timeout = PAUSE if self._released else self._patience()
+        timeout = self._patience()
+        if self._released:
+            timeout = min(timeout, max(self._again_at - time.monotonic(), 0.001))
         with suppress(TimeoutError):  # `_run` checks whether the wait was too long
             connection.wait(lambda: self._count(connection) or self._events != before, timeout)
 
@@ -229,6 +252,7 @@ class Publisher:
         if new:
             self.accepted += new
             self._moved = time.monotonic()
+            self._resends = 0
         return new
 
     def _attach(self, connection: SyncConnection, outlet: TargetQueue) -> None:
@@ -236,14 +260,20 @@ class Publisher:
         link = PublisherLink(session, self, outlet, self.options.settled and outlet is self._main)
         session.add(link)
         outlet.link = link
-        connection.wait(link.ready, self._patience())
+        try:
+            connection.wait(link.ready, self._patience())
+        except TimeoutError:
+            raise TimeoutError(f"the router does not attach the link to {outlet.address or 'any address'!r}") from None
         outlet.lift()
 
     def _connected(self) -> SyncConnection:
         if self._connection is None:
-            self._connection = connect(
-                self.options.url, timeout=min(self._patience(), 15.0), **dict(self.options.client)
-            )
+            try:
+                self._connection = connect(
+                    self.options.url, timeout=min(self._patience(), CONNECT_PATIENCE), **dict(self.options.client)
+                )
+            except TimeoutError:
+                raise TimeoutError("the router does not answer") from None
         return self._connection
 
     def _lost(self, error: Exception) -> None:
@@ -253,7 +283,7 @@ class Publisher:
         if isinstance(error, ClientError) and condition in REFUSED:
             refused = (each for each in (self._main, self._dead) if each.link is not None and each.link.error is error)
             what = next((f"address {each.address!r}" for each in refused), "the connection")
-            raise PublishError(f"{self.options.url}: the router refuses {what}: {error}") from error
+            raise PermanentPublishError(f"{self.options.url}: the router refuses {what}: {error}") from error
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -262,3 +292,12 @@ class Publisher:
                 self.accepted += outlet.link.count()
                 outlet.link = None
         time.sleep(min(PAUSE, self._patience()))
+
+
+def describe_message(octets: bytes) -> str:
+    """Return words for a message in an error: its message-id, if it has one."""
+    try:
+        name = decode_message(octets).message_id
+    except AmqpError:
+        name = None
+    return "a message" if name is None else f"message {str(name)!r}"

@@ -1,17 +1,19 @@
 """Publisher against a small broker in this process: outcomes, refusals, lost connections and time limits."""
 
+import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 
 import pytest
 
-from sluice.pipeline.errors import PublishError
-from sluice.pipeline.publisher import Publisher, PublisherOptions
+from sluice.pipeline.errors import PermanentPublishError, PublishError
+from sluice.pipeline.publisher import RESEND, Publisher, PublisherOptions
 from sluice.router.client.bulk_sender import MessageBatch
-from sluice.router.client.message import Message
+from sluice.router.client.message import Message, decode
 from sluice.router.client.outcome import Accepted, Modified, Rejected, Released, encode
-from tests.unit.router.client.server import EngineBroker
+from tests.unit.router.client.server import BrokerConnection, EngineBroker
 from tests.unit.supervisor.auth.waiting import until
 
 ACCEPTED = encode(Accepted())
@@ -63,12 +65,62 @@ def test_settled_messages_count_as_accepted_when_written(broker):
     until(lambda: list(broker.queues["q"]) == MESSAGES)
 
 
-@pytest.mark.parametrize("state", [Released(), Modified(delivery_failed=True, undeliverable_here=True)])
-def test_released_or_modified_message_is_sent_again(broker, state):
+@pytest.mark.parametrize(
+    ("state", "count"), [(Released(), None), (Modified(), None), (Modified(delivery_failed=True), 1)]
+)
+def test_released_or_modified_message_is_sent_again(broker, state, count):
     broker.outcomes = OutcomesInTurn(encode(state))
     found = publish(broker)
     assert (found.accepted, found.rejected, found.resent) == (3, 0, 1)
-    assert list(broker.queues["q"]) == [*MESSAGES, MESSAGES[0]]
+    *first, again = broker.queues["q"]
+    assert first == MESSAGES
+    assert decode(again) == Message("0", delivery_count=count)
+
+
+def test_message_that_fails_again_counts_its_deliveries_and_waits_longer(broker):
+    broker.outcomes = OutcomesInTurn(*[encode(Modified(delivery_failed=True))] * 3)
+    began = time.monotonic()
+    with publisher(broker) as found:
+        found.send(MessageBatch.of(MESSAGES[:1]))
+        found.finish()
+    assert [decode(each).delivery_count for each in broker.queues["q"]] == [None, 1, 2, 3]
+    assert time.monotonic() - began > sum(RESEND.delay(attempt) or 0 for attempt in range(3))
+
+
+def test_undeliverable_message_is_rejected(broker):
+    broker.outcomes = OutcomesInTurn(encode(Modified(undeliverable_here=True)))
+    with pytest.raises(PermanentPublishError, match="a message to 'q' was rejected: modified, undeliverable-here"):
+        publish(broker)
+
+
+def test_released_dead_letter_waits_before_it_is_sent_again(broker):
+    broker.outcomes = {"q": REJECTED, "dead": encode(Released())}
+    with pytest.raises(PublishError, match=r"3 messages are left \(released by dead\)"):
+        publish(broker, on_reject="deadletter", dead_letters="dead", timeout=0.5)
+    assert len(broker.queues["dead"]) <= 3 * 3
+
+
+def test_rejected_message_is_named_by_its_id(broker):
+    broker.outcomes["q"] = REJECTED
+    with publisher(broker) as found:
+        found.send(MessageBatch.of([Message("x", message_id="m7").encode()]))
+        with pytest.raises(PermanentPublishError, match="message 'm7' to 'q' was rejected"):
+            found.finish()
+
+
+def test_router_that_does_not_attach_is_named(broker, monkeypatch):
+    monkeypatch.setattr(BrokerConnection, "on_attach", lambda *_: None)
+    with pytest.raises(PublishError, match=r"3 messages are left \(the router does not attach the link to 'q'\)"):
+        publish(broker, timeout=IMPATIENCE)
+
+
+def test_router_that_does_not_answer_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"amqp://127.0.0.1:{silent.getsockname()[1]}"
+        with Publisher(PublisherOptions(url, "q", timeout=IMPATIENCE)) as found:
+            found.send(MessageBatch.of(MESSAGES))
+            with pytest.raises(PublishError, match=r"3 messages are left \(the router does not answer\)"):
+                found.finish()
 
 
 def test_rejected_message_fails_with_reason_by_default(broker):
