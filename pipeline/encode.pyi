@@ -12,5 +12,16 @@ class ColumnReader:
 class MapColumn:
     def __init__(self, name: str, array: Any) -> None: ...
 
-def encode(columns: dict[str, Any], count: int, prefix: str, first: int) -> MessageBatch: ...
-def encoded_messages(array: Any, count: int) -> MessageBatch: ...
+# Row, and why it is no valid message.
+BadRow = tuple[int, str]
+
+def encode(
+    columns: dict[str, Any],
+    count: int,
+    prefix: str,
+    first: int,
+    *,
+    addressed: bool = False,
+    bad: list[BadRow] | None = None,
+) -> MessageBatch: ...
+def encoded_messages(array: Any, count: int, bad: list[BadRow]) -> MessageBatch: ...

@@ -313,6 +313,16 @@ cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, 
     return 0
 
 
+cdef int check_address(ColumnReader column, Py_ssize_t row) except -1:
+    cdef size_t size = 0
+    if not column.given(row):
+        raise ValueError("column 'address': it is null")
+    column.octets(row, &size)
+    if not size:
+        raise ValueError("column 'address': it is empty")
+    return 0
+
+
 cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal) except -1:
     cdef char[ORDINAL_ROOM] number
     cdef size_t digits = snprintf(number, ORDINAL_ROOM, "/%lld", <long long>ordinal)
@@ -386,14 +396,17 @@ cdef list fields_of(tuple known, dict columns):
     ]
 
 
-def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first):
+def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first, *, bint addressed=False,
+           list bad=None):
     """Encode one message for each of `count` rows.
 
     columns: {name: array}, with names of HEADER and PROPERTIES (times in µs, ids as decode.pyx writes them),
     application_properties, message_annotations, and body: a binary is a data section, a string an amqp-value, null an
     amqp-value of null. Arrays have the types of STORED, or are maps of string to those. A null message_id becomes
-    prefix/NUMBER, counted by rows from `first`. Raises ValueError, with the column's name, for a value that its field
-    cannot have.
+    prefix/NUMBER, counted by rows from `first`. addressed: each row must have a `to`, from the column address.
+
+    bad: list for the rows that are no valid message, which get none: (row, reason with the column's name). Without the
+    list, the first one raises ValueError.
     """
     cdef MessageBatch out = MessageBatch()
     cdef list header = fields_of(HEADER, columns)
@@ -406,6 +419,8 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     cdef const uint8_t* data
     cdef size_t size
     cdef Py_ssize_t row
+    cdef size_t start
+    cdef ColumnReader address = ColumnReader("address", columns["to"]) if addressed else None
     if "message_annotations" in columns:
         annotations = MapColumn("message_annotations", columns["message_annotations"])
     if "application_properties" in columns:
@@ -414,14 +429,24 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
         if len(column) != count:
             raise ValueError(f"column {name!r} has {len(column)} values for {count} rows")
     for row in range(count):
-        if header:
-            put_list(out, S_HEADER, header, row, before, 0)
-        if annotations is not None:
-            put_map(out, S_MESSAGE_ANNOTATIONS, annotations, row, True)
-        if properties:
-            put_list(out, S_PROPERTIES, properties, row, before, first + row)
-        if application is not None:
-            put_map(out, S_APPLICATION_PROPERTIES, application, row, False)
+        start = out.size
+        try:
+            if addressed:
+                check_address(address, row)
+            if header:
+                put_list(out, S_HEADER, header, row, before, 0)
+            if annotations is not None:
+                put_map(out, S_MESSAGE_ANNOTATIONS, annotations, row, True)
+            if properties:
+                put_list(out, S_PROPERTIES, properties, row, before, first + row)
+            if application is not None:
+                put_map(out, S_APPLICATION_PROPERTIES, application, row, False)
+        except ValueError as error:
+            if bad is None:
+                raise
+            bad.append((row, str(error)))
+            out.size = start
+            continue
         if body is not None and body.given(row):
             data = body.octets(row, &size)
             if data_section:
@@ -437,14 +462,17 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     return out
 
 
-def encoded_messages(array, Py_ssize_t count):
-    """Return messages that are encoded already. array: binary, without nulls."""
+def encoded_messages(array, Py_ssize_t count, list bad not None):
+    """Return messages that are encoded already. array: binary. bad: list for the rows that are null, as in `encode`."""
     cdef MessageBatch out = MessageBatch()
     cdef ColumnReader column = ColumnReader("message", array)
     cdef const uint8_t* data
     cdef size_t size
     cdef Py_ssize_t row
     for row in range(count):
+        if not column.given(row):
+            bad.append((row, "column 'message': it is null"))
+            continue
         data = column.octets(row, &size)
         if size:
             memcpy(out.more(size), data, size)

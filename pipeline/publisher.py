@@ -164,6 +164,10 @@ class Publisher:
         if self.left >= self.options.most:
             self._run(self.options.most // 2)
 
+    def send_dead_letters(self, messages: MessageBatch) -> None:
+        """Queue messages for the dead-letter address."""
+        self._dead.add(messages)
+
     def finish(self) -> None:
         """Wait until all messages are settled. Raises PublishError."""
         self._run(0)

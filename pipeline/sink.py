@@ -2,12 +2,15 @@
 
 `write` returns when every message is settled. A task that Spark repeats sends its messages again with the same ids:
 those of the data, or QUERY/BATCH/PARTITION/ORDINAL. The latter are equal if the plan splits a batch in the same way.
+
+A failure that would be the same each time (a rejected message, a row that is no message) ends no task, because Spark
+would repeat the task and send its messages again. The task reports it, and `commit` raises it in the driver.
 """
 
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +22,16 @@ from pyspark.sql.types import StructType
 
 from sluice.pipeline.columns import TYPES
 from sluice.pipeline.encode import encode, encoded_messages
-from sluice.pipeline.errors import PipelineOptionError, PublishError
+from sluice.pipeline.errors import PermanentPublishError, PipelineOptionError
 from sluice.pipeline.options import OptionReader, choice, number, text
 from sluice.pipeline.publisher import Publisher, PublisherOptions
 from sluice.router.client.bulk_sender import MessageBatch
+from sluice.router.client.message import Message
 from sluice.router.client.url import parse
 
 OPTIONS = (
     "path", "checkpointLocation", "queryName", "address", "idColumn", "settlement", "maxInFlight", "sendTimeoutMs",
-    "onReject", "deadLetterAddress", "amqp.url", "amqp.sasl.username", "amqp.sasl.passwordFile",
+    "onReject", "onBadRow", "deadLetterAddress", "amqp.url", "amqp.sasl.username", "amqp.sasl.passwordFile",
     "amqp.sasl.passwordEnv", "amqp.container.id", "amqp.idle.timeout.ms",
 )  # fmt: skip
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -48,6 +52,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("application_properties", "message_annotations"), MAPS),
 }
 TIMES = ("creation_time", "absolute_expiry_time")
+#: Application property of a dead letter: why its row is no message.
+REASON = "sluice.reason"
+#: Row of a batch, and why it is no message.
+BadRow = tuple[int, str]
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +69,7 @@ class SinkOptions:
     password_file: str
     password_env: str
     user: str
+    on_bad_row: str
 
 
 def amqp_url(value: str) -> str:
@@ -78,8 +87,11 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         raise PipelineOptionError("option amqp.url is required: URL of the router to send to")
     on_reject = options.get("onReject", choice("fail", "drop", "deadletter"), "fail")
     dead_letters = options.get("deadLetterAddress", text, "")
-    if (on_reject == "deadletter") != bool(dead_letters):
-        raise PipelineOptionError("options onReject=deadletter and deadLetterAddress must be given together")
+    on_bad_row = options.get("onBadRow", choice("fail", "drop", "deadletter"), "fail")
+    if ("deadletter" in (on_reject, on_bad_row)) != bool(dead_letters):
+        raise PipelineOptionError(
+            "options onReject=deadletter or onBadRow=deadletter and deadLetterAddress must be given together"
+        )
     settled = options.get("settlement", choice("unsettled", "settled"), "unsettled") == "settled"
     if settled and options.given("onReject"):
         raise PipelineOptionError("option onReject has no effect with settlement=settled: rejections are not reported")
@@ -109,6 +121,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         password_file=password_file,
         password_env=password_env,
         user=user,
+        on_bad_row=on_bad_row,
     )
 
 
@@ -146,8 +159,10 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
 class TaskCounts(WriterCommitMessage):
     """Counts that a task reports to the driver."""
 
-    accepted: int
-    rejected: int
+    accepted: int = 0
+    rejected: int = 0
+    dropped: int = 0  # rows that are no messages
+    failure: str = ""  # "": none
 
 
 class _SinkWriter:
@@ -161,12 +176,56 @@ class _SinkWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         prefix = self.prefix()
         rows = 0
-        with Publisher(self.publisher_options()) as publisher:
-            for batch in iterator:
-                publisher.send(self.messages(batch, prefix, rows))
-                rows += batch.num_rows
-            publisher.finish()
-            return TaskCounts(publisher.accepted, publisher.rejected)
+        counts = TaskCounts()
+        publisher = Publisher(self.publisher_options())
+        try:
+            with publisher:
+                for batch in iterator:
+                    bad: list[BadRow] = []
+                    messages = self.messages(batch, prefix, rows, bad)
+                    if bad:
+                        counts.dropped += self.handle_bad_rows(publisher, batch, f"{prefix}/", rows, bad)
+                    publisher.send(messages)
+                    rows += batch.num_rows
+                publisher.finish()
+        except PermanentPublishError as error:
+            counts.failure = str(error)
+        counts.accepted, counts.rejected = publisher.accepted, publisher.rejected
+        return counts
+
+    def handle_bad_rows(
+        self, publisher: Publisher, batch: pa.RecordBatch, prefix: str, first: int, bad: list[BadRow]
+    ) -> int:
+        """Treat rows that are no messages as the option onBadRow says. Return the number of dropped rows.
+
+        prefix, first: start of the id of a row without message_id, and the ordinal of the first row. Raises
+        PermanentPublishError.
+        """
+        identity = next((name for name in (self.options.id_column, "message_id") if name in batch.schema.names), None)
+        keys = [batch.column(identity)[row].as_py() if identity else None for row, _ in bad]
+        names = [f"{prefix}{first + row}" if key is None else str(key) for key, (row, _) in zip(keys, bad, strict=True)]
+        if self.options.on_bad_row == "fail":
+            raise PermanentPublishError(
+                f"the row with message_id {names[0]!r} is no message: {bad[0][1]} (onBadRow=drop goes on without it)"
+            )
+        if self.options.on_bad_row == "drop":
+            return len(bad)
+        letters = []
+        for name, (row, reason) in zip(names, bad, strict=True):
+            body = batch.column("body")[row].as_py() if "body" in batch.schema.names else None
+            letters.append(Message(body, message_id=name, properties={REASON: reason}).encode())
+        publisher.send_dead_letters(MessageBatch.of(letters))
+        return 0
+
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Report, in the driver, what the tasks of a batch could not send. Raises PermanentPublishError."""
+        tasks = [each for each in messages if isinstance(each, TaskCounts)]
+        failures = [each.failure for each in tasks if each.failure]
+        if failures:
+            more = f" ({len(failures)} tasks failed)" if len(failures) > 1 else ""
+            raise PermanentPublishError(failures[0] + more)
+        if dropped := sum(each.dropped for each in tasks):
+            log.warning("%d rows are no messages and were dropped (onBadRow=drop)", dropped)
 
     def publisher_options(self) -> PublisherOptions:
         """Return the publisher's options with the password. Raises PipelineOptionError.
@@ -197,14 +256,15 @@ class _SinkWriter:
         batch = context.getLocalProperty("streaming.sql.batchId") or "0"
         return f"{query}/{batch}/{context.partitionId()}"
 
-    def messages(self, batch: pa.RecordBatch, prefix: str, first: int) -> MessageBatch:
-        """Encode a batch. first: number of rows before it. Raises PublishError for a row that is no valid message."""
+    def messages(self, batch: pa.RecordBatch, prefix: str, first: int, bad: list[BadRow]) -> MessageBatch:
+        """Encode a batch. first: number of rows before it. bad: list for the rows that are no messages.
+
+        Raises PermanentPublishError for columns that cannot be encoded.
+        """
         rows = batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "message" in columns:
-            if columns["message"].null_count:
-                raise PublishError("column message is null in a row")
-            return encoded_messages(columns["message"].cast(pa.binary()), rows)
+            return encoded_messages(columns["message"].cast(pa.binary()), rows, bad)
         values = {name: _values(name, column) for name, column in columns.items()}
         if self.options.id_column:
             values["message_id"] = columns[self.options.id_column].cast(pa.string())
@@ -214,12 +274,10 @@ class _SinkWriter:
             values["message_id"] = pa.nulls(rows, pa.string())
         if "address" in values:
             values["to"] = values.pop("address")
-            if values["to"].null_count:
-                raise PublishError("column address is null in a row")
         try:
-            return encode(values, rows, prefix, first)
+            return encode(values, rows, prefix, first, addressed="address" in columns, bad=bad)
         except (ValueError, pa.ArrowInvalid) as error:
-            raise PublishError(str(error)) from None
+            raise PermanentPublishError(str(error)) from None
 
 
 def _values(name: str, column: pa.Array) -> pa.Array:
@@ -247,6 +305,9 @@ def _simple(kind: pa.DataType) -> pa.DataType:
 class BatchWriter(_SinkWriter, DataSourceArrowWriter):
     """Writer of `df.write`."""
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.finish(messages)
+
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         log.warning("a write to %s failed; messages that were accepted stay sent", self.options.publisher.url)
 
@@ -255,7 +316,7 @@ class StreamWriter(_SinkWriter, DataSourceStreamArrowWriter):
     """Writer of `df.writeStream`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: `write` has returned after settlement."""
+        self.finish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.warning("batch %d to %s failed; messages that were accepted stay sent", batchId, self.options.publisher.url)

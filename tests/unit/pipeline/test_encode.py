@@ -108,7 +108,7 @@ def test_columns_of_different_length_are_refused():
 
 def test_whole_messages_stay_unchanged():
     octets = [Message("a").encode(), b"", b"no message"]
-    made = encoded_messages(pa.array([b"skipped", *octets])[1:], 3)
+    made = encoded_messages(pa.array([b"skipped", *octets])[1:], 3, [])
     assert [made[row] for row in range(3)] == octets
 
 

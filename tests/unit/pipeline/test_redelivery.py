@@ -64,7 +64,7 @@ def test_count_stops_at_its_greatest_value():
 
 
 @pytest.mark.parametrize("state", [encode(Released()), encode(Modified()), b""])
-def test_other_outcomes_change_nothing(state):
+def test_outcome_without_modification_changes_nothing(state):
     assert prepare_redelivery(BODY, state) == BODY
 
 

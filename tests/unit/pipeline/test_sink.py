@@ -8,10 +8,12 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 from pyspark.sql import types
 
-from sluice.pipeline.errors import PipelineOptionError, PublishError
-from sluice.pipeline.sink import BatchWriter, SinkOptions, check_schema, sink_options
+from sluice.pipeline.errors import PermanentPublishError, PipelineOptionError
+from sluice.pipeline.sink import BadRow, BatchWriter, SinkOptions, TaskCounts, check_schema, sink_options
 from sluice.router.client.message import Message
 from sluice.router.client.message import decode as decode_message
+from sluice.router.client.outcome import Rejected, encode
+from tests.unit.router.client.server import EngineBroker
 
 URL = "amqp://127.0.0.1:5672"
 CREDENTIALS = {"amqp.sasl.username": "u", "amqp.sasl.passwordEnv": "SLUICE_TEST_PASSWORD"}
@@ -24,6 +26,13 @@ KINDS = {
     "bigint": types.LongType(),
     "double": types.DoubleType(),
     "map<string,date>": types.MapType(types.StringType(), types.DateType()),
+}
+
+KINDS_OF_ARROW = {
+    **dict.fromkeys(("body", "address", "content_type"), pa.string()),
+    "message": pa.binary(),
+    "priority": pa.int64(),
+    "ttl_ms": pa.int64(),
 }
 
 
@@ -46,7 +55,9 @@ def writer(rows: str, **given: str) -> BatchWriter:
 
 def messages(rows: str, columns: dict[str, Any], first: int = 0, **given: str) -> list[Message]:
     batch = pa.record_batch(columns)
-    found = writer(rows, **given).messages(batch, "q/0/0", first)
+    bad: list[BadRow] = []
+    found = writer(rows, **given).messages(batch, "q/0/0", first, bad)
+    assert not bad
     return [decode_message(found[row]) for row in range(found.count)]
 
 
@@ -54,8 +65,9 @@ def messages(rows: str, columns: dict[str, Any], first: int = 0, **given: str) -
     ("given", "text"),
     [
         ({"amqp.url": "http://x"}, "option amqp.url: "),
-        ({"onReject": "deadletter"}, "onReject=deadletter and deadLetterAddress must be given together"),
-        ({"deadLetterAddress": "d"}, "onReject=deadletter and deadLetterAddress must be given together"),
+        ({"onReject": "deadletter"}, "deadletter and deadLetterAddress must be given together"),
+        ({"deadLetterAddress": "d"}, "deadletter and deadLetterAddress must be given together"),
+        ({"onBadRow": "deadletter"}, "deadletter and deadLetterAddress must be given together"),
         ({"settlement": "settled", "onReject": "drop"}, "option onReject has no effect with settlement=settled"),
         ({"amqp.sasl.username": "u"}, "option amqp.sasl.username and amqp.sasl.passwordFile"),
         ({"amqp.sasl.passwordEnv": "X"}, "option amqp.sasl.username and amqp.sasl.passwordFile"),
@@ -124,29 +136,94 @@ def test_id_column_becomes_the_message_id():
 
 def test_message_column_is_sent_unchanged():
     octets = Message("x", subject="s").encode()
-    batch = writer("message binary").messages(pa.record_batch({"message": [octets]}), "q", 0)
+    batch = writer("message binary").messages(pa.record_batch({"message": [octets]}), "q", 0, [])
     assert [batch[0]] == [octets]
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "text"),
+    ("rows", "columns", "reason"),
     [
-        ("message binary", {"message": pa.array([None], pa.binary())}, "column message is null in a row"),
+        ("message binary", {"message": [None]}, "column 'message': it is null"),
         ("body string, priority int", {"body": ["x"], "priority": [300]}, "column 'priority': 300 is out of range"),
         ("body string, ttl_ms bigint", {"body": ["x"], "ttl_ms": [-1]}, "column 'ttl_ms': -1 is out of range"),
+        ("body string, address string", {"body": ["x"], "address": [None]}, "column 'address': it is null"),
+        ("body string, address string", {"body": ["x"], "address": [""]}, "column 'address': it is empty"),
+        ("body string, content_type string", {"body": ["x"], "content_type": ["ü"]}, "column 'content_type': 'ü' is"),
     ],
 )
-def test_row_that_is_no_message_fails_the_write(rows, columns, text):
-    with pytest.raises(PublishError, match=text):
-        messages(rows, columns)
+def test_row_that_is_no_message_is_reported_and_others_are_encoded(rows, columns, reason):
+    good = {"message": b"", "body": "y", "priority": 1, "ttl_ms": 1, "address": "a", "content_type": "text/plain"}
+    arrays = {
+        name: pa.array([good[name], *values, good[name]], KINDS_OF_ARROW[name]) for name, values in columns.items()
+    }
+    without = sink_options({"amqp.url": URL, **({} if "address" in columns else {"address": "a"})}, overwrite=False)
+    bad: list[BadRow] = []
+    found = BatchWriter(without, schema(rows)).messages(pa.record_batch(arrays), "q", 0, bad)
+    assert found.count == 2
+    assert [row for row, _ in bad] == [1]
+    assert bad[0][1].startswith(reason)
 
 
-def test_null_address_fails_the_write():
-    without = sink_options({"amqp.url": URL}, overwrite=False)
-    sink = BatchWriter(without, schema("body string, address string"))
-    batch = pa.record_batch({"body": ["x"], "address": pa.array([None], pa.string())})
-    with pytest.raises(PublishError, match="column address is null in a row"):
-        sink.messages(batch, "q", 0)
+class TaskRun:
+    """Rows that a task sends to a broker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(BatchWriter, "prefix", lambda _: "q/0/0")
+
+    def __call__(self, broker: EngineBroker, columns: dict[str, Any], rows: str, **given: str) -> TaskCounts:
+        found = sink_options({"amqp.url": broker.url, "address": "a", "sendTimeoutMs": "20000", **given}, False)
+        self.writer = BatchWriter(found, schema(rows))
+        counts = self.writer.write(iter([pa.record_batch(columns)]))
+        assert isinstance(counts, TaskCounts)
+        return counts
+
+
+@pytest.fixture
+def task(monkeypatch):
+    return TaskRun(monkeypatch)
+
+
+@pytest.fixture
+def broker():
+    with EngineBroker() as running:
+        yield running
+
+
+BAD_ROWS = {"body": ["a", "b", "c"], "priority": [1, 300, 2], "message_id": ["m1", "m2", "m3"]}
+BAD_SCHEMA = "body string, priority int, message_id string"
+
+
+def test_bad_row_fails_the_write_in_the_driver(task, broker):
+    counts = task(broker, BAD_ROWS, BAD_SCHEMA)
+    assert list(broker.queues["a"]) == []
+    text = "the row with message_id 'm2' is no message: column 'priority': 300 is out of range"
+    with pytest.raises(PermanentPublishError, match=text):
+        task.writer.commit([None, counts])
+
+
+def test_bad_row_is_dropped_on_request(task, broker, caplog):
+    counts = task(broker, BAD_ROWS, BAD_SCHEMA, onBadRow="drop")
+    assert (counts.accepted, counts.dropped, counts.failure) == (2, 1, "")
+    assert [decode_message(each).message_id for each in broker.queues["a"]] == ["m1", "m3"]
+    task.writer.commit([counts])
+    assert "1 rows are no messages and were dropped" in caplog.text
+
+
+def test_bad_row_goes_to_dead_letters_on_request(task, broker):
+    columns = {name: BAD_ROWS[name] for name in ("body", "priority")}
+    counts = task(broker, columns, "body string, priority int", onBadRow="deadletter", deadLetterAddress="dead")
+    assert (counts.accepted, counts.dropped) == (3, 0)
+    (letter,) = map(decode_message, broker.queues["dead"])
+    assert (letter.body, letter.message_id) == ("b", "q/0/0/1")
+    assert letter.properties["sluice.reason"].startswith("column 'priority': 300 is out of range")
+
+
+def test_rejection_fails_the_write_in_the_driver_only(task, broker):
+    broker.outcomes["a"] = encode(Rejected("amqp:not-allowed", "too hot"))
+    counts = task(broker, {"body": ["x"]}, "body string")
+    assert counts.rejected == 1
+    with pytest.raises(PermanentPublishError, match="message 'q/0/0/0' to 'a' was rejected: amqp:not-allowed: too hot"):
+        task.writer.commit([counts])
 
 
 def test_password_is_read_in_the_task_and_not_kept_in_options(monkeypatch, tmp_path):
