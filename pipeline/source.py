@@ -37,8 +37,8 @@ from sluice.pipeline.reading import read_segment
 from sluice.pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
 
 UNLIMITED = 1 << 62
-#: Size of a task, and most tasks, if the options do not give their number.
-BIN_ROWS, BIN_OCTETS, MOST_BINS = 150_000, 24 << 20, 8
+#: Size of a task, if the options do not give the number of tasks.
+BIN_ROWS, BIN_OCTETS = 150_000, 24 << 20
 #: Seconds between two searches for segments that may be deleted.
 COLLECT_EVERY = 30.0
 
@@ -93,7 +93,7 @@ def divide_into_bins(segments: Sequence[Segment], count: int | None) -> list[Seg
     """
     if count is None:
         rows, octets = sum(each.rows for each in segments), sum(each.octets for each in segments)
-        count = min(max(-(-rows // BIN_ROWS), -(-octets // BIN_OCTETS)), MOST_BINS)
+        count = max(-(-rows // BIN_ROWS), -(-octets // BIN_OCTETS))
     loads = [(0, index) for index in range(min(count, len(segments)))]
     parts: list[list[Segment]] = [[] for _ in loads]
     for segment in sorted(segments, key=lambda each: (-each.octets, each)):

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from sluice.pipeline.segments import Segment
-from sluice.pipeline.source import BIN_OCTETS, BIN_ROWS, MOST_BINS, divide_into_bins
+from sluice.pipeline.source import BIN_OCTETS, BIN_ROWS, divide_into_bins
 
 
 def segments(count: int, rows: int, octets: int) -> list[Segment]:
@@ -18,7 +18,7 @@ def segments(count: int, rows: int, octets: int) -> list[Segment]:
         (segments(5, BIN_ROWS, 1000), 5),
         (segments(5, BIN_ROWS // 2, 1000), 3),
         (segments(4, 1, BIN_OCTETS), 4),
-        (segments(100, BIN_ROWS, 1000), MOST_BINS),
+        (segments(100, BIN_ROWS, 1000), 100),
         ([], 0),
     ],
 )
