@@ -244,27 +244,24 @@ class Landing:
             key=lambda log: log.key,
         )
 
-    def listing(self, log: str, known: Mapping[str, Segment] | None = None) -> Listing:
-        """List the segments of a log.
+    def listing(self, log: str, first: int = 0) -> Listing:
+        """List the segments of a log from number `first` on.
 
-        known: segments of an earlier listing by name; they are not checked again. Raises LandingError for a truncated
-        file and for two files with one number.
+        Raises LandingError for a truncated file and for two files with one number.
         """
         segments: list[Segment] = []
         foreign: list[str] = []
-        for name, size in self.store.files(log):
-            segment = known.get(name) if known else None
+        for name, size in self.store.entries(log, f"{first:012}")[0]:
+            if name.startswith((".", "_")):
+                continue
+            segment = parse_segment_name(log, name)
             if segment is None:
-                if name.startswith((".", "_")):
-                    continue
-                segment = parse_segment_name(log, name)
-                if segment is None:
-                    foreign.append(name)
-                    continue
-                if size != segment.octets:
-                    raise LandingError(
-                        f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
-                    )
+                foreign.append(name)
+                continue
+            if size != segment.octets:
+                raise LandingError(
+                    f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
+                )
             segments.append(segment)
         segments.sort()
         for one, other in pairwise(segments):

@@ -12,7 +12,6 @@ import os
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -41,12 +40,20 @@ class LandingStore(ABC):
         self.url = url
 
     @abstractmethod
-    def files(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Return names and sizes of the files in a folder; nothing if it does not exist."""
+    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
+        """Return names and sizes of the files in a folder, and the names of its folders, sorted by name.
 
-    @abstractmethod
+        Both are empty if the folder does not exist. first: files with smaller names are left out, which saves their
+        sizes.
+        """
+
+    def files(self, folder: str) -> list[tuple[str, int]]:
+        """Return names and sizes of the files in a folder; nothing if it does not exist."""
+        return self.entries(folder)[0]
+
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder, sorted."""
+        return self.entries(folder)[1]
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
@@ -119,19 +126,17 @@ class LocalStore(LandingStore):
         super().__init__(url)
         self.root = Path(url).absolute()
 
-    def files(self, folder: str) -> Iterator[tuple[str, int]]:
+    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
+        files: list[tuple[str, int]] = []
+        folders: list[str] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    if not entry.is_dir():
-                        yield entry.name, entry.stat().st_size
-
-    def folders(self, folder: str) -> list[str]:
-        try:
-            with os.scandir(self.root / folder) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir())
-        except FileNotFoundError:
-            return []
+                if entry.is_dir():
+                    folders.append(entry.name)
+                elif entry.name >= first:
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        files.append((entry.name, entry.stat().st_size))
+        return sorted(files), sorted(folders)
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -193,7 +198,7 @@ class LocalStore(LandingStore):
             _sync_folder(each.parent)
 
     def clear(self, folder: str) -> None:
-        for name, _ in list(self.files(folder)):
+        for name, _ in self.files(folder):
             if name.startswith(".") and name.endswith(".tmp"):
                 self.delete(f"{folder}/{name}")
 
@@ -243,18 +248,12 @@ class ArrowStore(LandingStore):
     def _at(self, path: str) -> str:
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
-    def _infos(self, folder: str) -> list[Any]:
+    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
         from pyarrow import fs
 
-        return list(self.fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True)))
-
-    def files(self, folder: str) -> Iterator[tuple[str, int]]:
-        return ((info.base_name, info.size) for info in self._infos(folder) if info.is_file)
-
-    def folders(self, folder: str) -> list[str]:
-        from pyarrow import fs
-
-        return sorted(info.base_name for info in self._infos(folder) if info.type == fs.FileType.Directory)
+        infos = self.fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True))
+        files = [(info.base_name, info.size) for info in infos if info.is_file and info.base_name >= first]
+        return sorted(files), sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -295,7 +294,7 @@ class ArrowStore(LandingStore):
             self.fs.create_dir(self._at(folder), recursive=True)
 
     def clear(self, folder: str) -> None:
-        for name, _ in list(self.files(folder)):
+        for name, _ in self.files(folder):
             if name.startswith(".") and name.endswith(".tmp"):
                 self.delete(f"{folder}/{name}")
 

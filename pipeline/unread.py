@@ -1,0 +1,117 @@
+"""Segments of logs that a stream has not read, kept between its triggers, and their order in batches.
+
+Each trigger lists only names behind the last known segment of a log. The cost of a trigger therefore depends neither
+on the segments that the stream has read nor on its backlog.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+
+from sluice.pipeline.segments import Landing, Segment
+
+UNLIMITED = 1 << 62
+
+
+class UnreadLog:
+    """Segments of one log that a stream has not read."""
+
+    def __init__(self, key: str, first: int | None = None) -> None:
+        self.key = key
+        #: Segments up to the first hole, by number.
+        self.readable: deque[Segment] = deque()
+        #: Segments behind the hole, by number.
+        self.hidden: list[Segment] = []
+        #: Number after the last readable segment, which is the hole if `hidden` has segments.
+        self.end = first or 0
+        self.rows = self.octets = 0  # sums of `readable`
+        self._first = first
+
+    def update(self, landing: Landing, first: int | None) -> bool:
+        """Drop segments before number `first`, and add new ones. Return False if the log ends before `first`.
+
+        first: next segment of the stream, None for the oldest one that exists.
+        """
+        self._drop_before(first)
+        # The last segment that was read stays in its log. If it is missing, the log may be a new one.
+        listing = landing.listing(self.key, max(self.end - 1, 0))
+        if not listing.segments and self.end:
+            listing = landing.listing(self.key)
+            if first is not None and listing.end < first:
+                self._restart(listing.end)
+                return False
+            if listing.end < self.end:  # unread segments were deleted
+                self._restart(first or 0)
+        self.hidden = [each for each in listing.segments if each.number >= self.end]
+        if first is None and not self.readable:
+            self.skip_hole()
+        else:
+            self._take_hidden()
+        return True
+
+    def _drop_before(self, first: int | None) -> None:
+        if self._first is not None and (first is None or first < self._first):  # a stream that begins again
+            self._restart(first or 0)
+        self._first = first
+        while self.readable and first is not None and self.readable[0].number < first:
+            segment = self.readable.popleft()
+            self.rows -= segment.rows
+            self.octets -= segment.octets
+        if first is not None and self.end < first:
+            self._restart(first)
+
+    def _restart(self, end: int) -> None:
+        self.readable.clear()
+        self.hidden = []
+        self.end = end
+        self.rows = self.octets = 0
+
+    def _take_hidden(self) -> None:
+        """Make the hidden segments before the next hole readable."""
+        taken = 0
+        for segment in self.hidden:
+            if segment.number != self.end:
+                break
+            self.readable.append(segment)
+            self.rows += segment.rows
+            self.octets += segment.octets
+            self.end += 1
+            taken += 1
+        del self.hidden[:taken]
+
+    def skip_hole(self) -> None:
+        """Make the segments behind the first hole readable."""
+        if self.hidden:
+            self.end = self.hidden[0].number
+            self._take_hidden()
+
+    def hole_before(self, number: int) -> bool:
+        """Return True if a segment is missing and a later one below `number` exists."""
+        return bool(self.hidden) and self.hidden[0].number < number
+
+    @property
+    def last_end(self) -> int:
+        """Number after the last segment of the log, also behind a hole."""
+        return self.hidden[-1].number + 1 if self.hidden else self.end
+
+    def before(self, number: int) -> Iterator[Segment]:
+        """Yield the readable segments before number `number`."""
+        return takewhile(lambda segment: segment.number < number, self.readable)
+
+
+def merge_segments(runs: Iterable[Iterable[Segment]], rows: int, octets: int, files: int, landed: int) -> list[Segment]:
+    """Return the segments that landed first, in order, while their sums stay within the limits.
+
+    At least one segment is taken, so that a stream always makes progress. Segments of a run keep their order. No
+    segment is taken that landed later than the oldest segment left in another run, or after `landed` (ms): a log
+    with few segments does not run ahead of a log with many.
+    """
+    taken: list[Segment] = []
+    for segment in heapq.merge(*runs, key=lambda segment: (segment.landed, segment.log)):
+        rows -= segment.rows
+        octets -= segment.octets
+        if segment.landed > landed or (taken and (rows < 0 or octets < 0 or len(taken) >= files)):
+            break
+        taken.append(segment)
+    return taken
