@@ -1,7 +1,7 @@
 """Columns of the Spark source: fields of a landed message, with their Arrow and Spark types.
 
-A row is a landed message. Its place (lander, segment, ordinal …) comes from the segment. All other columns are decoded
-from the octets of the message, and only if they are requested.
+A row is a landed message. Its place (lander, segment, ordinal …) comes from the segment, its batch time from the plan
+of the batch. All other columns are decoded from the octets of the message, and only if they are requested.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,6 +32,9 @@ LANDED: dict[str, str] = {
 }
 #: Columns from the folder and the name of a segment.
 PLACE: dict[str, str] = {"lander": "string", "segment": "bigint", "landed_time": "timestamp"}
+#: Column with one value for all rows of a batch.
+BATCH_TIME = "batch_time"
+BATCH: dict[str, str] = {BATCH_TIME: "timestamp"}
 MESSAGE: dict[str, str] = {"message": "binary"}
 BODY: dict[str, str] = {"body": "binary", "body_kind": "string"}
 FIELDS: dict[str, str] = {
@@ -58,7 +61,7 @@ HEADERS: dict[str, str] = {
     "message_annotations": "map<string,string>",
 }
 DECODED = {**BODY, **FIELDS, **HEADERS}
-ALL = {**MESSAGE, **LANDED, **PLACE, **DECODED}
+ALL = {**MESSAGE, **LANDED, **PLACE, **BATCH, **DECODED}
 
 #: Upper bound in octets for messages decoded at once. It keeps every column well below Arrow's limit of 2 GiB.
 DECODE_OCTETS_MAX = 64 << 20
@@ -67,9 +70,9 @@ DECODE_OCTETS_MAX = 64 << 20
 def columns_of_mode(mode: str, headers: bool) -> list[str]:
     """Return the names of the columns of `decode=MODE`."""
     columns = {
-        "raw": {**MESSAGE, **LANDED, **PLACE},
-        "body": {**LANDED, **PLACE, **BODY},
-        "full": {**LANDED, **PLACE, **FIELDS, **BODY},
+        "raw": {**MESSAGE, **LANDED, **PLACE, **BATCH},
+        "body": {**LANDED, **PLACE, **BATCH, **BODY},
+        "full": {**LANDED, **PLACE, **BATCH, **FIELDS, **BODY},
     }[mode]
     return list({**columns, **HEADERS} if headers else columns)
 

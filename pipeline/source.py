@@ -1,13 +1,18 @@
 """Data source "amqp" of Spark: reads landing folders as tables and streams, and writes rows to addresses (sink.py).
 
-An offset is {log: number of its next segment} (segments.py), with the identities of the logs (identified_reader.py); a
-batch consists of whole segments. Spark creates instances of these classes in several processes, pickles them and drops
-them without notice. Therefore none owns a file, a lock or a thread.
+An offset is {log: number of its next segment} (segments.py), with the identities of the logs (identified_reader.py),
+and for streams the batch time; a batch consists of whole segments. Spark creates instances of these classes in several
+processes, pickles them and drops them without notice. Therefore none owns a file, a lock or a thread.
+
+Batch time: the latest landing time that a stream has read, one value for all rows of a batch. It is stored in the
+offsets, so it is the same when a batch is repeated, and it never goes back. A watermark on it drops no message that a
+slow log, a backlog or a slow clock delivers late (docs/decisions/0074-batch-time.md).
 """
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +40,8 @@ from sluice.pipeline.identity import Identities
 from sluice.pipeline.options import LATEST, SourceOptions, check_offsets, source_options
 from sluice.pipeline.reading import read_segment
 from sluice.pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
+from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 
-UNLIMITED = 1 << 62
 #: Size of a task, if the options do not give the number of tasks.
 BIN_ROWS, BIN_OCTETS = 150_000, 24 << 20
 #: Seconds between two searches for segments that may be deleted.
@@ -78,14 +83,15 @@ def _names(schema: StructType) -> list[str]:
 
 
 class SegmentBin(InputPartition):
-    """Segments that one task reads."""
+    """Segments that one task reads, and the batch time (ms)."""
 
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], batch_time: int) -> None:
         super().__init__(None)
         self.segments = segments
+        self.batch_time = batch_time
 
 
-def divide_into_bins(segments: Sequence[Segment], count: int | None) -> list[SegmentBin]:
+def divide_into_bins(segments: Sequence[Segment], count: int | None, batch_time: int) -> list[SegmentBin]:
     """Divide segments into `count` tasks of about equal octets.
 
     Equal segments are divided in the same way, so a repeated batch has the same tasks. count: None for as many as pay
@@ -100,7 +106,7 @@ def divide_into_bins(segments: Sequence[Segment], count: int | None) -> list[Seg
         load, index = min(loads)
         parts[index].append(segment)
         loads[index] = (load + segment.octets, index)
-    return [SegmentBin(sorted(part)) for part in parts]
+    return [SegmentBin(sorted(part), batch_time) for part in parts]
 
 
 class _SourceReader:
@@ -164,13 +170,25 @@ class _SourceReader:
         if not isinstance(partition, SegmentBin):
             return  # Spark calls this way if there are no partitions
         landing = self.landing()
+        names = [name for name in self.names if name not in columns.BATCH] or ["segment"]
         for segment in partition.segments:
             try:
-                yield from read_segment(landing, segment, self.names, (identities or {}).get(segment.log))
+                for batch in read_segment(landing, segment, names, (identities or {}).get(segment.log)):
+                    yield add_batch_time(batch, self.names, partition.batch_time)
             except FileNotFoundError:
                 self.lost(f"segment {segment.path} was deleted")
             except OtherLogError as error:
                 self.lost(str(error))
+
+
+def add_batch_time(batch: pa.RecordBatch, names: Sequence[str], batch_time: int) -> pa.RecordBatch:
+    """Return the columns `names` of a batch and of the batch time, in ms."""
+    if columns.BATCH_TIME not in names:
+        return batch
+    value = pa.scalar(batch_time * 1000, columns.TYPES[columns.BATCH[columns.BATCH_TIME]])
+    added = {columns.BATCH_TIME: pa.repeat(value, batch.num_rows)}
+    arrays = [added[name] if name in added else batch.column(name) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(names))
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
@@ -195,7 +213,9 @@ class BatchReader(_SourceReader, DataSourceReader):
             end = {key: ending[key] for key in sorted({*self.logs(landing), *ending}) if key in ending}
         else:
             end = {key: landing.listing(key).end for key in self.logs(landing)}
-        return divide_into_bins(self.segments(landing, start, end), self.options.partitions)
+        segments = self.segments(landing, start, end)
+        batch_time = max((each.landed for each in segments), default=0)
+        return divide_into_bins(segments, self.options.partitions, batch_time)
 
 
 class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -208,6 +228,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         super().__init__(options, names)
         self.target: Offsets | None = None  # end offsets of Trigger.AvailableNow
         self.holes: dict[tuple[str, int], float] = {}  # (log, missing number): time of its discovery (monotonic)
+        self.unread: dict[str, UnreadLog] = {}
         self.behind: dict[str, int] = {}
         self.latest: Offsets = {}
         self.collect_at = 0.0  # time of the next search for segments to delete (monotonic)
@@ -216,7 +237,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         landing = self.landing()
         start = self.start(landing)
         self.register(landing, start)  # keeps these segments from being deleted
-        return dict(sorted(start.items()))
+        return make_position(start, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.most_rows)
@@ -227,42 +248,42 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         landing = self.landing()
-        at = self.offsets(start)
+        at, batch_time = self.position(start)
         end = dict(at)
-        queues: list[list[Segment]] = []
-        self.latest = {}
-        for key in sorted({*self.logs(landing), *at}):
-            run = self.run(landing, key, at.get(key), end)
-            if run or key in end:
-                self.latest[key] = run[-1].number + 1 if run else end[key]
-            if self.target is not None:
-                run = [each for each in run if each.number < self.target.get(key, 0)]
-            if run:
-                queues.append(run[::-1])
-        left = [each for run in queues for each in run]
-        for segment in select_segments(queues, *self.limits(limit)):
+        logs = [self.run(landing, key, at.get(key), end) for key in sorted({*self.logs(landing), *at})]
+        runs = [log.before(self.target_end(log.key)) for log in logs]
+        # A log waits for the missing segment of another one, unless its own next segment landed earlier.
+        landed = min(
+            (log.hidden[0].landed for log in logs if log.hole_before(self.target_end(log.key))), default=UNLIMITED
+        )
+        taken = merge_segments(runs, *self.limits(limit), landed)
+        for segment in taken:
             end[segment.log] = segment.number + 1
-        left = [each for each in left if each.number >= end.get(each.log, 0)]
-        self.behind = {
-            "segments": len(left),
-            "rows": sum(each.rows for each in left),
-            "octets": sum(each.octets for each in left),
-            "ms": max((now() - each.landed for each in left), default=0),
-        }
-        return dict(sorted(end.items()))
+        self.latest = {log.key: log.last_end for log in logs if log.key in end or log.last_end}
+        self.behind = backlog(logs, end)
+        if end == at:
+            return start
+        if taken:
+            # Limited by this clock, or a lander whose clock is ahead would hold the batch time until that time.
+            batch_time = max(batch_time, min(max(each.landed for each in taken), now()))
+        return make_position(end, batch_time)
+
+    def target_end(self, key: str) -> int:
+        """Return the number after the last segment that this run may read."""
+        return UNLIMITED if self.target is None else self.target.get(key, 0)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the logs and the backlog of the last batch (`lag`), for the query's progress."""
         return {**dict(sorted(self.latest.items())), "lag": self.behind} if self.latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        segments = self.segments(self.landing(), self.offsets(start), self.offsets(end))
-        return divide_into_bins(segments, self.options.partitions)
+        (first, _), (stop, batch_time) = self.position(start), self.position(end)
+        return divide_into_bins(self.segments(self.landing(), first, stop), self.options.partitions, batch_time)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Store the group's offsets after a batch; then delete old segments that all groups have read."""
         landing = self.landing()
-        self.register(landing, self.offsets(end))
+        self.register(landing, self.position(end)[0])
         if self.options.delete and time.monotonic() >= self.collect_at:
             self.collect_at = time.monotonic() + min(COLLECT_EVERY, self.options.retention)
             try:
@@ -283,40 +304,38 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
             return UNLIMITED, UNLIMITED, limit.max_files
         return UNLIMITED, UNLIMITED, UNLIMITED
 
-    def offsets(self, found: dict[str, Any]) -> Offsets:
-        """Check offsets from a checkpoint. Raises LandingError if they are another source's."""
+    def position(self, found: dict[str, Any]) -> tuple[Offsets, int]:
+        """Split the offset of a checkpoint into offsets and batch time. Raises LandingError if it is another source's.
+
+        A checkpoint of an older version has no batch time. This clock is not before any landing time that it has read.
+        """
+        offsets = dict(found)
+        batch_time = offsets.pop(columns.BATCH_TIME, now() if found else 0)
         try:
-            return check_offsets(found)
+            if not isinstance(batch_time, int):
+                raise ValueError(f"{batch_time!r} is not a batch time")
+            return check_offsets(offsets), batch_time
         except (ValueError, LandingError) as error:
             raise LandingError(
                 f"the checkpoint has offsets of another source than {self.options.path}: {error}"
             ) from None
 
-    def run(self, landing: Landing, key: str, first: int | None, end: Offsets) -> list[Segment]:
-        """Return the segments of a log that can be read from number `first`.
+    def run(self, landing: Landing, key: str, first: int | None, end: Offsets) -> UnreadLog:
+        """Return the segments of a log from number `first` on.
 
         A missing segment may still appear: it counts as lost after the option holeTimeoutMs. `end` of the log is set
         if the log ends before `first`.
         """
-        listing = landing.listing(key)
-        if first is not None and first > listing.end:
-            if not listing.segments and not first:
-                return []
+        log = self.unread.setdefault(key, UnreadLog(key, first))
+        if not log.update(landing, first):
             why = "was the log made anew?"
-            self.lost(f"log {key} ends before segment {listing.end}, and the query is at {first}: {why}")
-            end[key] = listing.end
-            return []
-        run = listing.until_hole(first)
-        while listing.segments:
-            at = run[-1].number + 1 if run else first
-            if at is None or at >= listing.end:
-                break
-            if not self.given_up(key, at):
-                break
-            after = next(each.number for each in listing.segments if each.number > at)
-            self.lost(f"log {key} has no segments {format_ranges([at, after - 1] if after - 1 > at else [at])}")
-            run += listing.until_hole(after)
-        return run
+            self.lost(f"log {key} ends before segment {log.end}, and the query is at {first}: {why}")
+            end[key] = log.end
+        while log.hidden and self.given_up(key, log.end):
+            missing = range(log.end, log.hidden[0].number)
+            self.lost(f"log {key} has no segments {format_ranges(missing)}")
+            log.skip_hole()
+        return log
 
     def given_up(self, key: str, number: int) -> bool:
         """Return True if a missing segment has been waited for long enough."""
@@ -324,19 +343,22 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         return time.monotonic() - since >= self.options.patience
 
 
-def select_segments(queues: list[list[Segment]], rows: int, octets: int, files: int) -> Iterator[Segment]:
-    """Yield segments of the logs in turn (each queue from its end) while their sums stay within the limits.
+def make_position(offsets: Offsets, batch_time: int) -> dict[str, Any]:
+    """Return the offset that Spark stores: the offsets, and the batch time in ms."""
+    return dict(sorted({**offsets, columns.BATCH_TIME: batch_time}.items()))
 
-    At least one segment is yielded, so that a query always makes progress.
-    """
-    taken = 0
-    while queues:
-        for queue in list(queues):
-            segment = queue[-1]
-            rows -= segment.rows
-            octets -= segment.octets
-            if taken and (rows < 0 or octets < 0 or taken >= files):
-                return
-            yield queue.pop()
-            taken += 1
-        queues[:] = [queue for queue in queues if queue]
+
+def backlog(logs: Iterable[UnreadLog], end: Offsets) -> dict[str, int]:
+    """Return the sums of the segments that a batch up to `end` leaves unread, also those behind a hole."""
+    segments = rows = octets = 0
+    oldest = None
+    for log in logs:
+        taken = list(log.before(end.get(log.key, 0)))
+        segments += len(log.readable) - len(taken) + len(log.hidden)
+        rows += log.rows - sum(each.rows for each in taken) + sum(each.rows for each in log.hidden)
+        octets += log.octets - sum(each.octets for each in taken) + sum(each.octets for each in log.hidden)
+        left = next(islice(log.readable, len(taken), None), log.hidden[0] if log.hidden else None)
+        if left is not None:
+            oldest = left.landed if oldest is None else min(oldest, left.landed)
+    age = 0 if oldest is None else max(now() - oldest, 0)
+    return {"segments": segments, "rows": rows, "octets": octets, "ms": age}

@@ -10,7 +10,10 @@ from sluice.pipeline.prerequisites import find_java, require
 from sluice.pipeline.units import count, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 HELP = "write landed messages to a Parquet table, exactly once, or show them"
 SHOWN = 20  # rows of --show by default
@@ -93,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
                 with_text_bodies(table).limit(options.show).show(options.show, truncate=60)
             return 0
         frame = spark.readStream.format("amqp").options(**source).load(options.path)
-        writer = drop_repetitions(frame, options.dedup).writeStream.format("parquet").outputMode("append")
+        rows = drop_repetitions(frame, options.dedup).drop("batch_time")
+        writer = rows.writeStream.format("parquet").outputMode("append")
         writer = writer.option("checkpointLocation", options.checkpoint)
         if options.partition_by:
             writer = writer.partitionBy(*options.partition_by)
@@ -121,7 +125,8 @@ def with_text_bodies(frame: "DataFrame") -> "DataFrame":
 def drop_repetitions(frame: "DataFrame", seconds: int | None) -> "DataFrame":
     """Drop repetitions of (address, message_id) within so many seconds.
 
-    A message without an id is never a repetition: its place in the landing folder is its key.
+    The watermark is on the batch time. On the landing time it would drop messages of a log that is behind others. A
+    message without an id is never a repetition: its place in the landing folder is its key.
     """
     if seconds is None:
         return frame
@@ -129,36 +134,61 @@ def drop_repetitions(frame: "DataFrame", seconds: int | None) -> "DataFrame":
 
     place = f.concat_ws("/", f.lit("place:"), "lander", f.col("segment"), f.col("ordinal"))
     return (
-        frame.withWatermark("landed_time", f"{seconds} seconds")
+        frame.withWatermark("batch_time", f"{seconds} seconds")
         .withColumn("_key", f.coalesce(f.concat(f.lit("id:"), "message_id"), place))
         .dropDuplicatesWithinWatermark(["address", "_key"])
         .drop("_key")
     )
 
 
+class QueryProgress:
+    """Sums over the batches of a query."""
+
+    def __init__(self) -> None:
+        self._added: set[tuple[int, str]] = set()  # (number, start) of the batches in Spark's history
+        self.read = 0  # messages
+        self.repeated = 0  # messages that were dropped as repetitions
+        self.late = 0  # messages that a watermark dropped
+
+    def add(self, batches: "Iterable[StreamingQueryProgress]") -> "list[StreamingQueryProgress]":
+        """Add batches; return those that are new and have messages. Raises PipelineError if a watermark dropped any."""
+        # A trigger without messages has the number of the next batch.
+        by_key = {(each.batchId, each.timestamp): each for each in batches}
+        fresh = [each for key, each in by_key.items() if key not in self._added]
+        self._added = set(by_key)
+        for each in fresh:
+            self.read += each.numInputRows
+            for state in each.stateOperators:
+                self.late += state.numRowsDroppedByWatermark
+                self.repeated += int(state.customMetrics.get("numDroppedDuplicateRows", 0))
+        if self.late:
+            raise PipelineError(
+                f"{self.late} messages are missing in the table: they came after the query's watermark. They are still "
+                "in the landing folder; write them with a new checkpoint and a new table"
+            )
+        return [each for each in fresh if each.numInputRows]
+
+
 def run_query(writer: Any, out: str | None) -> int:
-    """Start a query and print its progress until it ends. Raises PipelineError if it fails."""
+    """Start a query and print its progress until it ends. Raises PipelineError if it fails or loses messages."""
     from sluice.pipeline.env import convert_spark_errors
 
-    shown = -1
-    total = 0
+    progress = QueryProgress()
     began = time.monotonic()
     with convert_spark_errors():
         query = writer.start(out) if out else writer.start()
         try:
-            while not query.awaitTermination(LOOK):
-                for each in query.recentProgress:
-                    if each.batchId > shown:
-                        shown = each.batchId
-                        total += each.numInputRows
-                        if each.numInputRows:
-                            print(
-                                f"batch {each.batchId}: {each.numInputRows} messages, "
-                                f"{each.processedRowsPerSecond:.0f}/s; {total} in all",
-                                file=sys.stderr,
-                            )
-            total += sum(each.numInputRows for each in query.recentProgress if each.batchId > shown)
+            ended = False
+            while not ended:
+                ended = query.awaitTermination(LOOK)
+                for each in progress.add(query.recentProgress):
+                    print(
+                        f"batch {each.batchId}: {each.numInputRows} messages, "
+                        f"{each.processedRowsPerSecond:.0f}/s; {progress.read} in all",
+                        file=sys.stderr,
+                    )
         finally:
             query.stop()
-    print(f"{total} messages in {time.monotonic() - began:.1f} s", file=sys.stderr)
+    repeated = f", {progress.repeated} of them repeated" if progress.repeated else ""
+    print(f"{progress.read} messages{repeated} in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0

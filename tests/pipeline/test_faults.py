@@ -108,7 +108,7 @@ def test_table_has_each_message_once_after_a_killed_lander(spark: SparkSession, 
     assert rows(path).num_rows > len(sent)
     query = (
         spark.readStream.format("amqp").option("decode", "full").load(str(path))
-        .withWatermark("landed_time", "10 minutes").dropDuplicatesWithinWatermark(["address", "message_id"])
+        .withWatermark("batch_time", "10 minutes").dropDuplicatesWithinWatermark(["address", "message_id"])
         .writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True).start(str(out))
     )  # fmt: skip

@@ -83,6 +83,7 @@ def test_row_has_fields_of_the_message(spark: SparkSession, landing: Landing):
     (found,) = [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]
     assert found.pop("creation_time").timestamp() == 1
     assert found.pop("landed_time").timestamp() == 2
+    assert found.pop("batch_time").timestamp() == 2
     assert found.pop("arrived").timestamp() == ARRIVED.timestamp()
     assert found == {
         "address": "b/c", "link": "link", "ordinal": 0, "lander": "two", "segment": 0, "message_id": "ul:5",
@@ -106,6 +107,8 @@ def test_schema_of_reader_selects_columns(spark: SparkSession, landing: Landing)
     land(landing, A, 0, [octets])
     frame = spark.read.format("amqp").schema("segment bigint, message_id string, message binary").load(landing.url)
     assert [tuple(row) for row in frame.collect()] == [(0, "m", octets)]
+    (row,) = spark.read.format("amqp").schema("batch_time timestamp").load(landing.url).collect()
+    assert row.batch_time.timestamp() == 1_767_323_045
 
 
 @pytest.mark.parametrize(
@@ -168,11 +171,16 @@ def test_octet_limit_reads_at_least_one_segment(table: TableQuery):
 
 
 @pytest.mark.long
-def test_logs_are_read_in_turn(table: TableQuery):
-    land_tens(table.landing, 3)
-    land_tens(table.landing, 3, B)
-    progress = table.run(maxRecordsPerTrigger="20")
-    assert progress[0]["sources"][0]["endOffset"] == {"one/a": 1, "two/b%2Fc": 1}
+def test_logs_are_read_by_landing_time(table: TableQuery):
+    land_tens(table.landing, 6)
+    land(table.landing, B, 0, numbered(60, 10), landed=2500)
+    progress = table.run(maxRecordsPerTrigger="30")
+    ends = [each["sources"][0]["endOffset"] for each in progress]
+    assert ends == [
+        {"one/a": 2, "two/b%2Fc": 1, "batch_time": 2500},
+        {"one/a": 5, "two/b%2Fc": 1, "batch_time": 5000},
+        {"one/a": 6, "two/b%2Fc": 1, "batch_time": 6000},
+    ]
 
 
 @pytest.mark.long

@@ -23,11 +23,12 @@ def segments(count: int, rows: int, octets: int) -> list[Segment]:
     ],
 )
 def test_bins_grow_with_rows_and_octets(given: list[Segment], tasks: int):
-    made = divide_into_bins(given, None)
+    made = divide_into_bins(given, None, 5)
     assert len(made) == tasks
+    assert all(each.batch_time == 5 for each in made)
     assert sorted(segment for each in made for segment in each.segments) == given
 
 
 def test_bins_with_option_have_requested_number():
-    assert len(divide_into_bins(segments(20, 1, 1000), 8)) == 8
-    assert len(divide_into_bins(segments(3, 1, 1000), 8)) == 3
+    assert len(divide_into_bins(segments(20, 1, 1000), 8, 5)) == 8
+    assert len(divide_into_bins(segments(3, 1, 1000), 8, 5)) == 3

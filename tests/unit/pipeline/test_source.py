@@ -1,0 +1,209 @@
+"""Batches that a stream plans, driven as Spark does, without Spark."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from sluice.pipeline.options import source_options
+from sluice.pipeline.segments import Landing, LandingLog, Segment, now
+from sluice.pipeline.source import SegmentBin, StreamReader
+
+START = 1_700_000_000_000
+WINDOW = 5_000  # ms
+
+
+class SparkDriver:
+    """Caller of a reader's methods in Spark's order, with offsets that were JSON."""
+
+    def __init__(self, landing: Landing, rows: int = 10, **options: str) -> None:
+        self.options = {"path": landing.url, "retentionMinutes": "0", **options}
+        self.limit: ReadLimit = ReadMaxRows(rows)
+        self.restart()
+        self.offset = self.reader.initialOffset()
+
+    def restart(self) -> None:
+        self.reader = StreamReader(source_options(self.options, stream=True), ["message"])
+
+    def batch(self) -> list[SegmentBin]:
+        """Plan a batch; return its tasks, none if there is nothing to read."""
+        start = json.loads(json.dumps(self.offset))
+        end = self.reader.latestOffset(start, self.limit)
+        if json.dumps(end) == json.dumps(start):
+            return []
+        bins = [each for each in self.reader.partitions(start, end) if isinstance(each, SegmentBin)]
+        self.offset = end
+        return bins
+
+    def batches(self) -> list[list[SegmentBin]]:
+        found = []
+        while batch := self.batch():
+            found.append(batch)
+        return found
+
+
+def land(landing: Landing, log: LandingLog, *landed: int, rows: int = 5, first: int = 0) -> list[Segment]:
+    """Publish segments without content, and return them."""
+    landing.store.make_folder(log.key)
+    made = [Segment(log.key, first + number, START + time, rows, 1) for number, time in enumerate(landed)]
+    for segment in made:
+        (Path(landing.url) / segment.path).write_bytes(b"x")
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_fsync() -> Iterator[None]:
+    """Leave out syncs of files: examples of Hypothesis write hundreds of folders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    return Landing.create(str(tmp_path / "landing"))
+
+
+A, B = LandingLog("one", "a"), LandingLog("two", "b")
+
+
+def test_batch_time_never_goes_back_also_after_a_restart(landing: Landing):
+    land(landing, A, 0, 9000, 1000, 2000)
+    driver = SparkDriver(landing, 5)
+    times = []
+    while batch := driver.batch():
+        times.append(batch[0].batch_time - START)
+        driver.restart()
+    assert times == [0, 9000, 9000, 9000]
+
+
+def test_batch_time_is_not_ahead_of_the_clock(landing: Landing):
+    before = now()
+    land(landing, A, before - START + 86_400_000)
+    (batch,) = SparkDriver(landing).batches()
+    assert before <= batch[0].batch_time <= now()
+
+
+def test_checkpoint_without_batch_time_begins_with_the_clock(landing: Landing):
+    land(landing, A, 0, 1)
+    driver = SparkDriver(landing, 5)
+    driver.offset = {A.key: 1}
+    before = now()
+    (batch,) = driver.batches()
+    assert before <= batch[0].batch_time <= now()
+    assert driver.batches() == []
+
+
+def test_trigger_without_segments_returns_the_same_offset(landing: Landing):
+    land(landing, A, 0)
+    driver = SparkDriver(landing)
+    assert len(driver.batches()) == 1
+    for offset in (driver.offset, {A.key: 1}):
+        assert driver.reader.latestOffset(dict(offset), driver.limit) == offset
+
+
+@pytest.mark.parametrize("offset", [{"batch_time": "x"}, {"batch_time": None, "one/a": 1}, {"other": 1}])
+def test_offset_of_another_source_is_refused(landing: Landing, offset: dict[str, Any]):
+    from sluice.pipeline.errors import LandingError
+
+    with pytest.raises(LandingError, match="the checkpoint has offsets of another source"):
+        SparkDriver(landing).reader.latestOffset(offset, ReadMaxRows(1))
+
+
+class WatermarkDeduplication:
+    """Model of dropDuplicatesWithinWatermark: state that is evicted, and rows that are late, by the previous batch."""
+
+    def __init__(self) -> None:
+        self.expiry: dict[int, int] = {}  # ms, by message id
+        self.watermark = 0
+        self.latest = 0
+
+    def add(self, time: int, ids: list[int]) -> list[int]:
+        """Return the ids of a batch that are kept."""
+        self.watermark = max(self.watermark, self.latest - WINDOW)
+        kept = []
+        for each in ids:
+            if time <= self.watermark:
+                continue
+            if each not in self.expiry:
+                self.expiry[each] = time + WINDOW
+                kept.append(each)
+        self.latest = max(self.latest, time)
+        self.expiry = {each: until for each, until in self.expiry.items() if until > self.watermark}
+        return kept
+
+
+#: Landing times of the segments of a log: a first time (clock skew), and the distances of the segments (rate).
+LOGS = st.lists(st.tuples(st.integers(0, 60_000), st.lists(st.integers(0, 8_000), max_size=12)), min_size=1, max_size=4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(LOGS, st.integers(1, 40), st.booleans(), st.data())
+def test_deduplication_keeps_each_message_of_unequal_logs_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    logs: list[tuple[int, list[int]]],
+    rows: int,
+    live: bool,
+    data: st.DataObject,
+):
+    """Segments have 5 messages. Messages are distinct, whatever rates, clocks and limits are."""
+    landing = Landing.create(str(tmp_path_factory.mktemp("landing")))
+    pending = []
+    for index, (skew, steps) in enumerate(logs):
+        landed, log = skew, LandingLog("l", str(index))
+        for number, step in enumerate(steps):
+            landed += step
+            pending.append((log, number, landed))
+    expected = {(log.key, number) for log, number, _ in pending}
+    model, driver = WatermarkDeduplication(), None
+    kept: list[int] = []
+    place_ids = {place: index for index, place in enumerate(sorted(expected))}
+    for log, number, landed in pending:
+        land(landing, log, landed, first=number)
+        if live and data.draw(st.booleans()):
+            driver = driver or SparkDriver(landing, rows)
+            kept += read_all(driver, model, place_ids, 1)
+    driver = driver or SparkDriver(landing, rows)
+    kept += read_all(driver, model, place_ids, None)
+    assert sorted(kept) == list(range(len(expected)))
+
+
+def read_all(
+    driver: SparkDriver, model: WatermarkDeduplication, place_ids: dict[tuple[str, int], int], most: int | None
+) -> list[int]:
+    """Read at most so many batches; return the ids that the model keeps."""
+    kept = []
+    while most is None or most > 0:
+        batch = driver.batch()
+        if not batch:
+            break
+        places = [place_ids[each.log, each.number] for part in batch for each in part.segments]
+        kept += model.add(batch[0].batch_time, places)
+        most = None if most is None else most - 1
+    return kept
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 3_000), min_size=1, max_size=15), st.integers(1, 20), st.integers(0, WINDOW))
+def test_deduplication_drops_repetitions_that_land_within_the_window(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[int], rows: int, distance: int
+):
+    """A second lander lands every segment again, at most the window later."""
+    landing = Landing.create(str(tmp_path_factory.mktemp("landing")))
+    landed = 0
+    ids: dict[tuple[str, int], int] = {}
+    for number, step in enumerate(steps):
+        landed += step
+        for log, time in ((A, landed), (B, landed + distance)):
+            land(landing, log, time, first=number)
+            ids[log.key, number] = number
+    kept = read_all(SparkDriver(landing, rows), WatermarkDeduplication(), ids, None)
+    assert sorted(kept) == list(range(len(steps)))
