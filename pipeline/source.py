@@ -46,6 +46,8 @@ from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 BIN_ROWS, BIN_OCTETS = 150_000, 24 << 20
 #: Seconds between two searches for segments that may be deleted.
 COLLECT_EVERY = 30.0
+#: Seconds between two searches for a missing segment.
+HOLE_POLL = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -247,26 +249,37 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         self.target = {key: landing.listing(key).end for key in self.logs(landing)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        landing = self.landing()
+        """Return the end of the next batch, or `start` if there is nothing to read.
+
+        With Trigger.AvailableNow, an equal offset ends the query as a success. So the call waits at a hole until the
+        missing segment appears or counts as lost.
+        """
         at, batch_time = self.position(start)
-        end = dict(at)
-        logs = [self.run(landing, key, at.get(key), end) for key in sorted({*self.logs(landing), *at})]
-        runs = [log.before(self.target_end(log.key)) for log in logs]
-        # A log waits for the missing segment of another one, unless its own next segment landed earlier.
-        landed = min(
-            (log.hidden[0].landed for log in logs if log.hole_before(self.target_end(log.key))), default=UNLIMITED
-        )
-        taken = merge_segments(runs, *self.limits(limit), landed)
-        for segment in taken:
-            end[segment.log] = segment.number + 1
-        self.latest = {log.key: log.last_end for log in logs if log.key in end or log.last_end}
-        self.behind = backlog(logs, end)
+        taken, end, waiting = self.plan(at, limit)
+        while waiting:
+            time.sleep(HOLE_POLL)
+            taken, end, waiting = self.plan(at, limit)
         if end == at:
             return start
         if taken:
             # Limited by this clock, or a lander whose clock is ahead would hold the batch time until that time.
             batch_time = max(batch_time, min(max(each.landed for each in taken), now()))
         return make_position(end, batch_time)
+
+    def plan(self, at: Offsets, limit: ReadLimit) -> tuple[list[Segment], Offsets, bool]:
+        """Return the segments of the next batch, its end, and True if a hole alone keeps this run from its target."""
+        landing = self.landing()
+        end = dict(at)
+        logs = [self.run(landing, key, at.get(key), end) for key in sorted({*self.logs(landing), *at})]
+        runs = [log.before(self.target_end(log.key)) for log in logs]
+        # A log waits for the missing segment of another one, unless its own next segment landed earlier.
+        behind_holes = [log.hidden[0].landed for log in logs if log.hole_before(self.target_end(log.key))]
+        taken = merge_segments(runs, *self.limits(limit), min(behind_holes, default=UNLIMITED))
+        for segment in taken:
+            end[segment.log] = segment.number + 1
+        self.latest = {log.key: log.last_end for log in logs if log.key in end or log.last_end}
+        self.behind = backlog(logs, end)
+        return taken, end, end == at and self.target is not None and bool(behind_holes)
 
     def target_end(self, key: str) -> int:
         """Return the number after the last segment that this run may read."""

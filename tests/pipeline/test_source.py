@@ -204,13 +204,15 @@ def test_hole_after_timeout_fails_or_is_skipped(table: TableQuery):
 
 
 @pytest.mark.long
-def test_hole_within_timeout_is_waited_for(table: TableQuery):
+def test_run_at_a_hole_fails_each_time_until_it_is_filled(table: TableQuery):
     land_tens(table.landing, 3)
     listing = table.landing.listing(A.key)
     octets = table.landing.store.read(listing.segments[1].path)
     table.landing.store.delete(listing.segments[1].path)
-    table.run()
-    assert table.bodies() == list(range(10)), "segments behind the hole wait"
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="log one/a has no segments 1; the messages may be lost"):
+            table.run(holeTimeoutMs="1000")
+        assert table.bodies() == list(range(10)), "segments behind the hole wait"
     table.landing.store.publish(listing.segments[1].path, octets)
     table.run()
     assert table.bodies() == list(range(30))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
+from sluice.pipeline.errors import DataLossError, LandingError
 from sluice.pipeline.options import source_options
 from sluice.pipeline.segments import Landing, LandingLog, Segment, now
 from sluice.pipeline.source import SegmentBin, StreamReader
@@ -57,6 +59,14 @@ def land(landing: Landing, log: LandingLog, *landed: int, rows: int = 5, first: 
     for segment in made:
         (Path(landing.url) / segment.path).write_bytes(b"x")
     return made
+
+
+def delete(landing: Landing, segment: Segment) -> None:
+    landing.store.delete(segment.path)
+
+
+def places(batch: list[SegmentBin]) -> list[tuple[str, int]]:
+    return [(segment.log, segment.number) for each in batch for segment in each.segments]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,10 +120,72 @@ def test_trigger_without_segments_returns_the_same_offset(landing: Landing):
         assert driver.reader.latestOffset(dict(offset), driver.limit) == offset
 
 
+def test_run_to_the_target_waits_at_a_hole(landing: Landing, monkeypatch: pytest.MonkeyPatch):
+    made = land(landing, A, 0, 1, 2)
+    delete(landing, made[1])
+    driver = SparkDriver(landing)
+    driver.reader.prepareForTriggerAvailableNow()
+    assert places(driver.batch()) == [(A.key, 0)]
+    land(landing, A, 3, first=3)
+    monkeypatch.setattr(time, "sleep", lambda _: land(landing, A, 1, first=1))
+    assert places(driver.batch()) == [(A.key, 1), (A.key, 2)]
+    assert driver.batch() == [], "segment 3 landed after the start of this run"
+
+
+@pytest.mark.parametrize("behind", [3, 50])
+def test_run_to_the_target_fails_at_a_hole_that_stays(landing: Landing, behind: int):
+    made = land(landing, A, *range(behind))
+    for segment in made[1:-1]:
+        delete(landing, segment)
+    driver = SparkDriver(landing, holeTimeoutMs="300")
+    driver.reader.prepareForTriggerAvailableNow()
+    assert places(driver.batch()) == [(A.key, 0)]
+    missing = "1" if behind == 3 else "1-48"
+    with pytest.raises(DataLossError, match=f"log one/a has no segments {missing}; the messages may be lost"):
+        driver.batch()
+
+
+def test_run_to_the_target_skips_a_hole_if_loss_is_allowed(landing: Landing):
+    delete(landing, land(landing, A, 0, 1, 2)[1])
+    driver = SparkDriver(landing, holeTimeoutMs="300", failOnDataLoss="false")
+    driver.reader.prepareForTriggerAvailableNow()
+    assert [places(batch) for batch in driver.batches()] == [[(A.key, 0)], [(A.key, 2)]]
+
+
+def test_hole_behind_the_target_does_not_hold_the_run(landing: Landing):
+    land(landing, A, 0)
+    driver = SparkDriver(landing)
+    driver.reader.prepareForTriggerAvailableNow()
+    land(landing, A, 2, first=2)
+    assert [places(batch) for batch in driver.batches()] == [[(A.key, 0)]]
+
+
+def test_stream_at_a_hole_reads_what_landed_before_it(landing: Landing):
+    delete(landing, land(landing, A, 0, 2, 4)[1])
+    land(landing, B, 1, 3, 5)
+    driver = SparkDriver(landing, 100)
+    assert sorted(place for batch in driver.batches() for place in places(batch)) == [
+        (A.key, 0),
+        (B.key, 0),
+        (B.key, 1),
+    ]
+
+
+def test_backlog_counts_segments_behind_a_hole(landing: Landing):
+    made = land(landing, A, *range(10))
+    delete(landing, made[4])
+    driver = SparkDriver(landing, 10)
+    driver.batch()
+    report = driver.reader.reportLatestOffset()
+    assert report is not None
+    assert report[A.key] == 10
+    lag = report["lag"]
+    assert (lag["segments"], lag["rows"], lag["octets"]) == (7, 35, 7)
+    assert 0 <= now() - made[2].landed - lag["ms"] < 10_000
+
+
 @pytest.mark.parametrize("offset", [{"batch_time": "x"}, {"batch_time": None, "one/a": 1}, {"other": 1}])
 def test_offset_of_another_source_is_refused(landing: Landing, offset: dict[str, Any]):
-    from sluice.pipeline.errors import LandingError
-
     with pytest.raises(LandingError, match="the checkpoint has offsets of another source"):
         SparkDriver(landing).reader.latestOffset(offset, ReadMaxRows(1))
 
@@ -202,8 +274,8 @@ def test_deduplication_drops_repetitions_that_land_within_the_window(
     ids: dict[tuple[str, int], int] = {}
     for number, step in enumerate(steps):
         landed += step
-        for log, time in ((A, landed), (B, landed + distance)):
-            land(landing, log, time, first=number)
+        for log, at in ((A, landed), (B, landed + distance)):
+            land(landing, log, at, first=number)
             ids[log.key, number] = number
     kept = read_all(SparkDriver(landing, rows), WatermarkDeduplication(), ids, None)
     assert sorted(kept) == list(range(len(steps)))
