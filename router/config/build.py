@@ -466,6 +466,7 @@ def build_log(entity: Entity, problems: Problems) -> LogConfig:
         timestamp=entity.flag("includeTimestamp") if "includeTimestamp" in entity.values else None,
         source=entity.flag("includeSource") if "includeSource" in entity.values else None,
         output=entity.optional_text("outputFile"),
+        format=entity.optional_text("format"),
     )
     return LogConfig(
         name=entity.optional_text("name") or identity,

@@ -1,6 +1,7 @@
 """Log of the router, as in Dispatch 1.19 (management.md 4): levels, modules, settings, sinks, `ProcessLog`."""
 
 from sluice.router.log.clock import TimestampFormatter
+from sluice.router.log.entry import LogEntry
 from sluice.router.log.levels import (
     ALL_LEVELS,
     CRITICAL,
@@ -15,7 +16,7 @@ from sluice.router.log.levels import (
     TRACE,
     WARNING,
 )
-from sluice.router.log.log import KEPT_LINES, REPEAT_AFTER, LogChange, LogEntry, ProcessLog
+from sluice.router.log.log import KEPT_LINES, REPEAT_AFTER, LogChange, ProcessLog
 from sluice.router.log.settings import LogError, LogSettings, ModuleSettings, parse_enable
 from sluice.router.log.sinks import Sink, close_outputs, open_outputs
 from sluice.router.log.text import MAX_TEXT, place

@@ -2,8 +2,9 @@
 
 Specification: management.md 4.
 
-A line is `[TIMESTAMP ]MODULE (level) TEXT[ (FILE:LINE)]`, written with one write(2) to a file opened for append, so
-several processes may share the file. TEXT may come from peers: characters that could forge a line are escaped.
+A line is `[TIMESTAMP ]MODULE (level) TEXT[ (FILE:LINE)]`, or JSON or logfmt (`formats`). It is written with one
+write(2) to a file opened for append, so several processes may share the file. TEXT may come from peers: characters
+that could forge a line are escaped.
 Owner of a Log: the process (with one thread) that created it. Processes exchange settings as plain dictionaries
 (`LogSettings.to_dict`). management.md 4.2.
 """
@@ -14,12 +15,14 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import islice
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
 from sluice.router.escapes import escape_unprintable
 from sluice.router.log.clock import TimestampFormatter
+from sluice.router.log.entry import LogEntry
+from sluice.router.log.formats import FORMATS, RFC_3339, TEXT
 from sluice.router.log.levels import (
     CRITICAL,
     DEBUG,
@@ -43,25 +46,10 @@ REPEAT_AFTER: Final = 10.0  # seconds between two lines about failures of one ki
 MOST_REPEATS: Final = 64  # kinds tracked at a time; all further kinds of a module count as one
 
 
-class LogEntry(NamedTuple):
-    """Kept line. `seconds` counts from the epoch; `file` and `line` are those of the calling code, if known."""
-
-    module: str
-    level: str
-    text: str
-    file: str | None
-    line: int | None
-    seconds: int
-
-    def as_list(self) -> list[str | int | None]:
-        """Return the line in the order of the management operation GET-LOG."""
-        return list(self)
-
-
 class _Source:
     """Settings in force of one module, with those of DEFAULT filled in, and its counters by level."""
 
-    __slots__ = ("counts", "mask", "module", "show_source", "sink", "timestamp")
+    __slots__ = ("counts", "format", "mask", "module", "show_source", "sink", "timestamp")
 
     def __init__(self, module: str, sink: Sink) -> None:
         self.module = module
@@ -69,6 +57,7 @@ class _Source:
         self.mask = DEFAULT_MASK
         self.timestamp = True
         self.show_source = False
+        self.format = TEXT
         self.counts = [0] * len(LEVEL_NAMES)
 
 
@@ -116,6 +105,7 @@ class ProcessLog:
         self.later: Callable[[float, Callable[[], None]], object] | None = None
         self.on_line: Callable[[], None] | None = None  # called after each line that is written
         self._clock = TimestampFormatter(None, False)
+        self._structured_clock = TimestampFormatter(RFC_3339, True)
         self.settings = LogSettings()
         self.apply(LogSettings() if settings is None else settings)
 
@@ -161,6 +151,7 @@ class ProcessLog:
             source.mask = DEFAULT_MASK if plan.mask is None else plan.mask
             source.timestamp = bool(plan.timestamp) and plan.output != "syslog"
             source.show_source = bool(plan.source)
+            source.format = str(plan.format)
         for sink in unused:
             sink.close()
 
@@ -343,13 +334,11 @@ class ProcessLog:
             text = escape_unprintable(
                 text, lines=level == CRITICAL
             )  # only internal errors of the router have several lines
-        self._kept.append(LogEntry(source.module, name, text, file, number, now // 1_000_000_000))
-        line = f"{source.module} ({name}) {text}"
-        if source.timestamp:
-            line = f"{self._clock.stamp(now)} {line}"
-        if source.show_source and file is not None:
-            line = f"{line} ({file}:{number})"
-        source.sink.write(line, level)
+        entry = LogEntry(source.module, name, text, file, number, now // 1_000_000_000)
+        self._kept.append(entry)
+        clock = self._clock if source.format == TEXT else self._structured_clock
+        timestamp = clock.stamp(now) if source.timestamp else None
+        source.sink.write(FORMATS[source.format](entry, timestamp, source.show_source), level, source.format)
         self._fresh += 1
         if self.on_line is not None:
             self.on_line()

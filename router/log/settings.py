@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from sluice.router.log.formats import TEXT
 from sluice.router.log.levels import ALL_LEVELS, DEFAULT_MASK, LEVEL_NAMES, LEVELS
 
 
@@ -38,12 +39,16 @@ def parse_enable(text: str) -> int | None:
 
 
 class ModuleSettings(Struct, frozen=True):
-    """Settings of one module; None: inherited from DEFAULT. `mask`: enabled levels; `output`: name of the sink."""
+    """Settings of one module; None: inherited from DEFAULT.
+
+    `mask`: enabled levels. `output`: name of the sink. `format`: a name in FORMATS.
+    """
 
     mask: int | None = None
     timestamp: bool | None = None
     source: bool | None = None
     output: str | None = None
+    format: str | None = None
 
 
 class LogSettings(Struct, frozen=True):
@@ -55,7 +60,7 @@ class LogSettings(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a dictionary of plain values, for another process."""
-        modules = {name: [m.mask, m.timestamp, m.source, m.output] for name, m in self.modules.items()}
+        modules = {name: [m.mask, m.timestamp, m.source, m.output, m.format] for name, m in self.modules.items()}
         return {"modules": modules, "timestampFormat": self.timestamp_format, "utc": self.utc}
 
     @classmethod
@@ -77,4 +82,5 @@ def merged(own: ModuleSettings | None, default: ModuleSettings) -> ModuleSetting
         timestamp=first(own.timestamp, default.timestamp, True),
         source=first(own.source, default.source, False),
         output=first(own.output, default.output, "stderr"),
+        format=first(own.format, default.format, TEXT),
     )

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sluice.router.files import open_trusted
+from sluice.router.log.entry import LogEntry
+from sluice.router.log.formats import FORMATS, TEXT
 from sluice.router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
 from sluice.router.log.settings import LogError
 
@@ -36,6 +38,7 @@ class Sink:
         self._unwritten = 0  # lines lost by the last failed write
         self._holds = False
         self._held = bytearray()  # lines not written yet
+        self._format = TEXT  # of the last line
         self._owned = False
         if name in ("stderr", "stdout"):
             self._descriptor = 2 if name == "stderr" else 1
@@ -69,8 +72,9 @@ class Sink:
         self._holds = False
         self._flush()
 
-    def write(self, line: str, level: int) -> None:
-        """Write or buffer `line` and a newline."""
+    def write(self, line: str, level: int, line_format: str = TEXT) -> None:
+        """Write or buffer `line` and a newline. line_format: also of a report of lost lines after it."""
+        self._format = line_format
         octets = line.encode("utf-8", "backslashreplace") + b"\n"
         if len(self._held) + len(octets) > MOST_HELD:
             self._flush()
@@ -109,7 +113,7 @@ class Sink:
     def _report_lost(self) -> None:
         lost, self.lost = self.lost, 0
         try:
-            self._write(f"ERROR (warning) {lost} log lines before the one above were lost\n".encode())
+            self._write(f"{_lost_line(lost, self._format)}\n".encode())
         except OSError:
             self.lost = lost
 
@@ -143,11 +147,10 @@ class SyslogSink(Sink):
     def release(self) -> None:
         """Do nothing: no lines are buffered."""
 
-    def write(self, line: str, level: int) -> None:
+    def write(self, line: str, level: int, line_format: str = TEXT) -> None:
         """Send `line` to the daemon; count it as lost if the daemon does not accept it immediately."""
         if self._send(line, level):
-            text = f"ERROR (warning) {self.lost} log lines before the one above were lost"
-            if self.lost and self._send(text, WARNING):
+            if self.lost and self._send(_lost_line(self.lost, line_format), WARNING):
                 self.lost = 0
         else:
             self.lost += 1
@@ -173,6 +176,12 @@ class SyslogSink(Sink):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _lost_line(lost: int, line_format: str) -> str:
+    """Return the report of lost lines."""
+    text = f"{lost} log lines before the one above were lost"
+    return FORMATS[line_format](LogEntry("ERROR", "warning", text, None, None, 0), None, False)
 
 
 def _connect_syslog() -> socket.socket:

@@ -165,11 +165,13 @@ def test_unknown_entity_is_refused_with_suggestion(name, guess):
 
 # management.md 2.7.
 def test_log_sections_are_read():
-    text = section("log", "module: DEFAULT", "enable: debug+") + section("log", "module: SERVER", "includeSource: yes")
+    text = section("log", "module: DEFAULT", "enable: debug+") + section(
+        "log", "module: SERVER", "includeSource: yes", "format: json"
+    )
     configuration = load_text("x.conf", text)
     modules = configuration.log_settings().modules
     assert modules["DEFAULT"] == ModuleSettings(ALL_LEVELS & ~TRACE, None, None, None)
-    assert modules["SERVER"] == ModuleSettings(None, None, True, None)
+    assert modules["SERVER"] == ModuleSettings(None, None, True, None, "json")
     assert [log.identity for log in configuration.logs][:3] == ["log/DEFAULT", "log/SERVER", "log/ROUTER"]
     assert {log.module for log in configuration.logs} == set(MODULES)
     default, server, router = configuration.logs[:3]
@@ -180,7 +182,7 @@ def test_log_sections_are_read():
         "includeSource": False,
         "outputFile": "stderr",
     }
-    assert server.values == {"module": "SERVER", "includeSource": True}
+    assert server.values == {"module": "SERVER", "includeSource": True, "format": "json"}
     assert (router.values, router.settings, router.line) == ({"module": "ROUTER"}, ModuleSettings(), None)
 
 

@@ -60,8 +60,8 @@ def test_enable_combines_level_names(names, separator):
 
 
 def test_settings_are_converted_to_plain_values_and_back():
-    modules = {"DEFAULT": ModuleSettings(3, True, None, "x"), "AGENT": ModuleSettings()}
+    modules = {"DEFAULT": ModuleSettings(3, True, None, "x", "json"), "AGENT": ModuleSettings()}
     settings = LogSettings(modules, "%T", utc=True)
     plain = settings.to_dict()
-    assert plain["modules"]["DEFAULT"] == [3, True, None, "x"]
+    assert plain["modules"]["DEFAULT"] == [3, True, None, "x", "json"]
     assert LogSettings.from_dict(plain) == settings

@@ -40,6 +40,7 @@ def test_attributes_and_operations_are_listed(router):
             "includeTimestamp",
             "includeSource",
             "outputFile",
+            "format",
             "name",
             "identity",
             "type",

@@ -1,0 +1,18 @@
+"""Entry of the log: one line's parts, before a format turns them into text."""
+
+from typing import NamedTuple
+
+
+class LogEntry(NamedTuple):
+    """Kept line. `seconds` counts from the epoch; `file` and `line` are those of the calling code, if known."""
+
+    module: str
+    level: str
+    text: str
+    file: str | None
+    line: int | None
+    seconds: int
+
+    def as_list(self) -> list[str | int | None]:
+        """Return the line in the order of the management operation GET-LOG."""
+        return list(self)
