@@ -16,8 +16,9 @@ ENVIRONMENT_BEGIN: Final = 50
 ENVIRONMENT_END: Final = 51
 BEHIND_NAME: Final = 3
 
-# Variables read by the interpreter, the loader, OpenSSL, libsasl2 and the C library: names, and prefixes of names.
-NEEDED: Final = frozenset(("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR"))
+# Variables read by the interpreter, the loader, OpenSSL, libsasl2, the C library and the log: names, and prefixes of
+# names.
+NEEDED: Final = frozenset(("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "JOURNAL_STREAM"))
 NEEDED_BEGINNINGS: Final = (
     "PYTHON", "LC_", "LD_", "MALLOC_", "GLIBC_", "ASAN_", "UBSAN_", "LSAN_", "OPENSSL_", "SSL_CERT_", "SASL_", "KRB5",
 )  # fmt: skip

@@ -18,6 +18,7 @@ from sluice.router.log.settings import LogError
 FILE_MODE: Final = 0o666  # mode of a new log file, before the umask
 MOST_HELD: Final = 4096  # octets of one write; up to this size, writes to a pipe with several writers are atomic
 SYSLOG_PATH = "/dev/log"
+JOURNAL_STREAM: Final = "JOURNAL_STREAM"  # variable of systemd, kept for child processes (router/environment.py)
 _SYSLOG_PRIORITIES: Final = {
     TRACE: syslog.LOG_DEBUG, DEBUG: syslog.LOG_DEBUG, INFO: syslog.LOG_INFO, NOTICE: syslog.LOG_NOTICE,
     WARNING: syslog.LOG_WARNING, ERROR: syslog.LOG_ERR, CRITICAL: syslog.LOG_CRIT,
@@ -40,8 +41,10 @@ class Sink:
         self._held = bytearray()  # lines not written yet
         self._format = TEXT  # of the last line
         self._owned = False
+        self._is_journal = False
         if name in ("stderr", "stdout"):
             self._descriptor = 2 if name == "stderr" else 1
+            self._is_journal = _is_journal(self._descriptor)
             return
         # Non-blocking: neither open nor write waits for the reader of a FIFO.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -75,12 +78,19 @@ class Sink:
     def write(self, line: str, level: int, line_format: str = TEXT) -> None:
         """Write or buffer `line` and a newline. line_format: also of a report of lost lines after it."""
         self._format = line_format
-        octets = line.encode("utf-8", "backslashreplace") + b"\n"
+        octets = self._prefixed(line, level).encode("utf-8", "backslashreplace") + b"\n"
         if len(self._held) + len(octets) > MOST_HELD:
             self._flush()
         self._held += octets
         if not self._holds or self.lost or level >= ERROR:
             self._flush()
+
+    def _prefixed(self, line: str, level: int) -> str:
+        """Return `line` with the priority that the journal expects in front of each of its lines (sd-daemon(3))."""
+        if not self._is_journal:
+            return line
+        prefix = f"<{_SYSLOG_PRIORITIES[level]}>"
+        return prefix + line.replace("\n", f"\n{prefix}")
 
     def _flush(self) -> None:
         if not self._held:
@@ -113,7 +123,7 @@ class Sink:
     def _report_lost(self) -> None:
         lost, self.lost = self.lost, 0
         try:
-            self._write(f"{_lost_line(lost, self._format)}\n".encode())
+            self._write(f"{self._prefixed(_lost_line(lost, self._format), WARNING)}\n".encode())
         except OSError:
             self.lost = lost
 
@@ -176,6 +186,18 @@ class SyslogSink(Sink):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _is_journal(descriptor: int) -> bool:
+    """Return whether a standard stream leads to systemd's journal: JOURNAL_STREAM is its device and inode
+    (systemd.exec(5)).
+    """
+    device, _, inode = os.environ.get(JOURNAL_STREAM, "").partition(":")
+    try:
+        found = os.fstat(descriptor)
+    except OSError:  # the stream is closed
+        return False
+    return (device, inode) == (str(found.st_dev), str(found.st_ino))
 
 
 def _lost_line(lost: int, line_format: str) -> str:

@@ -50,7 +50,8 @@ def test_child_gets_variables_that_libraries_need(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "needed"), [("PATH", True), ("PYTHONPATH", True), ("PATHS", False), ("SLUICE", False)]
+    ("name", "needed"),
+    [("PATH", True), ("JOURNAL_STREAM", True), ("PYTHONPATH", True), ("PATHS", False), ("SLUICE", False)],
 )
 def test_needed_variables_are_recognised(name, needed):
     assert is_needed(name) is needed
