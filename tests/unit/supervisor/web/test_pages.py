@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,24 @@ def test_metrics_page_shows_router(router: MetricsRouter, log: ProcessLog) -> No
     answer = RouterPages(router, log).get("/metrics")
     assert (answer.status, answer.page) == (200, "/metrics")
     assert b"sluice_" in answer.body
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "br, GZIP;q=0.5", "gzip;q=1.0, identity"])
+def test_metrics_page_is_compressed_for_clients_that_accept_gzip(
+    router: MetricsRouter, log: ProcessLog, accepted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "COMPRESSED_SLICE", 1000)  # many slices
+    found = RouterPages(router, log)
+    answer = found.get("/metrics", Accept_Encoding=accepted)
+    assert (answer.headers or {})["Content-Encoding"] == "gzip"
+    assert gzip.decompress(answer.body) == found.get("/metrics").body
+
+
+@pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "gzip ; q=0.000", "gzipped"])
+def test_metrics_page_is_text_for_other_clients(router: MetricsRouter, log: ProcessLog, accepted: str) -> None:
+    answer = RouterPages(router, log).get("/metrics", Accept_Encoding=accepted)
+    assert answer.headers == {"Vary": "Accept-Encoding"}
+    assert answer.body.startswith(b"# HELP")
 
 
 @pytest.mark.parametrize(
