@@ -50,8 +50,9 @@ from sluice.supervisor.links.handler import LinkHandler
 from sluice.supervisor.links.initiated import InitiatedLinks
 from sluice.supervisor.links.links import Links
 from sluice.supervisor.listeners.accept_rate import AcceptRateLimiter
-from sluice.supervisor.listeners.acceptor import Acceptor, Listener
+from sluice.supervisor.listeners.acceptor import Acceptor
 from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
+from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.listeners.open_listeners import OpenListeners
 from sluice.supervisor.listeners.placement import Placements
 from sluice.supervisor.listeners.profiles import ListenerProfiles

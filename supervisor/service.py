@@ -39,7 +39,7 @@ from sluice.supervisor.configuration.reload_requests import HangUp, register_rel
 from sluice.supervisor.configuration.reloads import Reloads
 from sluice.supervisor.configuration.show_requests import register_show
 from sluice.supervisor.configuration.watch import ConfigurationWatch
-from sluice.supervisor.listeners.acceptor import Listener, ListenError
+from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
 from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place

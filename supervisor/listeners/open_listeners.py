@@ -6,7 +6,8 @@ from typing import Final
 from sluice.router.config.entities import ListenerConfig
 from sluice.router.log import ProcessLog
 from sluice.supervisor.journal.journal import Journal
-from sluice.supervisor.listeners.acceptor import Acceptor, Listener
+from sluice.supervisor.listeners.acceptor import Acceptor
+from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.listeners.profiles import ListenerProfiles
 from sluice.supervisor.web.lazy import LazyHttp
 

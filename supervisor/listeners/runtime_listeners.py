@@ -13,8 +13,8 @@ from sluice.router.config.entities import Configuration, ListenerConfig
 from sluice.router.log import ProcessLog
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.configuration.errors import ChangeError
-from sluice.supervisor.listeners.acceptor import Listener, ListenError
 from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
+from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import OpenListeners
 from sluice.supervisor.runtime.host_names import AddressesByHosts, HostAddresses, Resolver, numeric_addresses, place
 from sluice.supervisor.runtime.waker import Waker

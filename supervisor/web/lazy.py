@@ -11,8 +11,8 @@ from sluice.router.config.entities import ListenerConfig
 from sluice.router.log import ProcessLog
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
-from sluice.supervisor.listeners.acceptor import Listener
 from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
+from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.subsystem import Subsystem

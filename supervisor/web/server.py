@@ -24,8 +24,9 @@ from sluice.router.ring.region import Region
 from sluice.router.stats.sums import AddressCounters
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.composition import RouterCore
-from sluice.supervisor.listeners.acceptor import Acceptor, Listener, ListenError
+from sluice.supervisor.listeners.acceptor import Acceptor
 from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
+from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, is_proxy, refused_proxy
 from sluice.supervisor.listeners.proxy_header import ProxyError
 from sluice.supervisor.runtime.host_names import HostAddresses

@@ -17,7 +17,7 @@ from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from sluice.supervisor.composition import RouterCore, add_services
 from sluice.supervisor.connections.connections import ConnectionEnd
-from sluice.supervisor.listeners.acceptor import Listener, ListenError
+from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.runtime.host_names import Resolver, look_up
 from tests.unit.supervisor.harness import PATIENCE, configuration_text
 

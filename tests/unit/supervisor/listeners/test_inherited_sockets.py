@@ -11,8 +11,8 @@ from sluice.router.config.entities import ListenerConfig
 from sluice.router.config.load import load_text
 from sluice.router.log import LogSettings, ProcessLog
 from sluice.supervisor.listeners import inherited_sockets
-from sluice.supervisor.listeners.acceptor import Listener
 from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
+from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.runtime.host_names import HostAddresses, look_up
 
 (LISTENER,) = load_text("router.conf", "listener {\n name: main\n host: 127.0.0.1\n port: 0\n}\n").listeners

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.router.config.load import load_text
 from sluice.router.control.ops import ProfileGone, ProfileOp
-from sluice.supervisor.listeners.acceptor import Listener
+from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.listeners.open_listeners import OpenListeners, describe_configured
 from tests.unit.supervisor.listeners.test_acceptor import AcceptorWithWorkers
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sluice.supervisor.configuration.errors import ChangeError
-from sluice.supervisor.listeners.acceptor import Listener
+from sluice.supervisor.listeners.listener import Listener
 from tests.unit.supervisor.configuration.test_changes import BASE, ReconfigurableRouter
 
 Scenario = Callable[[ReconfigurableRouter], Awaitable[None]]
