@@ -28,6 +28,7 @@ ConnectionOrder = (
     | control.Unlink
     | control.CloseLink
     | control.Close
+    | control.WithdrawCredit
 )
 CONNECTION_ORDERS: Final = frozenset(get_args(ConnectionOrder))
 

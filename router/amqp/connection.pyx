@@ -468,15 +468,15 @@ cdef class Connection(ConnectionChannels):
             self.report_fault(fault)
         self.finish((error.condition, error.description))
 
-    def close(self, condition=None, description=None):
-        """Close the connection. The transport ends when the frame is sent."""
+    def close(self, condition=None, description=None, info=None):
+        """Close the connection. The transport ends when the frame is sent. info: encoded map of the error."""
         if self.close_sent or self.finished:
             return
         if self.state == SASL or (self.initiator and self.state == HEADER):
             self.drop()
             return
         self.close_sent = True
-        self.send_close(codec.encode_error(condition, description) if condition else None)
+        self.send_close(codec.encode_error(condition, description, info) if condition else None)
         self.finish((condition, description) if condition else None)
 
     cdef int close_for_awaited(self, size_t octets) except -1:

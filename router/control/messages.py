@@ -482,6 +482,17 @@ class Close(ControlMessage):
     condition: str | None = None
     description: str | None = None
     silent: bool = False  # close the socket without sending frames
+    redirect: bool = False  # the error names the first of the listener's failover servers, if it has any
+
+
+class WithdrawCredit(ControlMessage):
+    """Order to withdraw the credit of a link on which the peer sends messages, because the router is about to exit.
+
+    Without `link` it concerns all such links, and those that the peer attaches later.
+    """
+
+    conn: int
+    link: int | None = None
 
 
 class Watch(ControlMessage):
@@ -547,6 +558,7 @@ Order = (
     | Unlink
     | CloseLink
     | Close
+    | WithdrawCredit
     | Watch
     | Drain
     | Send

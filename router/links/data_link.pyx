@@ -38,7 +38,8 @@ cdef class RouterIn(ProducerLink):
 
     cdef int grant(self) except -1:
         """Grant credit in quarters of the capacity: a flow for each delivery would double the number of frames."""
-        if self.flowing and not self.draining and self.credit >= self.capacity - self.capacity // 4:
+        if (self.flowing and not self.draining and not self.withdrawn
+                and self.credit >= self.capacity - self.capacity // 4):
             return 0
         return ProducerLink.grant(self)
 

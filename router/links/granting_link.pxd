@@ -32,7 +32,8 @@ cdef class GrantingLink(DeliveryLink):
     cdef uint32_t largest_capacity         # so far: deliveries for withdrawn credit arrive after the capacity shrank
     cdef uint64_t grow_at                  # number of deliveries of the link from which its capacity may grow
     cdef uint8_t queued                    # times in succession that the newest delivery waited for a consumer's credit
-    cdef uint8_t withdrawn                 # a flow with `draining` withdraws the credit instead of asking for a drain
+    cdef uint8_t without_drain             # a flow with `draining` takes the credit back instead of asking for a drain
+    cdef readonly uint8_t withdrawn        # no credit any more: the router is about to close the connection
     cdef bint crowded                      # the capacity was reduced for that reason, so it grows by quarters
     cdef uint32_t counted_in               # window of the capacity share in which this link was counted
     cdef uint64_t age                      # ns from arrival to settlement of a delivery that was settled lately
@@ -46,8 +47,9 @@ cdef class GrantingLink(DeliveryLink):
     cdef bint credit_on_forward            # credit of unsettled deliveries is given back when they are forwarded
     cdef bint called                       # the router attached the link (an auto link), and the peer has answered
     cpdef set_flowing(self, bint flowing)
+    cpdef withdraw_credit(self)
     cdef void take_back(self) noexcept
-    cdef void withdraw(self) noexcept
+    cdef void pause_credit(self) noexcept
     cdef bint asks_drain(self) noexcept
     cdef void forwarded(self, InDelivery* d) noexcept
     cdef bint withholds_credit(self) noexcept

@@ -89,7 +89,7 @@ cdef class GrantingLink(DeliveryLink):
         if flowing:
             self.occupied -= self.withheld
             self.withheld = 0
-            self.draining = self.withdrawn = False
+            self.draining = self.without_drain = False
             self.session.want_flow(self)
 
     cdef void take_back(self) noexcept:
@@ -98,16 +98,25 @@ cdef class GrantingLink(DeliveryLink):
         A client keeps its credit until it sends. A broker would have messages released and count them as tried.
         """
         if self.called:
-            self.withdraw()
+            self.pause_credit()
 
-    cdef void withdraw(self) noexcept:
-        """Withdraw the credit of the peer without a drain, and grant none until the address is reachable."""
+    cdef void pause_credit(self) noexcept:
+        """Take the credit of the peer back without a drain, and grant none until the address is reachable."""
         if self.flowing and not self.draining:
-            self.draining = self.drain_due = self.withdrawn = True
+            self.draining = self.drain_due = self.without_drain = True
             self.session.want_flow(self)
 
     cdef bint asks_drain(self) noexcept:
-        return self.draining and not self.withdrawn and not self.called
+        return self.draining and not (self.without_drain or self.called or self.withdrawn)
+
+    cpdef withdraw_credit(self):
+        """Withdraw the credit, and grant none until the link ends: the router is about to close the connection.
+
+        Deliveries that the peer sends before it reads the flow are forwarded as usual.
+        """
+        self.withdrawn = True
+        if self.credit:
+            self.session.want_flow(self)
 
     def begin_at(self, uint32_t initial_delivery_count):
         """Set where the peer, which has answered our attach, starts its delivery-count."""
@@ -116,6 +125,13 @@ cdef class GrantingLink(DeliveryLink):
 
     cdef int grant(self) except -1:
         cdef uint32_t free
+        if self.withdrawn:
+            # No drain: peers that ignore it, or end the session because of it, stop sending all the same.
+            if self.credit == 0:
+                return 0
+            self.credit = 0
+            self.note_credit()
+            return self.send_state(0, False)
         if self.draining:
             if not self.drain_due:
                 return 0

@@ -59,7 +59,7 @@ cdef class ForwardingAddress:
         """Grant a producer its credit if the address is reachable, else let it wait. fallback: as of `reachable`."""
         if not link.keeps_credit and not self.reachable(fallback):
             if self.suspended():
-                link.withdraw()
+                link.pause_credit()
             else:
                 link.take_back()
             return self.wait(link)

@@ -6,6 +6,7 @@ routing-semantics.md 1.3, 2, inter-router.md 2.2.
 
 from typing import TYPE_CHECKING
 
+from sluice.router.amqp.codec import encode_value
 from sluice.router.amqp.connection import Connection
 from sluice.router.amqp.sasl import SaslClient, SaslServer
 from sluice.router.amqp.session import Session
@@ -18,6 +19,7 @@ from sluice.router.links.delivery_link import DeliveryLink
 from sluice.workers.connections import opening
 from sluice.workers.connections.links import ConnectionLinks
 from sluice.workers.connections.login import MAX_LOGGED_CHARACTERS, Login
+from sluice.workers.connections.open_properties import failover
 from sluice.workers.connections.policy import ConnectionPolicy
 from sluice.workers.connections.role import ConnectionRole
 from sluice.workers.connections.router import InterRouterLinks
@@ -253,7 +255,9 @@ class ConnectionHandler:
             self.connection.drop_silently()
         else:
             self._graceful = True
-            self.connection.close(message.condition, message.description)
+            servers = self.profile.failover_servers if message.redirect else []
+            info = encode_value(failover(servers[0])) if servers else None
+            self.connection.close(message.condition, message.description, info)
 
     def close_revoked(self) -> None:
         """Close the connection, whose certificate a new revocation list names."""

@@ -33,6 +33,7 @@ class ConnectionLinks:
         "_worker",
         "answers",
         "by_number",
+        "credit_withdrawn",
         "ended_with_consumers",
         "leaving",
     )
@@ -47,6 +48,7 @@ class ConnectionLinks:
         self._initiated: dict[int, InitiatedLink] | None = None  # None: there was none
         self.leaving: dict[int, LinkRecord] = {}  # detached, and not confirmed by the supervisor
         self.answers = AttachReplies(worker.count_undecided)
+        self.credit_withdrawn = False  # producers get no credit, because the connection is about to be closed
         self.ended_with_consumers = False  # the connection ended, and other workers may still send to its consumers
 
     def next_number(self) -> int:
@@ -144,6 +146,15 @@ class ConnectionLinks:
         for record in lost:
             record.note_session_error(reason)
         return any(not isinstance(record, LinkRecord) for record in lost)
+    # -- before the end ---------------------------------------------------------------------------------------------
+
+    def withdraw_credit(self, number: int | None) -> None:
+        """Withdraw the credit of a producer, as ordered. None: of all producers, and of those attached later."""
+        if number is None:
+            self.credit_withdrawn = True
+        for record in self.by_number.values() if number is None else [self.by_number.get(number)]:
+            if isinstance(record, LinkRecord):
+                record.withdraw_credit()
 
     # -- all links ----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ def register(handlers: HandlerTable[ConnectionHandler]) -> None:
     handlers.on(control.Unlink, lambda client, order: client.links.unlink(client, order))
     handlers.on(control.CloseLink, lambda client, order: client.links.close_link(order))
     handlers.on(control.Close, ConnectionHandler.close)
+    handlers.on(control.WithdrawCredit, lambda client, order: client.links.withdraw_credit(order.link))
     handlers.on(control.Gone, lambda client, _: client.connection.answer_close())
 
 

@@ -11,6 +11,7 @@ from sluice.router.control import messages as control
 from sluice.router.delivery.anonymous_handler import AnonymousHandler
 from sluice.router.delivery.peer_message_handler import PeerMessageHandler
 from sluice.router.delivery.producer_origin import ProducerOrigin
+from sluice.router.delivery.router_handler import RouterHandler
 from sluice.router.delivery.targeted_handler import TargetedHandler
 from sluice.router.links.consumer_link import ConsumerLink
 from sluice.router.links.producer_link import DeliveryHandler, ProducerLink
@@ -37,6 +38,9 @@ FIGURES: Final = (
     ("delay1", "delayed_1s"),
     ("delay10", "delayed_10s"),
 )
+
+# Handlers of links that carry messages of clients.
+MESSAGE_HANDLERS: Final = (AnonymousHandler, RouterHandler, TargetedHandler)
 
 IN: Final[control.Direction] = "in"
 OUT: Final[control.Direction] = "out"
@@ -189,6 +193,13 @@ class LinkRecord:
         """Route the deliveries that arrive on the link. route: a handler of producers."""
         self.route = route
         self.producer_link.use(route)
+        if self.client.links.credit_withdrawn:
+            self.withdraw_credit()
+
+    def withdraw_credit(self) -> None:
+        """Withdraw the credit of a producer of messages. Links for messages of the routers themselves keep theirs."""
+        if isinstance(self.route, MESSAGE_HANDLERS) and not self.link.session.ended:
+            self.producer_link.withdraw_credit()
 
     def forget_attach(self) -> None:
         """Drop the termini of the attach."""

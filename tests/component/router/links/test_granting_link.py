@@ -57,6 +57,19 @@ def test_capacity_grows_while_credit_limits_the_producer(routers):
     assert [producer.round() for _ in range(4)] == [500, 1000, SHARED, SHARED]
 
 
+def test_withdrawn_credit_stays_withdrawn_and_late_deliveries_are_forwarded(routers):
+    producer = CreditedProducer(routers())
+    producer.send(10)
+    producer.sending.client.links.withdraw_credit(None)
+    producer.router.settle()
+    assert [(each.link_credit, each.drain) for each in of(frames(producer.sending), "flow")][-1:] == [(0, False)]
+    producer.send(5)
+    assert len(of(frames(producer.consuming), "transfer")) == 15
+    producer.settle()
+    assert of(frames(producer.sending), "flow") == []
+    assert (producer.link.withdrawn, producer.link.credit) == (True, 0)
+
+
 def test_capacity_grows_further_for_distant_consumer_while_worker_is_idle(routers):
     router = routers()
     producer = CreditedProducer(router)
