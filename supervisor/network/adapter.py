@@ -161,6 +161,10 @@ class Routers(Subsystem):
         self.messages_received += 1
         self.engine.receive(connection, octets, _now(now))
 
+    def drain(self, now: float | None = None) -> None:
+        """Let other routers avoid paths through this one, because it is about to exit."""
+        self.engine.drain(_now(now))
+
     # Local addresses
 
     def _local_changed(self, record: AddressRecord) -> None:
@@ -181,6 +185,10 @@ class Routers(Subsystem):
     def _announce(self, record: AddressRecord) -> None:
         if record.local:
             self.engine.announce(record.key, HINTS.get(record.treatment, HINTS[BALANCED]), _now(None))
+
+    def withdraw(self, record: AddressRecord) -> None:
+        """Withdraw an address whose last consumers are about to be removed, so that no messages are under way then."""
+        self.engine.withdraw(record.key, _now(None))
 
     def link_address_changed(self, address: LinkAddress) -> None:
         """Announce a link-route address that got its first container, or withdraw one that lost its last.

@@ -136,6 +136,10 @@ class Engine:
         """Withdraw an announced key. Other keys are ignored."""
         self._mobile.withdraw(key, now)
 
+    def drain(self, now: float) -> None:
+        """Announce that paths through this router cost more, because it is about to exit."""
+        self._link_state.drain(now)
+
     def deadline(self) -> float:
         """Return the time at which tick() is due, which may be in the past."""
         return min(

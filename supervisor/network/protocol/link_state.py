@@ -57,6 +57,11 @@ class LinkStates:
             self.announce_at = min(self.announce_at, self._announced.when(now + self._local.timers.announce_soon))
             self.schedule(now)
 
+    def drain(self, now: float) -> None:
+        """Announce raised costs of all local links in the next tick, so that other routers avoid this one."""
+        self._table.draining = True
+        self.announce_at = now
+
     def schedule(self, now: float) -> None:
         """Schedule the computation of paths after a change of the topology."""
         self.compute_at = min(self.compute_at, self._computed.when(now))
@@ -81,7 +86,7 @@ class LinkStates:
             self._local.id,
             self._local.instance,
             self._local.ls_seq,
-            self._table.edges(),
+            self._table.announced_edges(),
             messages.TO_NEIGHBOUR_LS,
             0,
             mobile_seq=self._local.mobile_seq,
@@ -147,7 +152,7 @@ class LinkStates:
             self._answer(node)
 
     def _answer(self, node: RouterNode) -> None:
-        edges = self._table.edges()
+        edges = self._table.announced_edges()
         if not self._nodes.only_ours:
             edges = tuple(edge for edge in edges if self._nodes.visible(edge[0]) or edge[0] == node.id)
         tail = messages.encode_link_state(

@@ -1,7 +1,13 @@
 """Neighbours and the control links to them."""
 
+from typing import Final
+
 from sluice.supervisor.network.protocol.damping import Damping
+from sluice.supervisor.network.protocol.messages import MOST_COST
 from sluice.supervisor.network.protocol.paths import Edges
+
+# Added to the costs of the links of a router that drains; above the cost of any usual path around it.
+DRAINING_COST: Final = 1_000_000
 
 
 class ControlLink:
@@ -62,10 +68,17 @@ class NeighbourTable:
         self.known: dict[str, Neighbour] = {}  # announced neighbours, delayed ones, and lost ones for a while
         self.announced: dict[str, Neighbour] = {}  # in order of announcement
         self.held: set[str] = set()  # ids of neighbours delayed by damping
+        self.draining = False  # other routers avoid paths through this one
 
     def edges(self) -> Edges:
-        """Return the local link state."""
+        """Return the neighbours with the costs of the links to them."""
         return tuple((neighbour.id, neighbour.cost) for neighbour in self.announced.values())
+
+    def announced_edges(self) -> Edges:
+        """Return the local link state as other routers receive it."""
+        if not self.draining:
+            return self.edges()
+        return tuple((router_id, min(cost + DRAINING_COST, MOST_COST)) for router_id, cost in self.edges())
 
     def instance_of(self, router_id: str) -> int | None:
         """Return the instance in a neighbour's HELLOs, or None if the router is not a neighbour."""

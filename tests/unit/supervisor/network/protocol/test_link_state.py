@@ -9,6 +9,7 @@ from sluice.supervisor.network.protocol.messages import (
     LinkStateUpdate,
     MobileRequest,
 )
+from sluice.supervisor.network.protocol.neighbour_table import DRAINING_COST
 from sluice.supervisor.network.protocol.outputs import (
     KeysChanged,
     PathChanged,
@@ -290,4 +291,21 @@ def test_changes_are_relayed_to_sluice_neighbours_only() -> None:
     a.receive(2, tail, "C")
     assert [(sent.link, sent.message, sent.trace) for sent in a.sent] == [
         (2, LinkStateUpdate("X", 1, 5, 1, {"B": 1}, 10), ["A"])
+    ]
+
+
+def test_draining_router_announces_raised_costs() -> None:
+    a = DrivenEngine()
+    a.neighbour(1, cost=3, ours=True)
+    a.clear()
+    a.engine.drain(a.now)
+    a.settle()
+    (update,) = [sent.message for sent in a.of(LinkStateUpdate)]
+    assert isinstance(update, LinkStateUpdate)
+    assert update.peers == {"B": 3 + DRAINING_COST}
+    assert a.paths()["B"].cost == 3, "its own choices stay"
+    a.clear()
+    a.receive(1, messages.encode_link_state_request("B", messages.to_router_ls("A")))
+    assert [sent.message.peers for sent in a.sent if isinstance(sent.message, LinkStateUpdate)] == [
+        {"B": 3 + DRAINING_COST}
     ]
