@@ -39,6 +39,8 @@ from sluice.supervisor.configuration.reload_requests import HangUp, register_rel
 from sluice.supervisor.configuration.reloads import Reloads
 from sluice.supervisor.configuration.show_requests import register_show
 from sluice.supervisor.configuration.watch import ConfigurationWatch
+from sluice.supervisor.drain.drain import DrainBegun, RouterDrain
+from sluice.supervisor.drain.requests import register_drain
 from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 # Signals that end the router.
 ENDING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+DEFAULT_GRACE: Final = 60  # seconds of a requested drain, if shutdownGraceSeconds is 0
+STOP_SECONDS: Final = 10  # most seconds from the end of a drain to the exit
 _MODE_TEXTS: Final = {
     "standalone": "Router started in Standalone mode",
     "edge": "Router started in Edge mode",
@@ -94,7 +98,7 @@ class Supervisor:
         region = shared.region
         core.policy.measure(region)
         self._health = Health(
-            core, self._lag, self._listener_states, self._ended.done,
+            core, self._lag, self._listener_states, lambda: self._ended.done() or self._drain.active,
             connectors=lambda: self._services.connectors.states(),
         )  # fmt: skip
         http_parts = (configuration.router, VERSION, core, region, counters, self._health)
@@ -110,6 +114,7 @@ class Supervisor:
             log,
         )
         acceptor = self._services.acceptor
+        self._drain = RouterDrain(core, self._services, region, lambda: self._end(signal.SIGTERM), log)
         self._telemetry = Telemetry(loop, core, region, VERSION, log, core.program)
         core.events.add(self._telemetry)
         handover = HandoverSockets(loop, acceptor, self._services.http, log)
@@ -125,9 +130,11 @@ class Supervisor:
         reloaded = core.audit.trail.reloaded
         manager = ServiceManager(loop, log, self._ended.done, os.environ)
         core.events.add(manager)  # last, because it reports that the router is ready
+        self._manager = manager
         self._reloads = Reloads(loop, self._live, core.settings.when_in_force, core.waker, log, reloaded, manager)
         register_reload(self._reloads)
         register_show(self._reloads)
+        register_drain(self.drain)
         self._watch = ConfigurationWatch(loop, self._live, self._reloads, log)
         agent = Agent(core, region, log, self._live, VERSION, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
@@ -140,6 +147,7 @@ class Supervisor:
         """Run until a signal or a failure. Returns the number of the signal, or minus the exit status of a failure."""
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
+        self._loop.add_signal_handler(signal.SIGTERM, self._terminate)
         hang_up = HangUp(self._loop, self._core.logging, self._core.audit, self._reloads, self._log)
         self._loop.add_signal_handler(signal.SIGHUP, hang_up)
         self._log_start()
@@ -384,6 +392,24 @@ class Supervisor:
 
     # The end
 
+    def _terminate(self) -> None:
+        """Handle SIGTERM: drain if the configuration says so, or end at once. A second SIGTERM ends a drain."""
+        router = self._live.configuration.router
+        if router.shutdown_grace_seconds and self._serving and not self._drain.active:
+            self.drain(router.shutdown_grace_seconds, router.shutdown_connections_per_second, "SIGTERM")
+        else:
+            self._end(signal.SIGTERM)
+
+    def drain(self, seconds: int | None, per_second: int | None, reason: str) -> DrainBegun:
+        """Begin to drain; the router exits at the end.
+
+        seconds: time limit. per_second: connections closed in a second. None: as configured.
+        """
+        router = self._live.configuration.router
+        seconds = seconds or router.shutdown_grace_seconds or DEFAULT_GRACE
+        self._manager.draining(seconds + STOP_SECONDS)
+        return self._drain.begin(seconds, per_second or router.shutdown_connections_per_second, reason)
+
     def _end(self, number: int) -> None:
         if not self._ended.done():
             self._ended.set_result(number)
@@ -415,6 +441,7 @@ class Supervisor:
         """Stop accepting, let the workers flush, close everything."""
         if result > 0:
             self._log.notice("SERVER", "Shut Down")
+        self._drain.stop()
         self._services.acceptor.close()
         self._core.inherited_sockets.close()
         self._core.stop()

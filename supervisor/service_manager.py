@@ -85,6 +85,11 @@ class ServiceManager(Subsystem):
         if self._interval:
             self._keep_alive()
 
+    def draining(self, seconds: float) -> None:
+        """Report that the router drains before it exits, which may take this long, whatever TimeoutStopSec is."""
+        extension = f"EXTEND_TIMEOUT_USEC={round(seconds / MICROSECOND)}"
+        self._notify("STOPPING=1", extension, f"STATUS=Draining for at most {seconds:g} seconds")
+
     def stop(self) -> None:
         self._notify("STOPPING=1", "STATUS=Shutting down")
         for timer in (self._retry, self._watchdog):

@@ -33,6 +33,7 @@ OWN_OPERATIONS: Final = {
     "GET-CONFIGURATION": "show their configuration as a file",
     "TRACE": "show the frames of a connection as they pass",
     "RELOAD": "read their configuration file again",
+    "DRAIN": "drain",
 }
 
 Row = dict[str, Any]

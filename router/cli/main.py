@@ -22,6 +22,7 @@ TOOLS: Final = {
     "trace": ("sluice.router.cli.trace", "the frames of a connection, live"),
     "policy": ("sluice.router.cli.policy", "what the policy in a configuration file allows, and why"),
     "reload": ("sluice.router.cli.reload", "read the configuration file again"),
+    "drain": ("sluice.router.cli.drain", "close all connections without loss, and exit"),
     "pipeline": ("sluice.pipeline.cli", "messages to Spark tables and back; telemetry, reports"),
     "config": ("sluice.router.cli.config", "the configuration of a running router: show, save, compare with a file"),
     "context": ("sluice.router.cli.context", "names for routers with the options of their connection"),

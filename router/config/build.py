@@ -41,6 +41,8 @@ from sluice.router.tls.versions import missing_between
 from sluice.router.websocket.origins import origin_fault
 
 MAX_ROUTER_ID = 127  # characters; limit of Dispatch, on which other routers rely
+GRACE_VARIABLE = "SLUICE_SHUTDOWN_GRACE_SECONDS"  # environment variable: default of shutdownGraceSeconds
+MOST_GRACE_SECONDS = 86400  # as in the schema
 GENERATED_ID = 15  # random characters of a generated router id
 CLIENT_ROLES = (NORMAL, ROUTE_CONTAINER)  # roles that work without a network of routers
 INVALID = "ValidationError"  # kind of errors
@@ -104,6 +106,8 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         mode=mode,
         workers=workers,
         buffered_megabytes=entity.number("maxBufferedMegabytes"),
+        shutdown_grace_seconds=_grace(entity, problems),
+        shutdown_connections_per_second=entity.number("shutdownConnectionsPerSecond"),
         hello_interval_seconds=entity.number("helloIntervalSeconds"),
         hello_max_age_seconds=entity.number("helloMaxAgeSeconds"),
         ra_interval_seconds=entity.number("raIntervalSeconds"),
@@ -122,6 +126,18 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         ready_without_uplink=entity.flag("readyWithoutUplink"),
         all_uplinks=entity.text("uplinks") == "all",
     )
+
+
+def _grace(entity: Entity, problems: Problems) -> int:
+    """Return the time limit of a drain in seconds. The unit or image that starts the router may set the default."""
+    given = entity.optional_number("shutdownGraceSeconds")
+    if given is not None:
+        return given
+    text = os.environ.get(GRACE_VARIABLE, "0")
+    if text.isascii() and text.isdecimal() and int(text) <= MOST_GRACE_SECONDS:
+        return int(text)
+    problems.error(entity.line, f"{GRACE_VARIABLE}={text} is no number of seconds up to {MOST_GRACE_SECONDS}")
+    return 0
 
 
 def _generated_id(mode: str) -> str:

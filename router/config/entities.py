@@ -32,6 +32,8 @@ class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     mode: str
     workers: int
     buffered_megabytes: int  # limit of each worker
+    shutdown_grace_seconds: int  # time limit of a drain after SIGTERM; 0: none
+    shutdown_connections_per_second: int  # rate at which a drain closes connections
     hello_interval_seconds: int
     hello_max_age_seconds: int
     ra_interval_seconds: int

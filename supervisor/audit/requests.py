@@ -21,7 +21,7 @@ from sluice.supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Out
 
 CHANGING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 #: Other operations that are audited: they change something, or reveal frames, log lines or a profile of the supervisor.
-OTHER_AUDITED_OPERATIONS: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "GET-LOG"})
+OTHER_AUDITED_OPERATIONS: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "DRAIN", "GET-LOG"})
 #: Request properties of these operations that are recorded.
 RECORDED_PROPERTIES: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
 MASK: Final = "*******"

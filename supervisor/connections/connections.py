@@ -67,7 +67,8 @@ class RegisteredLink:
         self.slot = slot  # slot in shared memory, valid with `generation`
         self.generation = generation
         self.record: AddressRecord | None = None  # address; None: anonymous link, or not attached
-        self.waits = False  # True: consumer that gets nothing, because another router serves its edge router
+        # True: consumer that gets nothing, because another router serves its edge router, or its connection drains
+        self.waits = False
         self.other: int | None = None  # identity of the other link of a routed link
         self.routed_to: str | None = None  # address of a routed link
         self.kind = ENDPOINT  # kind of link as in management

@@ -18,7 +18,7 @@ from sluice.router.control.ops import Op, TraceOp
 from sluice.router.log import ProcessLog
 from sluice.supervisor.audit.trail import AuditTrail
 from sluice.supervisor.children.worker import WorkerProcess
-from sluice.supervisor.connections.admission import Admit, Decision
+from sluice.supervisor.connections.admission import Admit, Decision, Deny
 from sluice.supervisor.connections.connections import (
     ConnectionEnd,
     Initiator,
@@ -41,6 +41,8 @@ DROPS_PER_WAKE: Final = 256
 DROPS_PER_CONNECTION: Final = 64
 # No links are dropped while workers are more than this many epochs behind, so that other changes wait for few epochs.
 MAX_EPOCHS_BEHIND: Final = 2
+# Denial of opens while the router drains.
+DRAINING: Final = Deny(CONNECTION_FORCED, "the router is about to exit: connect to another one")
 # Error for a client that its worker has admitted, if the policy has changed between its hand-over and its open.
 CHANGED: Final = (CONNECTION_FORCED, "the policy for connections has changed")
 
@@ -79,6 +81,7 @@ class Connections(Subsystem):
             deque()
         )  # ended connections that still have links to be dropped
         self._drops_left = DROPS_PER_WAKE  # number of links that may still be dropped in this wake
+        self._draining = False  # True: the router is about to exit, so no connection may open
         self._ending = False  # True: the router stops, so workers close their connections
 
     @property
@@ -169,6 +172,10 @@ class Connections(Subsystem):
         self._log.info("SERVER", text)
         return True
 
+    def drain(self) -> None:
+        """Deny all opens from now on, because the router is about to exit."""
+        self._draining = True
+
     # Orders
 
     def send(self, connection: RegisteredConnection, message: Order) -> None:
@@ -178,12 +185,20 @@ class Connections(Subsystem):
             worker.outbox.append(message)
 
     def close(
-        self, connection: RegisteredConnection, condition: str | None = None, description: str | None = None
+        self,
+        connection: RegisteredConnection,
+        condition: str | None = None,
+        description: str | None = None,
+        *,
+        redirect: bool = False,
     ) -> None:
-        """Order the worker of a connection to close it, with an optional error, and report that to the audit log."""
+        """Order the worker of a connection to close it, with an optional error, and report that to the audit log.
+
+        redirect: the error names another router, if the listener has `failoverUrls`.
+        """
         connection.closing = True
         self._trail.closed(connection, condition, description)
-        self.send(connection, Close(connection.number, condition, description))
+        self.send(connection, Close(connection.number, condition, description, redirect=redirect))
 
     def close_link(self, connection: RegisteredConnection, number: int, condition: str, description: str) -> None:
         """Close a client's link, given by its number at the worker, with an error.
@@ -234,7 +249,8 @@ class Connections(Subsystem):
         connection.read_before = b""
         self._opens.identify(connection, message)
         self._asked[connection.number] = message
-        decision = self._opens.decide(connection, message)
+        drops = self._draining and not message.admitted
+        decision = DRAINING if drops else self._opens.decide(connection, message)
         if decision is not None:
             self.decided(connection, decision)
 

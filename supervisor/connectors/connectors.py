@@ -58,10 +58,10 @@ class Connectors(Subsystem):
         self.waker: Final = waker
         self.log: Final = log
         self.uplinks = False  # True: this edge router uses several uplinks at a time
+        self.ending = False  # True: the router is about to exit, so nothing is tried again
         self._running: dict[str, list[_Connector]] = {}  # by name; one `_Connector` for each parallel connection
         self._availability: dict[str, Availability] = {}  # by name
         self._changes: Final = AvailabilityLog("Connector", "CONN_MGR", waker.later, log)
-        self._stopped = False  # True: the router ends, so lost connections are no failures
 
     def start(self, configuration: Configuration) -> None:
         self.uplinks = configuration.router.all_uplinks
@@ -140,7 +140,7 @@ class Connectors(Subsystem):
 
     def note_down(self, name: str, reason: str) -> None:
         """Note that a connection of a connector has ended or failed to open."""
-        if not self._stopped and not any(connector.is_open for connector in self._running.get(name, ())):
+        if not self.ending and not any(connector.is_open for connector in self._running.get(name, ())):
             self._changes.fall(self._availability[name], reason)
 
     def note_closed(self, name: str, reason: str) -> None:
@@ -149,7 +149,8 @@ class Connectors(Subsystem):
             self.note_down(name, reason)
 
     def stop(self) -> None:
-        self._stopped = True
+        """End all attempts, and begin no others; existing connections stay."""
+        self.ending = True
         for running in self._running.values():
             for connector in running:
                 connector.stop()
@@ -349,7 +350,7 @@ class _Connector:
         return self._owner.acceptor.worker(self._worker)
 
     def _again(self, seconds: float) -> None:
-        if not self.state.closing:
+        if not (self.state.closing or self._owner.ending):
             self._timer = self._owner.loop.call_later(seconds, self._begin)
 
     # Events of the connection

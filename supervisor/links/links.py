@@ -34,6 +34,14 @@ class Links(Subsystem):
         """Call `added` for each new link. The link may not have an address yet."""
         self._added.append(added)
 
+    def withdraw_consumer(self, link: RegisteredLink) -> None:
+        """Remove a consumer from its address, so that no more messages are sent to it, although its link stays."""
+        record = link.record
+        if record is not None and link.consumer and not link.waits:
+            link.waits = True
+            self._table.hold(record)
+            self._table.remove_consumer(record, link.worker, link.slot, link.generation)
+
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         link.closed = True
         self.by_identity.pop(link.identity, None)

@@ -81,6 +81,7 @@ class Acceptor(Subsystem):
         self._listeners: list[Listener] = []
         self._open = False  # accepting, unless paused
         self._closed = False  # closed for good, because the router exits
+        self._drains = False  # closed to new clients, because the router is about to exit
         self._paused = False
         self._reserve: FileIO | None = _open_reserve()
         self._waiting: deque[tuple[RegisteredConnection, socket.socket]] = (
@@ -284,7 +285,9 @@ class Acceptor(Subsystem):
         """
         assert listener.accepts_as is not None
         accepted.setblocking(False)
-        if not self._denied(accepted, peer):
+        if self._drains:
+            accepted.close()
+        elif not self._denied(accepted, peer):
             config, profile = listener.accepts_as
             connection = self._connections.adopt(None, config, listener.text, peer, profile)
             connection.read_before = octets
@@ -471,6 +474,19 @@ class Acceptor(Subsystem):
         if self._reserve is None:
             self._reserve = _open_reserve()
         self.resume()
+
+    def drain(self) -> None:
+        """Accept the connections in the kernel queues, then close all listening sockets, because the router is about to
+        exit. HTTP listeners stay, but accept no WebSocket connections."""
+        self._drains = True
+        for listener in self._listeners:
+            sockets, listener.sockets = listener.sockets, []
+            for opened in sockets:
+                self._loop.remove_reader(opened)
+                if self.accepting and listener.accepts_as is not None:
+                    self._accept(listener, opened, BACKLOG)
+                opened.close()
+        self._open = False
 
     def close(self) -> None:
         """Stop listening and close all sockets."""

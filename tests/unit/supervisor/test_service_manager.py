@@ -98,6 +98,16 @@ def test_ready_is_sent_at_the_start_and_stopping_at_the_end(make, received, path
     assert received.is_empty()
 
 
+def test_drain_extends_time_for_stopping(make, received, path):
+    manager = make(NOTIFY_SOCKET=path)
+    manager.draining(70)
+    assert received.receive() == [
+        "STOPPING=1",
+        "EXTEND_TIMEOUT_USEC=70000000",
+        "STATUS=Draining for at most 70 seconds",
+    ]
+
+
 def test_abstract_address_is_notified(make):
     address = f"@sluice-test-{os.getpid()}"
     received = StandInServiceManager(address)

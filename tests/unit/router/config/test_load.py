@@ -84,6 +84,17 @@ def test_workers_beyond_maximum_are_capped_with_warning():
     assert load_text("x.conf", section("router", "workerThreads: 64")).warnings == []
 
 
+def test_grace_is_that_of_environment_unless_given(monkeypatch):
+    assert load_text("x.conf", section("router")).router.shutdown_grace_seconds == 0
+    monkeypatch.setenv("SLUICE_SHUTDOWN_GRACE_SECONDS", "60")
+    assert load_text("x.conf", section("router")).router.shutdown_grace_seconds == 60
+    given = load_text("x.conf", section("router", "shutdownGraceSeconds: 0"))
+    assert given.router.shutdown_grace_seconds == 0
+    monkeypatch.setenv("SLUICE_SHUTDOWN_GRACE_SECONDS", "1m")
+    text = "SLUICE_SHUTDOWN_GRACE_SECONDS=1m is no number of seconds up to 86400"
+    assert errors(section("router")) == [(1, text)]
+
+
 def test_deprecated_names_are_accepted_with_warning():
     text = section("log", "module: SERVER", "output: stdout") + section("router", "hello-interval: 2")
     configuration = load_text("x.conf", text)

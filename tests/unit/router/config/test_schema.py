@@ -190,6 +190,8 @@ def test_attributes_in_reporting_order():
         ("router", "readyWithoutUplink"),
         ("router", "uplinks"),
         ("router", "maxBufferedMegabytes"),
+        ("router", "shutdownGraceSeconds"),
+        ("router", "shutdownConnectionsPerSecond"),
         ("router", "allowFilesByManagement"),
         ("router", "environmentVariables"),
         ("router", "watchConfiguration"),

@@ -60,3 +60,20 @@ def test_links_of_closed_connection_end(router: CoreWithReplicas) -> None:
     router.attach(0, other, "out", "a")
     router.close(0, conn)
     assert [link.connection.number for link in router.core.links.by_identity.values()] == [other]
+
+
+def test_withdrawn_consumer_leaves_its_address_and_keeps_its_link(router: CoreWithReplicas) -> None:
+    conn = router.connect(0)
+    number = router.attach(0, conn, "out", "a")
+    router.settle()
+    links = router.core.links
+    (link,) = links.by_identity.values()
+    links.withdraw_consumer(link)
+    links.withdraw_consumer(link)
+    router.settle()
+    record = router.core.table.records["M0a"]
+    assert not record.consumers
+    assert len(links) == 1
+    router.detach(0, conn, number)
+    router.settle()
+    assert "M0a" not in router.core.table.records
