@@ -235,6 +235,7 @@ def pack(root: Path, layout: Path) -> None:
         "--config.exposedports=5672",
         "--config.exposedports=8888",
         "--config.stopsignal=SIGTERM",
+        "--config.env=SLUICE_SHUTDOWN_GRACE_SECONDS=6",
         "--config.workingdir=/",
     ]
     run("umoci", "config", "--image", image, *settings)

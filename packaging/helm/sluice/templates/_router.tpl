@@ -9,6 +9,7 @@ router {
 {{- end }}
     workerThreads: {{ include "sluice.workers" .given }}
     maxBufferedMegabytes: {{ .given.maxBufferedMegabytes | int }}
+    shutdownGraceSeconds: {{ max 0 (sub (sub $values.shutdown.gracePeriodSeconds $values.shutdown.drainSeconds) 5) }}
     watchConfiguration: yes
 {{- if eq .mode "edge" }}
     readyWithoutUplink: no
