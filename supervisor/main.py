@@ -11,6 +11,7 @@ import signal
 from typing import Final
 
 from sluice.router.addressing.address import INTERIOR_MODE
+from sluice.router.config.capacity import BASE_MEGABYTES, MIB, WORKER_MEGABYTES, measure
 from sluice.router.config.entities import Configuration
 from sluice.router.control.setup import RouterFacts, WorkerSetup
 from sluice.router.log import ProcessLog
@@ -67,6 +68,7 @@ def run(
     pause, kept = SCRUB_TEST if test_hooks else SCRUB
     log.info("ROUTER_CORE", f"Streaming link scrubber: Scan interval: {pause} seconds, max free pool: {kept} links")
     _raise_descriptor_limit()
+    log_capacity(configuration, log)
     workers = configuration.router.workers
     addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
     shared = None
@@ -136,6 +138,19 @@ def _setup(configuration: Configuration, log: ProcessLog, shared: SharedResource
         router=facts,
         log=log.settings.to_dict(),
     )
+
+
+def log_capacity(configuration: Configuration, log: ProcessLog) -> None:
+    """Log what the router may use, and what it uses."""
+    router, capacity = configuration.router, measure()
+    unit = "worker" if router.workers == 1 else "workers"
+    text = f"{router.workers} {unit} with {router.buffered_megabytes} MiB for messages each"
+    log.notice("SERVER", f"May use {capacity.describe()}: {text}")
+    needed = BASE_MEGABYTES + router.workers * (WORKER_MEGABYTES + router.buffered_megabytes)
+    limit = capacity.limits.octets
+    if limit is not None and needed * MIB > limit.value:
+        text = f"{needed} MiB of memory, more than the limit of {limit.value / MIB:.0f} MiB: lower workerThreads or"
+        log.warning("SERVER", f"The router may need {text} maxBufferedMegabytes, or the kernel may kill it")
 
 
 def _cores(workers: int) -> list[int | None]:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from sluice.router.config import allowed_routers
 from sluice.router.config.allowed_routers import AllowedRouter
 from sluice.router.config.build_auth import split_words
+from sluice.router.config.capacity import measure
 from sluice.router.config.entities import (
     DEFAULT_LINK_CAPACITY,
     MAX_SESSIONS,
@@ -89,23 +90,31 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         problems.error(line, text, "AttributeError")
     _check_timestamp_format(entity, problems)
     identity = f"router/{identifier}"
-    workers = entity.optional_number("workerThreads") or len(os.sched_getaffinity(0))
+    capacity = measure()
+    workers = entity.optional_number("workerThreads") or capacity.workers
     if workers > MAX_WORKERS:
         if "workerThreads" in entity.values:
             text = f"workerThreads is {workers}: a router has at most {MAX_WORKERS} workers"
             problems.warn("ROUTER", entity.line_of("workerThreads"), text)
         workers = MAX_WORKERS
+    megabytes = entity.optional_number("maxBufferedMegabytes") or capacity.megabytes(workers)
+    made_up: dict[str, JsonValue] = {
+        "area": "0",
+        "id": identifier,
+        "workerThreads": workers,
+        "maxBufferedMegabytes": megabytes,
+    }
     return RouterConfig(
         name=entity.optional_text("name") or identity,
         identity=identity,
         named="name" in entity.values,
         line=entity.line or None,
-        values={**entity.values, "area": "0", "id": identifier, "workerThreads": workers},
-        generated=frozenset({"area", "id", "workerThreads"} - entity.values.keys()),
+        values={**entity.values, **made_up},
+        generated=frozenset(made_up.keys() - entity.values.keys()),
         id=identifier,
         mode=mode,
         workers=workers,
-        buffered_megabytes=entity.number("maxBufferedMegabytes"),
+        buffered_megabytes=megabytes,
         shutdown_grace_seconds=_grace(entity, problems),
         shutdown_connections_per_second=entity.number("shutdownConnectionsPerSecond"),
         hello_interval_seconds=entity.number("helloIntervalSeconds"),
