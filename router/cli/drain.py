@@ -4,20 +4,23 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sluice.router.cli.client import ManagementClient, ManagementError, run_tool
+from sluice.router.cli.client import BadRequestStatus, ManagementClient
+from sluice.router.cli.failure import REFUSED
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
+from sluice.router.cli.output import to_json
+from sluice.router.cli.tool import run_tool
 
 DESCRIPTION = (
     "Make the router accept no more connections, wait until deliveries in flight are settled, close its connections "
-    "with amqp:connection:forced, and exit. The command returns when the drain has begun: 0, or 1 if the router "
-    "refused it or did not answer."
+    "with amqp:connection:forced, and exit. The command returns when the drain has begun. The exit code is 0, 1 if the "
+    "router refused it, 4 if no router answers."
 )
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice drain") -> int:
     """Run the command; return the exit code."""
     options = parser(program).parse_args(words)
-    return run_tool(lambda: _run(options))
+    return run_tool(lambda: _run(options), program, options)
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -35,6 +38,7 @@ def parser(program: str) -> argparse.ArgumentParser:
         metavar="N",
         help="connections to close in a second; default: shutdownConnectionsPerSecond",
     )
+    made.add_argument("--json", action="store_true", help="print the answer as JSON")
     add_target_options(made)
     add_connection_options(made)
     return made
@@ -45,9 +49,12 @@ def _run(options: argparse.Namespace) -> int:
     with ManagementClient(target(options)) as client:
         try:
             begun = client.node_call("DRAIN", {name: value for name, value in given.items() if value is not None})
-        except ManagementError as error:
+        except BadRequestStatus as error:
             print(error, file=sys.stderr)
-            return 1
+            return REFUSED
+    if options.json:
+        print(to_json(begun, 2))
+        return 0
     print(
         f"Router {begun['router']} drains: {begun['connections']} connections, {begun['perSecond']} a second, "
         f"for at most {begun['seconds']} seconds"

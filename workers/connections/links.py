@@ -146,6 +146,7 @@ class ConnectionLinks:
         for record in lost:
             record.note_session_error(reason)
         return any(not isinstance(record, LinkRecord) for record in lost)
+
     # -- before the end ---------------------------------------------------------------------------------------------
 
     def withdraw_credit(self, number: int | None) -> None:
