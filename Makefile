@@ -376,6 +376,12 @@ release: build .venv/test-dependencies
 	@$(BIN)/python -m scripts.release $(or $(VERSION),$(error make release needs VERSION=…)) $(if $(KEY),--key $(KEY)) \
 	    $(if $(WITHOUT),--without $(WITHOUT))
 
+# The files of a release that is tagged, without checks.
+release-files: build
+	@$(BIN)/python -m scripts.release $(or $(VERSION),$(error make release-files needs VERSION=…)) --files \
+	    $(if $(WITHOUT),--without $(WITHOUT))
+.PHONY: release-files
+
 # ARGS='"management.md 5.7"': the places that cite this rule.
 spec-report: .venv/build-dependencies
 	@$(BIN)/python -m scripts.spec_report $(ARGS)
