@@ -6,24 +6,33 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 
 from sluice.router.cli.client import ManagementClient
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
-from sluice.router.cli.output import printable, raw_output
+from sluice.router.cli.output import printable, raw_output, to_json
 from sluice.router.cli.tool import run_tool
-from sluice.router.cli.top_view import RouterSample, render_frame, take_sample
+from sluice.router.cli.top_network import NetworkSample, render_network, take_network_sample
+from sluice.router.cli.top_state import HELP, NETWORK, ROUTER, SORTS, TopState
+from sluice.router.cli.top_view import (
+    RouterSample,
+    render_frame,
+    render_help,
+    render_status,
+    sample_as_map,
+    take_sample,
+)
 
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
 DEFAULT_ROWS: Final = 10  # addresses and links shown
+_END: Final = "\x04"
 _WIDTH: Final = 160  # characters per line of a frame written to a file or pipe
-_QUIT: Final = b"qQ\x03\x04"
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int:
@@ -34,7 +43,11 @@ def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int
 
 def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = Parser(program, "Live view of a router: rates, workers, the busiest addresses and links. Press q to quit.")
+    made = Parser(
+        program,
+        "Live view of a router, or of its network: rates, workers, the busiest addresses and links. Press ? for the "
+        "keys, q to quit.",
+    )
     made.add_argument(
         "-i",
         "--interval",
@@ -45,6 +58,10 @@ def parser(program: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--rows", metavar="N", type=int, default=DEFAULT_ROWS, help="rows in each table (%(default)s)")
     made.add_argument("--once", action="store_true", help="print one frame, measured over one interval, and exit")
+    made.add_argument("--sort", choices=SORTS, default=SORTS[0], help="order of addresses and links (%(default)s)")
+    made.add_argument("--filter", metavar="TEXT", default="", help="show addresses, links and vhosts with TEXT in them")
+    made.add_argument("--network", action="store_true", help="begin with the routers of the network")
+    made.add_argument("--json", action="store_true", help="with --once: print two samples of the router as JSON")
     add_target_options(made)
     add_connection_options(made)
     return made
@@ -58,20 +75,71 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
+    state = TopState(options.sort, options.filter, page=NETWORK if options.network else ROUTER)
     with ManagementClient(target(options)) as client:
-        before = take_sample(client)
+        view = _View(client, state, options.rows)
         if options.once:
             select.select([], [], [], options.interval)
-            _console(None if sys.stdout.isatty() else _WIDTH).print(
-                EscapedFrame(render_frame(take_sample(client), before, options.rows))
-            )
+            if options.json:
+                print(to_json(view.as_maps(), 2))
+            else:
+                _console(None if sys.stdout.isatty() else _WIDTH).print(EscapedFrame(view.next()))
             return 0
         with _keys() as keyboard:
             try:
-                _watch(client, before, options, keyboard)
+                _watch(view, options.interval, keyboard)
             except KeyboardInterrupt:
                 pass  # Ctrl-C ends the view
     return 0
+
+
+class _View:
+    """Frames of the page that is shown. Owner: `_run`."""
+
+    def __init__(self, client: ManagementClient, state: TopState, rows: int) -> None:
+        """Take the first sample of the page."""
+        self.state: Final = state
+        self._client = client
+        self._rows = rows
+        self._router: tuple[RouterSample, RouterSample] | None = None  # latest and previous sample
+        self._network: tuple[NetworkSample, NetworkSample] | None = None
+        self._sample()
+
+    def _sample(self) -> None:
+        """Take a sample of the page. Samples of the other page become too old to give rates, and are dropped."""
+        if self.state.page == NETWORK:
+            network = take_network_sample(self._client)
+            self._network = network, network if self._network is None else self._network[0]
+            self._router = None
+        elif self.state.page == ROUTER:
+            router = take_sample(self._client)
+            self._router = router, router if self._router is None else self._router[0]
+            self._network = None
+
+    def next(self) -> RenderableType:
+        """Take a sample and return its frame."""
+        self._sample()
+        return self.frame()
+
+    def frame(self) -> RenderableType:
+        """Return the frame of the latest sample."""
+        if self.state.page == HELP:
+            return render_help()
+        if self.state.page == NETWORK:
+            if self._network is None:
+                self._sample()
+            assert self._network is not None
+            return Group(render_network(*self._network, self._rows, self.state), render_status(self.state))
+        if self._router is None:
+            self._sample()
+        assert self._router is not None
+        return Group(render_frame(*self._router, self._rows, self.state), render_status(self.state))
+
+    def as_maps(self) -> list[dict[str, Any]]:
+        """Take a sample of the router; return the previous one and this one as plain values."""
+        self.state.page = ROUTER
+        before = self._router[0] if self._router is not None else take_sample(self._client)
+        return [sample_as_map(before), sample_as_map(take_sample(self._client))]
 
 
 def _console(width: int | None = None) -> Console:
@@ -90,26 +158,26 @@ class EscapedFrame:
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
-def _watch(client: ManagementClient, before: RouterSample, options: argparse.Namespace, keyboard: int | None) -> None:
+def _watch(view: _View, seconds: float, keyboard: int | None) -> None:
     """Show frames until a key ends the view."""
-    latest = before
-    first = EscapedFrame(render_frame(latest, latest, options.rows))
-    with Live(first, console=_console(), screen=True, auto_refresh=False) as live:
-        while not _quit(keyboard, options.interval):
-            before, latest = latest, take_sample(client)
-            live.update(EscapedFrame(render_frame(latest, before, options.rows)), refresh=True)
+    with Live(EscapedFrame(view.frame()), console=_console(), screen=True, auto_refresh=False) as live:
+        while True:
+            pressed = _pressed(keyboard, seconds)
+            if pressed is not None and view.state.press(pressed):
+                return
+            redrawn: Callable[[], RenderableType] = view.next if pressed in (None, " ") else view.frame
+            live.update(EscapedFrame(redrawn()), refresh=True)
 
 
-def _quit(keyboard: int | None, seconds: float) -> bool:
-    """Wait, and return whether a key that ends the view was pressed. Other keys end the wait."""
+def _pressed(keyboard: int | None, seconds: float) -> str | None:
+    """Wait for keys. Return them, None if there were none, and a key that ends the view at the end of the input."""
     if keyboard is None:
         select.select([], [], [], seconds)
-        return False
+        return None
     ready, _, _ = select.select([keyboard], [], [], seconds)
     if not ready:
-        return False
-    pressed = os.read(keyboard, 64)
-    return not pressed or any(key in _QUIT for key in pressed)
+        return None
+    return os.read(keyboard, 64).decode(errors="replace") or _END
 
 
 @contextmanager

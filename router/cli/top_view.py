@@ -6,18 +6,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from sluice.router.cli.client import ManagementClient, Row
 from sluice.router.cli.output import one_line
 from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
 from sluice.router.cli.table import long_time, memory, short_time
+from sluice.router.cli.top_state import KEYS, TopState
+from sluice.router.cli.top_table import NAME, NUMBER, WORD, FittedTable
 from sluice.router.stats.latency import quantile
 
 # Addresses and links read for each frame; if there are more, the view says so.
 MAX_ROWS: Final = 2000
 BLOCKED_AFTER: Final = 10  # seconds without credit after which a link counts as blocked
+FULL_RING: Final = 0.8  # share of a ring in use from which on its worker is coloured
+_READY: Final = "ready"
 
 _ADDRESS_COLUMNS: Final = [
     "name", "distribution", "subscriberCount", "inProcess", "deliveriesIngress", "deliveriesEgress",
@@ -66,6 +69,18 @@ def take_sample(client: ManagementClient) -> RouterSample:
     )
 
 
+def sample_as_map(sample: RouterSample) -> dict[str, Any]:
+    """Return a sample as plain values, for scripts: counters, from two of which rates follow."""
+    return {
+        "seconds": sample.at,
+        "router": sample.router,
+        "workers": list(sample.workers.values()),
+        "addresses": list(sample.addresses.values()),
+        "links": list(sample.links.values()),
+        "vhosts": [{"name": name, **row} for name, row in sample.vhosts.items()],
+    }
+
+
 def _escaped(value: Any) -> Any:
     """Return a value of an answer with all texts in it escaped."""
     if isinstance(value, str):
@@ -86,17 +101,36 @@ def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
                     yield f"{row['hostname']}, {group}", use
 
 
-def render_frame(now: RouterSample, before: RouterSample, rows: int) -> RenderableType:
-    """Return a frame with present values, and rates since the previous sample."""
+def render_frame(now: RouterSample, before: RouterSample, rows: int, state: TopState | None = None) -> RenderableType:
+    """Return a frame with present values, and rates since the previous sample. `state` sorts, filters and scrolls."""
     seconds = now.at - before.at
+    state = state or TopState()
     return Group(
         *_head(now, before, seconds),
         _workers(now, before, seconds),
-        _addresses(now, before, seconds, rows),
-        _links(now, before, seconds, rows),
-        *_vhosts(now, before, seconds, rows),
-        *_blocked(now, rows),
+        _addresses(now, before, seconds, rows, state),
+        _links(now, before, seconds, rows, state),
+        *_vhosts(now, before, seconds, rows, state),
+        *_blocked(now, rows, state),
     )
+
+
+def render_help() -> RenderableType:
+    """Return the list of keys."""
+    table = FittedTable("Keys", (("key", WORD), ("effect", NAME)))
+    for key, effect in KEYS:
+        table.add_row(key, effect)
+    return table
+
+
+def render_status(state: TopState) -> Text:
+    """Return the last line of a frame: sorting, filter, and the keys to begin with."""
+    if state.typing is not None:
+        return Text(f"filter: {state.typing}_", style="reverse")
+    parts = [f"sort: {state.sort}"]
+    parts += [f"filter: {state.filter}"] if state.filter else []
+    parts += [f"from row {state.offset + 1}"] if state.offset else []
+    return Text("  ".join([*parts, "?: help"]), style="dim")
 
 
 def rate(now: Row, before: Row | None, column: str, seconds: float) -> float | None:
@@ -117,7 +151,8 @@ def _head(now: RouterSample, before: RouterSample, seconds: float) -> Iterable[R
     yield Text(
         f"connections {router['connectionCount']:,}  links {router['linkCount']:,}  addresses {router['addrCount']:,}  "
         f"blocked links {router['linksBlocked']:,}  stuck deliveries {router['deliveriesStuck']:,}  "
-        f"memory {memory(router['memoryUsage'])}"
+        f"memory {memory(router['memoryUsage'])}",
+        style="yellow" if router["linksBlocked"] or router["deliveriesStuck"] else "",
     )
     rates = (f"{title} {_shown(rate(router, before.router, column, seconds))}" for title, column in _RATES)
     yield Text("per second: " + "  ".join(rates))
@@ -125,22 +160,13 @@ def _head(now: RouterSample, before: RouterSample, seconds: float) -> Iterable[R
         yield Text(f"only the first {MAX_ROWS:,} addresses and links are looked at", style="yellow")
 
 
-def _table(title: str, heads: Iterable[tuple[str, str]]) -> Table:
-    """Return an empty table. A heading with `>` is that of a right-aligned column of numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for head, side in heads:
-        # Texts are truncated if there is not enough room.
-        table.add_column(head, justify="right" if side == ">" else "left", no_wrap=True, min_width=len(head))
-    return table
-
-
-def _workers(now: RouterSample, before: RouterSample, seconds: float) -> Table:
+def _workers(now: RouterSample, before: RouterSample, seconds: float) -> FittedTable:
     heads = [
-        ("worker", ">"), ("state", "<"), ("pid", ">"), ("gen", ">"), ("cpu %", ">"), ("memory", ">"), ("conns", ">"),
-        ("links", ">"), ("in/s", ">"), ("out/s", ">"), ("wakes/s", ">"), ("buffered", ">"), ("ring %", ">"),
-        ("p99 ms", ">"), ("drops", ">"),
+        ("worker", NUMBER), ("state", WORD), ("pid", NUMBER), ("gen", NUMBER), ("cpu %", NUMBER), ("memory", NUMBER),
+        ("conns", NUMBER), ("links", NUMBER), ("in/s", NUMBER), ("out/s", NUMBER), ("wakes/s", NUMBER),
+        ("buffered", NUMBER), ("ring %", NUMBER), ("p99 ms", NUMBER), ("drops", NUMBER),
     ]  # fmt: skip
-    table = _table("Workers", heads)
+    table = FittedTable("Workers", heads)
     for number, worker in sorted(now.workers.items()):
         earlier = before.workers.get(number)
         if earlier is not None and earlier["generation"] != worker["generation"]:
@@ -163,6 +189,7 @@ def _workers(now: RouterSample, before: RouterSample, seconds: float) -> Table:
             f"{fill * 100:.0f}",
             "-" if late is None else f"{late * 1e3:.3g}",
             str(sum(worker["dropped"].values())),
+            style="red" if worker["state"] != _READY else "yellow" if fill > FULL_RING else "",
         )
     return table
 
@@ -179,11 +206,12 @@ def _p99(worker: Row, earlier: Row | None) -> float | None:
 
 
 def _busiest(
-    now: dict[str, Row], before: dict[str, Row], columns: tuple[str, ...], seconds: float, rows: int
+    now: dict[str, Row], before: dict[str, Row], columns: tuple[str, ...], seconds: float, rows: int, state: TopState
 ) -> list[tuple[Row, Row | None]]:
     """Return the rows with the most events since the previous sample, each with its previous row.
 
-    Rows with equal rates are ordered by their total number of events.
+    Rows with equal rates are ordered by their total number of events. `state` may order by total or name instead, and
+    leave out the first rows.
     """
 
     def order(item: tuple[str, Row]) -> tuple[float, int]:
@@ -191,18 +219,30 @@ def _busiest(
         recent = sum(rate(row, before.get(name), column, seconds) or 0.0 for column in columns)
         return recent, sum(row[column] or 0 for column in columns)
 
-    busiest = sorted(now.items(), key=order, reverse=True)[:rows]
-    return [(row, before.get(name)) for name, row in busiest]
+    if state.sort == "name":
+        ordered = sorted(now.items(), key=lambda item: _name_of(*item))
+    elif state.sort == "total":
+        ordered = sorted(now.items(), key=lambda item: order(item)[1], reverse=True)
+    else:
+        ordered = sorted(now.items(), key=order, reverse=True)
+    offset = min(state.offset, max(len(ordered) - rows, 0))
+    return [(row, before.get(name)) for name, row in ordered[offset : offset + rows]]
 
 
-def _addresses(now: RouterSample, before: RouterSample, seconds: float, rows: int) -> Table:
+def _name_of(name: str, row: Row) -> str:
+    """Return the text by which a row is sorted: the address of a link, else its own name."""
+    return text_of(row["owningAddr"]) if "owningAddr" in row else text_of(name) or name
+
+
+def _addresses(now: RouterSample, before: RouterSample, seconds: float, rows: int, state: TopState) -> FittedTable:
     heads = [
-        ("address", "<"), ("class", "<"), ("phs", "<"), ("distrib", "<"), ("consumers", ">"), ("in/s", ">"),
-        ("out/s", ">"), ("in", ">"), ("out", ">"),
+        ("address", NAME), ("class", WORD), ("phs", WORD), ("distrib", WORD), ("consumers", NUMBER), ("in/s", NUMBER),
+        ("out/s", NUMBER), ("in", NUMBER), ("out", NUMBER),
     ]  # fmt: skip
-    table = _table("Busiest addresses", heads)
+    table = FittedTable("Busiest addresses" if state.sort == "rate" else "Addresses", heads)
     columns = ("deliveriesIngress", "deliveriesEgress")
-    for row, earlier in _busiest(now.addresses, before.addresses, columns, seconds, rows):
+    found = {name: row for name, row in now.addresses.items() if state.matches(text_of(name))}
+    for row, earlier in _busiest(found, before.addresses, columns, seconds, rows, state):
         table.add_row(
             text_of(row["name"]),
             class_of(row["name"]),
@@ -216,13 +256,15 @@ def _addresses(now: RouterSample, before: RouterSample, seconds: float, rows: in
 
 
 _LINK_HEADS: Final = [
-    ("link", ">"), ("conn", ">"), ("dir", "<"), ("address", "<"), ("per s", ">"), ("deliveries", ">"),
-    ("undelivered", ">"), ("unsettled", ">"), ("credit", ">"), ("no credit for", ">"), ("name", "<"),
+    ("link", NUMBER), ("conn", NUMBER), ("dir", WORD), ("address", NAME), ("per s", NUMBER), ("deliveries", NUMBER),
+    ("undelivered", NUMBER), ("unsettled", NUMBER), ("credit", NUMBER), ("no credit for", NUMBER), ("name", NAME),
 ]  # fmt: skip
 
 
-def _link_table(title: str, links: list[tuple[Row, Row | None]], speed: Callable[[Row, Row | None], str]) -> Table:
-    table = _table(title, _LINK_HEADS)
+def _link_table(
+    title: str, links: list[tuple[Row, Row | None]], speed: Callable[[Row, Row | None], str]
+) -> FittedTable:
+    table = FittedTable(title, _LINK_HEADS)
     for row, earlier in links:
         waits = row["zeroCreditSeconds"]
         table.add_row(
@@ -236,28 +278,39 @@ def _link_table(title: str, links: list[tuple[Row, Row | None]], speed: Callable
             f"{row['unsettledCount']:,}",
             f"{row['creditAvailable']:,}",
             short_time(waits) if waits else "-",
-            row["linkName"],
+            row["linkName"] or "",
+            style="yellow" if (waits or 0) > BLOCKED_AFTER else "",
         )
     return table
 
 
-def _links(now: RouterSample, before: RouterSample, seconds: float, rows: int) -> Table:
-    links = _busiest(now.links, before.links, ("deliveryCount",), seconds, rows)
-    return _link_table(
-        "Busiest links", links, lambda row, earlier: _shown(rate(row, earlier, "deliveryCount", seconds))
-    )
+def _links(now: RouterSample, before: RouterSample, seconds: float, rows: int, state: TopState) -> FittedTable:
+    links = _busiest(_matching_links(now, state), before.links, ("deliveryCount",), seconds, rows, state)
+    title = "Busiest links" if state.sort == "rate" else "Links"
+    return _link_table(title, links, lambda row, earlier: _shown(rate(row, earlier, "deliveryCount", seconds)))
 
 
-def _vhosts(now: RouterSample, before: RouterSample, seconds: float, rows: int) -> Iterable[Table]:
+def _matching_links(now: RouterSample, state: TopState) -> dict[str, Row]:
+    """Return the links whose address or name passes the filter."""
+    return {
+        name: row for name, row in now.links.items() if state.matches(text_of(row["owningAddr"]), row["linkName"] or "")
+    }
+
+
+def _vhosts(
+    now: RouterSample, before: RouterSample, seconds: float, rows: int, state: TopState
+) -> Iterable[FittedTable]:
     """Yield a table of vhosts and groups with connections, the busiest first; nothing without policy."""
     if not now.vhosts:
         return
     heads = [
-        ("vhost, group", "<"), ("connections", ">"), ("links", ">"), ("addresses", ">"), ("messages/s", ">"),
-        ("octets/s", ">"), ("buffered", ">"), ("held back/s", ">"),
+        ("vhost, group", NAME), ("connections", NUMBER), ("links", NUMBER), ("addresses", NUMBER),
+        ("messages/s", NUMBER), ("octets/s", NUMBER), ("buffered", NUMBER), ("held back/s", NUMBER),
     ]  # fmt: skip
-    table = _table("Vhosts", heads)
-    for row, earlier in _busiest(now.vhosts, before.vhosts, ("messages", "connections"), seconds, rows):
+    table = FittedTable("Vhosts", heads)
+    found = {name: row for name, row in now.vhosts.items() if state.matches(name)}
+    by_rate = TopState(offset=state.offset)
+    for row, earlier in _busiest(found, before.vhosts, ("messages", "connections"), seconds, rows, by_rate):
         name = next(name for name, each in now.vhosts.items() if each is row)
         counted = row["messages"] is not None
         table.add_row(
@@ -270,13 +323,14 @@ def _vhosts(now: RouterSample, before: RouterSample, seconds: float, rows: int) 
     yield table
 
 
-def _blocked(now: RouterSample, rows: int) -> Iterable[Table]:
+def _blocked(now: RouterSample, rows: int, state: TopState) -> Iterable[FittedTable]:
     """Yield a table of the links without credit for longest; nothing if no link is blocked."""
 
     def waits(row: Row) -> Any:
         return row["zeroCreditSeconds"] or 0
 
-    blocked = sorted((row for row in now.links.values() if waits(row) > BLOCKED_AFTER), key=waits, reverse=True)
+    found = _matching_links(now, state).values()
+    blocked = sorted((row for row in found if waits(row) > BLOCKED_AFTER), key=waits, reverse=True)
     if blocked:
         title = f"Blocked links: {len(blocked)}"
         yield _link_table(title, [(row, None) for row in blocked[:rows]], lambda row, _: _shown(row["settleRate"]))
