@@ -212,13 +212,14 @@ class WorkerControl:
         if self.pending:
             self.dirty = True
 
-    def request_page(self, connection: int, request: bytes) -> int:
-        """Let the supervisor answer an HTTP client; return the descriptor of its answer. Raises OSError."""
+    def request_page(self, connection: int, request: bytes, *, certified: bool) -> int:
+        """Let the supervisor answer an HTTP client; return the descriptor of its answer. certified: the client has
+        presented a certificate. Raises OSError."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
             ours.sendall(request)  # the empty socket has room for it
-            self.channels.send_back(encode_page_request(PageRequest(connection)), theirs.fileno())
+            self.channels.send_back(encode_page_request(PageRequest(connection, certified)), theirs.fileno())
             return ours.detach()
 
     def send(self) -> None:

@@ -14,7 +14,7 @@ class CredentialStore:
 
     def __init__(self) -> None:
         self._known: dict[str, Credentials | None] = {}
-        self._contexts: dict[tuple[str, bool, bool], TlsContext] = {}
+        self._contexts: dict[tuple[str, bool, bool, bool], TlsContext] = {}
 
     def apply(self, op: CredentialsOp | CredentialsGone) -> None:
         """Replace or remove credentials for new connections. Existing connections keep theirs."""
@@ -45,15 +45,17 @@ class CredentialStore:
         """Return the context for a listener (`server`) or connector with credentials. Raises TlsError."""
         assert profile.tls is not None
         verify_peer = profile.verify_peer and (not profile.websockets or self.trusts(profile.tls))
-        return self.context(profile.tls, server=server, verify_peer=verify_peer)
+        return self.context(profile.tls, server=server, verify_peer=verify_peer, optional=profile.certificate_optional)
 
-    def context(self, name: str, *, server: bool, verify_peer: bool) -> TlsContext:
+    def context(self, name: str, *, server: bool, verify_peer: bool, optional: bool = False) -> TlsContext:
         """Return the context for the credentials of this name. Raises TlsError."""
-        key = name, server, verify_peer
+        key = name, server, verify_peer, optional
         found = self._contexts.get(key)
         if found is None:
             credentials = self._known.get(name)
             if credentials is None:
                 raise TlsError("certificates", UNKNOWN)
-            found = self._contexts[key] = TlsContext(credentials, server=server, verify_peer=verify_peer)
+            found = self._contexts[key] = TlsContext(
+                credentials, server=server, verify_peer=verify_peer, optional=optional
+            )
         return found

@@ -423,8 +423,11 @@ class WorkerRuntime:
 
     def _ask_page(self, connection: int, request: bytes) -> int:
         """Return the descriptor of the supervisor's answer to a request for a page; -1: there will be none."""
+        client = self.clients.get(connection)
+        tls = None if client is None or client.transport is None else client.transport.tls
+        certified = tls is not None and tls.subject is not None
         try:
-            return self.control.request_page(connection, request)
+            return self.control.request_page(connection, request, certified=certified)
         except OSError as error:
             text = f"[C{connection}] The request for a page is not answered: {error.strerror}"
             self.log.repeated(WARNING, "HTTP", "page", text)

@@ -191,6 +191,12 @@ class ListenerConfig(EndpointConfig, frozen=True, kw_only=True):
         return isinstance(asked, str) and "EXTERNAL" in asked.replace(",", " ").split()
 
     @property
+    def certificate_optional(self) -> bool:
+        """Whether a client whose certificate is requested may connect without one, because it can log in by password or
+        token. Browsers seldom have a certificate. The files of `httpRootDir` have no login."""
+        return self.http and self.http_root is None and (self.sasl_users is not None or bool(self.token_issuers))
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """Addresses or names to listen on. An empty host means all interfaces of both families.
 

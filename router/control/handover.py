@@ -37,10 +37,12 @@ class Handover(Struct, omit_defaults=True, gc=False):
 class PageRequest(Struct, gc=False):
     """Message from worker to supervisor with the descriptor of a socket: a client of an HTTPS listener requests a page.
 
-    The worker keeps the TLS connection. It relays the request and the response over that socket.
+    The worker keeps the TLS connection. It relays the request and the response over that socket. `certified`: the
+    client has presented a certificate, which was verified.
     """
 
     conn: int
+    certified: bool = False
 
 
 class ForkRequest(Struct, gc=False):

@@ -55,6 +55,7 @@ class Profile(Struct, rename="camel", kw_only=True, gc=False, frozen=True):
     require_encryption: bool = False  # requireSsl or requireEncryption
     tls: str | None = None  # name of the credentials; None: without TLS
     verify_peer: bool = False  # listener: clients have to present a certificate
+    certificate_optional: bool = False  # with `verify_peer`: only if they have one
     verify_hostname: bool = True  # connector: the server's certificate must match its host name
     websockets: bool = False  # only AMQP over WebSocket is accepted
     websocket_path: str = "/"  # connector: path of the request

@@ -8,10 +8,11 @@ from sluice.router.tls.stapling cimport request_ocsp_status
 import time
 from math import inf
 
-# Session id contexts of listeners without and with client certificates. A session established without a client
-# certificate cannot be resumed at a listener that requires one.
+# Session id contexts of listeners without and with client certificates, and of those where certificates are optional. A
+# session established without a client certificate cannot be resumed at a listener that requires one.
 SESSION_CONTEXT = b"sluice"
 VERIFIED_CONTEXT = b"sluice verified"
+OPTIONAL_CONTEXT = b"sluice optional"
 VERSIONS = {"TLSv1": TLS1_VERSION, "TLSv1.1": TLS1_1_VERSION, "TLSv1.2": TLS1_2_VERSION, "TLSv1.3": TLS1_3_VERSION}
 DEFAULT_VERSIONS = ("TLSv1.2", "TLSv1.3")
 # Default ciphers of a server with TLS 1.2: forward secrecy and authenticated encryption.
@@ -110,11 +111,12 @@ cdef double seconds_of(const ASN1_TIME* moment):
 cdef class TlsContext:
     """OpenSSL context of credentials (Credentials of router/control/ops). Owner: its creator, and its connections.
 
-    `verify_peer` of a server: clients have to present a certificate. A client always verifies the server. Raises
-    TlsError. security.md T-11.
+    `verify_peer` of a server: clients have to present a certificate, or only if they have one (`optional`). A client
+    always verifies the server. Raises TlsError. security.md T-11.
     """
 
-    def __cinit__(self, credentials, *, server, verify_peer=False):
+    def __cinit__(self, credentials, *, server, verify_peer=False, optional=False):
+        cdef int mode = SSL_VERIFY_NONE
         self.server = server
         self.list_ends = {}
         ERR_clear_error()
@@ -151,10 +153,12 @@ cdef class TlsContext:
         if server:
             if verify_peer and credentials.trusted is None:
                 raise TlsError("peer", "there is no authority to verify the certificates of clients")
-            SSL_CTX_set_verify(
-                self.context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT if verify_peer else SSL_VERIFY_NONE,
-                NULL)
-            self.use_tickets(credentials.ticket_key, VERIFIED_CONTEXT if verify_peer else SESSION_CONTEXT)
+            session = SESSION_CONTEXT
+            if verify_peer:
+                mode = SSL_VERIFY_PEER if optional else SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+                session = OPTIONAL_CONTEXT if optional else VERIFIED_CONTEXT
+            SSL_CTX_set_verify(self.context, mode, NULL)
+            self.use_tickets(credentials.ticket_key, session)
         else:
             if credentials.trusted is None:
                 SSL_CTX_set_default_verify_paths(self.context)

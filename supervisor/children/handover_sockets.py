@@ -28,8 +28,8 @@ class HandedConnections(Protocol):
 class PageServer(Protocol):
     """Server of pages to clients whose connection belongs to a worker."""
 
-    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
-        """Answer the client of a worker's connection. number: of that connection."""
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket, certified: bool) -> None:
+        """Answer the client of a worker's connection. number: of that connection. certified: it has a certificate."""
 
 
 class HandoverSockets:
@@ -95,4 +95,4 @@ class HandoverSockets:
             each.setblocking(False)
         # There is no socket if this process is out of descriptors.
         if opened:
-            self._pages.answer_page(worker, message.conn, opened[0])
+            self._pages.answer_page(worker, message.conn, opened[0], message.certified)

@@ -25,13 +25,13 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
     profile_key: key that hand-overs refer to. asks_for_sasl: see Profile.
     """
     handshake, servers = CONNECTOR_HANDSHAKE, []
-    authenticate_peer = require_encryption = verifies_peer = False
+    authenticate_peer = require_encryption = verifies_peer = optional = False
     verify_hostname, path = True, "/"
     origins: tuple[str, ...] = ()
     binds_logins = False
     if isinstance(endpoint, ListenerConfig):
         authenticate_peer, require_encryption = endpoint.authenticate_peer, endpoint.require_encryption
-        verifies_peer = endpoint.verifies_peer
+        verifies_peer, optional = endpoint.verifies_peer, endpoint.certificate_optional
         handshake = endpoint.initial_handshake_timeout_seconds
         websockets = endpoint.http
         origins = endpoint.allowed_origins
@@ -74,6 +74,7 @@ def profile_op(endpoint: ListenerConfig | ConnectorConfig, profile_key: str, ask
         require_encryption=require_encryption,
         tls=endpoint.ssl_profile,
         verify_peer=verifies_peer,
+        certificate_optional=optional,
         verify_hostname=verify_hostname,
         websockets=websockets,
         websocket_path=path,

@@ -98,15 +98,19 @@ class HttpConnection(asyncio.Protocol):
         make: Callable[[], asyncio.Protocol],
         upgrade: Callable[[asyncio.Transport, bytes], bool],
         address: str,
+        *,
+        certified: bool = False,
     ) -> None:
-        """address: of the client. upgrade(transport, octets): hands over a connection that requests WebSocket, with
-        the octets read from it; returns False if that is impossible now.
+        """address: of the client. certified: a worker has verified its certificate. upgrade(transport, octets): hands
+        over a connection that requests WebSocket, with the octets read from it; returns False if that is impossible
+        now.
         """
         self.listener = listener
         self.host: Final = remote_host(address)
         self._gate = gate
         self._make = make
         self._upgrade = upgrade
+        self._certified = certified
         # incomplete head of a request that may ask for WebSocket; None: the library reads the request
         self._head: bytes | None = b""
         self._inner: asyncio.Protocol | None = None
@@ -130,12 +134,10 @@ class HttpConnection(asyncio.Protocol):
         return OriginPolicy(self.listener.host, self.listener.allowed_origins, address)
 
     @property
-    def encrypted(self) -> bool:
-        """Return whether the client speaks TLS, with the supervisor or with a worker that reads for it."""
-        if self._transport is None:
-            return False
-        own = self._transport.get_extra_info("ssl_object") is not None
-        return own or not isinstance(self._transport.get_extra_info("sockname"), tuple)
+    def certified(self) -> bool:
+        """Return whether the client has presented a certificate, which the supervisor or a worker has verified."""
+        own = None if self._transport is None else self._transport.get_extra_info("peercert")
+        return self._certified or bool(own)
 
     @property
     def unread(self) -> bool:

@@ -8,7 +8,6 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
 
-from sluice.router.config.entities import ListenerConfig
 from sluice.router.control.ops import Credentials
 from sluice.router.log import ERROR, ProcessLog
 from sluice.router.tls.context import default_ciphers
@@ -86,29 +85,27 @@ class HttpsContexts:
     def __init__(self, profiles: TlsProfiles, log: ProcessLog) -> None:
         self._profiles: Final = profiles
         self._log: Final = log
-        self._made: dict[tuple[str, bool], tuple[Credentials, ssl.SSLContext | None]] = {}
+        self._made: dict[tuple[str, ssl.VerifyMode], tuple[Credentials, ssl.SSLContext | None]] = {}
 
-    def context(self, name: str, verify_peer: bool) -> ssl.SSLContext | None:
-        """Return the context for a new connection, or None if the profile is not usable."""
+    def context(self, name: str, verify_peer: bool, optional: bool = False) -> ssl.SSLContext | None:
+        """Return the context for a new connection, or None if the profile is not usable.
+
+        verify_peer: the client has to present a certificate, or only if it has one (`optional`).
+        """
         credentials = self._profiles.credentials(name)
         if credentials is None:
             return None
-        verify_peer = verify_peer and credentials.trusted is not None
-        made = self._made.get((name, verify_peer))
+        mode = ssl.CERT_NONE
+        if verify_peer and credentials.trusted is not None:
+            mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
+        made = self._made.get((name, mode))
         if made is None or made[0] is not credentials:
-            made = self._made[name, verify_peer] = credentials, self._make(name, credentials, verify_peer)
+            made = self._made[name, mode] = credentials, self._make(name, credentials, mode)
         return made[1]
 
-    def certified(self, listener: ListenerConfig, *, encrypted: bool) -> bool:
-        """Return whether a client had to present a certificate that was verified. encrypted: the client speaks TLS."""
-        if not encrypted or not listener.verifies_peer or listener.ssl_profile is None:
-            return False
-        credentials = self._profiles.credentials(listener.ssl_profile)
-        return credentials is not None and credentials.trusted is not None
-
-    def _make(self, name: str, credentials: Credentials, verify_peer: bool) -> ssl.SSLContext | None:
+    def _make(self, name: str, credentials: Credentials, mode: ssl.VerifyMode) -> ssl.SSLContext | None:
         try:
-            return _context(credentials, verify_peer)
+            return _context(credentials, mode)
         except (OSError, ValueError) as error:  # SSLError is an OSError
             reason = getattr(error, "strerror", None) or str(error)
             text = f"HTTP listeners with sslProfile '{name}' refuse TLS connections: {reason}"
@@ -116,7 +113,7 @@ class HttpsContexts:
             return None
 
 
-def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
+def _context(credentials: Credentials, mode: ssl.VerifyMode) -> ssl.SSLContext:
     """Return a context for credentials. Raises OSError and ValueError."""
     context = _Context(ssl.PROTOCOL_TLS_SERVER)
     limit_versions(context, credentials.protocols or _DEFAULT)
@@ -130,7 +127,7 @@ def _context(credentials: Credentials, verify_peer: bool) -> ssl.SSLContext:
     _load(context, credentials)
     if credentials.trusted is not None:
         _trust(context, credentials.trusted, credentials.revoked)
-    context.verify_mode = ssl.CERT_REQUIRED if verify_peer else ssl.CERT_NONE
+    context.verify_mode = mode
     return context
 
 

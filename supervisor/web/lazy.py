@@ -41,8 +41,9 @@ class HttpListeners(Protocol):
     def close(self, name: str) -> None:
         """Close the listener of this name, if there is one."""
 
-    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
-        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket, certified: bool) -> None:
+        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection. certified: the
+        client has presented a certificate."""
 
     async def stop(self) -> None:
         """Close all listeners and connections."""
@@ -65,9 +66,10 @@ class LazyHttp(Subsystem):
             self._service = self._make()
         return self._service
 
-    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
-        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
-        self.service().answer_page(worker, number, opened)
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket, certified: bool) -> None:
+        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection. certified: the
+        client has presented a certificate."""
+        self.service().answer_page(worker, number, opened, certified)
 
     @property
     def open_listeners(self) -> Iterable[Listener]:

@@ -173,19 +173,24 @@ class HttpService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
-        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection."""
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket, certified: bool) -> None:
+        """Answer an HTTPS client whose connection belongs to a worker. number: of that connection. certified: the
+        client has presented a certificate."""
         connection = worker.connections.get(number)
         if connection is None or not isinstance(connection.origin, ListenerConfig):
             opened.close()
             return
         connection.page = True
-        self._start(self._serve_page(connection.origin, connection.peer.rpartition(":")[0], opened))
+        host = connection.peer.rpartition(":")[0]
+        self._start(self._serve_page(connection.origin, host, opened, certified))
 
-    async def _serve_page(self, config: ListenerConfig, host: str, opened: socket.socket) -> None:
+    async def _serve_page(self, config: ListenerConfig, host: str, opened: socket.socket, certified: bool) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: HttpConnection(self._gate, config, self._server, lambda transport, octets: False, host), opened
+                lambda: HttpConnection(
+                    self._gate, config, self._server, lambda transport, octets: False, host, certified=certified
+                ),
+                opened,
             )
         except OSError as error:
             self._log.debug("HTTP", f"Request to listener {config.name} failed: {error.strerror or error}")
@@ -268,7 +273,7 @@ class HttpService:
             return None
         if not config.require_encryption and await self._first_octet(accepted) != TLS_RECORD:
             return None
-        context = self._tls.context(name, config.verifies_peer)
+        context = self._tls.context(name, config.verifies_peer, config.certificate_optional)
         if context is None:
             raise _NotServedError(f"sslProfile '{name}' cannot be used")
         return context
@@ -303,8 +308,9 @@ class HttpService:
         if refusal is not None:
             answer = HttpAnswer(403, f"{refusal}\n".encode())
         else:
-            certified = self._tls.certified(guard.listener, encrypted=guard.encrypted)
-            answer = await self._pages.answer(guard.listener, request.method, request.path, request.headers, certified)
+            answer = await self._pages.answer(
+                guard.listener, request.method, request.path, request.headers, guard.certified
+            )
         self._requests[answer.page, answer.status] += 1
         if self._log.enabled("HTTP", DEBUG):
             self._log.debug("HTTP", f"{request.remote} {request.method} {request.path[:80]!r}: {answer.status}")

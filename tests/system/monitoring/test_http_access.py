@@ -19,6 +19,8 @@ pytestmark = pytest.mark.adversarial
 
 SECRET = "a token of Prometheus"
 JSON = {"Accept": "application/json"}
+#: HTTPS listener with a login for AMQP over WebSocket; its profile has authorities for certificates of clients.
+LOGIN = {"authenticatePeer": True, "sslProfile": "with", "requireSsl": True}
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 @pytest.fixture
 def router(start: Start, made: Pki, tmp_path: Path) -> RouterProcess:
     (tmp_path / "token").write_text(f"{SECRET}\n")
+    (tmp_path / "people").touch(0o600)
     files = {"certFile": made.server.certificate, "privateKeyFile": made.server.key}
     return start(
         [
@@ -41,6 +44,10 @@ def router(start: Start, made: Pki, tmp_path: Path) -> RouterProcess:
             listener("gone", http=True, metricsToken="file:/nonexistent"),
             listener("certificates", http=True, authenticatePeer=True, sslProfile="with"),
             listener("anybody", http=True, authenticatePeer=True, sslProfile="without", requireSsl=True),
+            ("saslUsers", {"name": "people", "file": tmp_path / "people"}),
+            listener("console", http=True, saslUsers="people", **LOGIN),
+            listener("pages", http=True, saslUsers="people", websockets=False, **LOGIN),
+            listener("files", http=True, saslUsers="people", httpRootDir=tmp_path, **LOGIN),
             listener(),
         ]
     )
@@ -108,10 +115,26 @@ def test_certificate_authorizes_over_https(router: RouterProcess, made: Pki) -> 
         _https(router.ports["anybody"], made, None)
 
 
-def _https(port: int, made: Pki, client: Issued | None) -> bytes:
+@pytest.mark.parametrize("name", ["console", "pages"])
+def test_listener_with_login_serves_browser_without_certificate(router: RouterProcess, made: Pki, name: str) -> None:
+    """A worker does TLS for the listener with WebSocket, the supervisor for the other one."""
+    port = router.ports[name]
+    assert _https(port, made, None, "/healthz") == b"OK\n"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        _https(port, made, None)
+    assert b"sluice_" in _https(port, made, made.client)
+
+
+@pytest.mark.parametrize("name", ["certificates", "files"])
+def test_listener_without_login_for_pages_requires_certificate(router: RouterProcess, made: Pki, name: str) -> None:
+    with pytest.raises((urllib.error.URLError, ssl.SSLError, ConnectionError)):
+        _https(router.ports[name], made, None, "/healthz")
+
+
+def _https(port: int, made: Pki, client: Issued | None, path: str = "/metrics") -> bytes:
     context = made.context(client)
     assert isinstance(context, ssl.SSLContext)
-    with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=context, timeout=20) as answer:
+    with urllib.request.urlopen(f"https://localhost:{port}{path}", context=context, timeout=20) as answer:
         body: bytes = answer.read()
         return body
 

@@ -36,7 +36,7 @@ class AskingWorker:
     def resume(self) -> None:
         raise AssertionError("the hand-over never resumes")
 
-    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket) -> None:
+    def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket, certified: bool) -> None:
         self.calls.append((worker, number, "page"))
         opened.close()
 

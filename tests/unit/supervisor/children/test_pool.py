@@ -70,7 +70,7 @@ class PoolWithFakeZygote:
     def moved(self, worker, message, accepted):
         self.returned.append((worker, message, accepted))
 
-    def answer_page(self, worker, number, opened):
+    def answer_page(self, worker, number, opened, certified):
         self.returned.append((worker, number, opened))
 
     # The zygote

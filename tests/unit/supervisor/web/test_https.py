@@ -29,6 +29,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return pki(tmp_path_factory.getbasetemp())
 
 
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Issued:
+    """Certificate of an authority that the router does not know."""
+    return pki(tmp_path_factory.getbasetemp(), "strangers").client
+
+
 @pytest.fixture
 def contexts(authority: Pki, log: ProcessLog) -> Contexts:
     """Function that returns the contexts of a router whose profile `p` has these attributes more."""
@@ -143,6 +149,21 @@ def test_client_certificate_is_required_if_peer_is_verified(contexts: Contexts, 
     without = TlsConversation(context, authority.trusted)
     with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
         without.shake()
+
+
+def test_optional_client_certificate_is_verified_if_given(contexts: Contexts, authority: Pki, stranger: Issued) -> None:
+    made = contexts(caCertFile=authority.trusted)
+    context = made.context("p", verify_peer=True, optional=True)
+    assert context is not None
+    assert context is not made.context("p", verify_peer=True)
+    without = TlsConversation(context, authority.trusted)
+    without.shake()
+    assert not without.server.getpeercert()
+    certified = TlsConversation(context, authority.trusted, authority.client)
+    certified.shake()
+    assert certified.server.getpeercert()
+    with pytest.raises(ssl.SSLError):
+        TlsConversation(context, authority.trusted, stranger).shake()
 
 
 def test_peer_is_not_verified_without_authorities(contexts: Contexts, authority: Pki) -> None:

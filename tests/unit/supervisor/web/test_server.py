@@ -253,13 +253,13 @@ def test_page_is_answered_for_connection_of_worker() -> None:
         connection = router.core.connections.adopt(worker, router.config, "127.0.0.1:1", "127.0.0.1:2")
         ours, theirs = socket.socketpair()
         theirs.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        router.service.answer_page(worker, connection.number, ours)
+        router.service.answer_page(worker, connection.number, ours, False)
         reader, writer = await asyncio.open_unix_connection(sock=theirs)
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         assert connection.page
         writer.close()
         ended, other = socket.socketpair()
-        router.service.answer_page(worker, connection.number + 1, ended)
+        router.service.answer_page(worker, connection.number + 1, ended, False)
         assert ended.fileno() == -1, "a connection that has ended gets no answer"
         other.close()
 

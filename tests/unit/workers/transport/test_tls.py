@@ -33,12 +33,14 @@ def text(path: Path) -> str:
     return path.read_text("ascii")
 
 
-def server_context(authority: Pki, *, verify_peer: bool = False, trusted: str | None = None) -> TlsContext:
+def server_context(
+    authority: Pki, *, verify_peer: bool = False, optional: bool = False, trusted: str | None = None
+) -> TlsContext:
     server = authority.server
     credentials = Credentials(
         certificates=text(server.certificate), key=text(server.key), trusted=trusted or text(authority.trusted)
     )
-    return TlsContext(credentials, server=True, verify_peer=verify_peer)
+    return TlsContext(credentials, server=True, verify_peer=verify_peer, optional=optional)
 
 
 class TlsPair:
@@ -154,6 +156,15 @@ def test_required_certificate_is_missed_with_reason(authority: Pki, connect: Any
     pair.handshake()
     (error,) = pair.handler.closed_with
     assert error == ("amqp:connection:framing-error", "SSL Failure: peer did not return a certificate")
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_optional_certificate_may_be_missing(authority: Pki, connect: Any, shown: bool) -> None:
+    pair = connect(server_context(authority, verify_peer=True, optional=True))
+    pair.use_tls(authority.context(authority.client if shown else None), server_hostname="localhost")
+    assert pair.handshake() is None
+    assert pair.exchange_opens()
+    assert pair.transport.tls.subject == (CLIENT_USER if shown else None)
 
 
 @pytest.mark.parametrize(
