@@ -21,7 +21,7 @@ from sluice.router.amqp.spec cimport (
 
 from sluice.pipeline.buffers cimport RowBitmap, ColumnText
 
-from sluice.pipeline.values import NotAmqpError, body_text, field_text
+from sluice.pipeline.values import NotAmqpError, TooDeepError, body_text, field_text
 
 cdef enum:
     S_APPLICATION_PROPERTIES = 0x74
@@ -45,9 +45,9 @@ cdef enum SectionOrigin:
     OF_HEADER, OF_PROPERTIES, OF_ANNOTATIONS, OF_APPLICATION, OF_BODY
 
 cdef enum BodyKind:
-    BODY_NONE, BODY_DATA, BODY_STRING, BODY_BINARY, BODY_JSON, BODY_SEQUENCE, BODY_MALFORMED
+    BODY_NONE, BODY_DATA, BODY_STRING, BODY_BINARY, BODY_JSON, BODY_SEQUENCE, BODY_MALFORMED, BODY_AMQP
 
-BODY_KINDS = ("none", "data", "string", "binary", "json", "sequence", "malformed")
+BODY_KINDS = ("none", "data", "string", "binary", "json", "sequence", "malformed", "amqp")
 
 COLUMNS = {
     "message_id": (IDENTITY, OF_PROPERTIES, 0),
@@ -533,9 +533,13 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
         if not find_sections(base + start, base + stop, &parts):
             parts.body_kind = BODY_MALFORMED
         elif wants_body and (parts.body_kind == BODY_JSON or parts.body_kind == BODY_SEQUENCE):
+            body = PyBytes_FromStringAndSize(<const char*>parts.body, parts.end - parts.body)
             try:
-                body = body_text(PyBytes_FromStringAndSize(<const char*>parts.body, parts.end - parts.body))
+                body = body_text(body)
+            except TooDeepError:
+                parts.body_kind = BODY_AMQP
             except NotAmqpError:
+                body = None
                 parts.body_kind = BODY_MALFORMED
         for column in columns:
             column.add(&parts, base + start, body)

@@ -17,7 +17,7 @@ from sluice.router.amqp.spec cimport (
     T_SMALLLONG, T_ARRAY8,
 )
 
-from sluice.router.amqp.errors import malformed
+from sluice.router.amqp.errors import malformed, nested_too_deeply
 
 cdef enum:
     MAX_EMPTY_ITEMS = 256           # most items of an array whose items have no octets
@@ -26,6 +26,10 @@ cdef enum:
 # Octets behind the constructor, by its upper half (part 1, figure 1.4): the fixed width, or the negated width of the
 # size field of variable and compound types. 99: no such type.
 cdef int[16] WIDTH = [99, 99, 99, 99, 0, 1, 2, 4, 8, 16, -1, -4, -1, -4, -1, -4]
+
+# Constructors of decimals, by the number of their octets (part 1, 1.6.12 to 1.6.14).
+DECIMAL_CODES = {4: 0x74, 8: 0x84, 16: 0x94}
+cdef frozenset DECIMALS = frozenset(DECIMAL_CODES.values())
 
 cdef extern from *:
     """
@@ -195,6 +199,11 @@ class Char(str):
     __slots__ = ()
 
 
+class DecimalOctets(bytes):
+    """Octets of a decimal32, decimal64 or decimal128, which are relayed and not computed with."""
+    __slots__ = ()
+
+
 class Described:
     """Described value: descriptor and value."""
     __slots__ = ("descriptor", "value")
@@ -249,7 +258,7 @@ def described_list(bytes data not None):
 cdef tuple _decode(bytes data, Py_ssize_t at, Py_ssize_t end, int depth):
     cdef uint8_t code
     if depth > MAX_DEPTH:
-        raise malformed("a value is nested too deeply", at)
+        raise nested_too_deeply(at)
     if at >= end:
         raise malformed("a value is missing", at)
     code = data[at]
@@ -316,7 +325,9 @@ cdef object _decode_simple(bytes raw, uint8_t code, Py_ssize_t head):
             return Char(raw.decode("utf-32-be"))
     except UnicodeDecodeError as error:
         raise malformed(f"text is not valid: {error.reason}", head) from None
-    if 0x74 <= code <= 0x94:   # decimals are relayed, not computed with
+    if code in DECIMALS:
+        return DecimalOctets(raw)
+    if 0x74 <= code <= 0x94:
         return raw
     raise malformed(f"unknown type 0x{code:02x}", head)
 
@@ -367,7 +378,7 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
     if count > (end - at if WIDTH[code >> 4] else MAX_EMPTY_ITEMS):
         raise malformed("a compound value claims more items than it has octets", at)
     if depth >= MAX_DEPTH:
-        raise malformed("a value is nested too deeply", at)
+        raise nested_too_deeply(at)
     for _ in range(count):
         value, at = _decode_body(data, at, end, code, depth + 1)
         items.append(Described(descriptor, value) if described else value)
@@ -461,6 +472,8 @@ def encode_value(value):
         return bytes((T_CHAR,)) + value.encode("utf-32-be")
     if isinstance(value, str):
         return encode_string(value)
+    if isinstance(value, DecimalOctets):
+        return bytes((DECIMAL_CODES[len(value)],)) + value
     if isinstance(value, bytes):
         return encode_binary(value)
     if isinstance(value, uuid.UUID):

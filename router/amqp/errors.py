@@ -31,6 +31,10 @@ class RemoteError(AmqpError):
     """Protocol violation of the peer."""
 
 
+class NestingError(RemoteError):
+    """Value that is nested more deeply than this codec decodes. It may be valid."""
+
+
 class LocalError(AmqpError):
     """Internal error, or lack of a resource."""
 
@@ -57,3 +61,8 @@ def delivery_id_in_use() -> RemoteError:
 def malformed(description: str, offset: int = -1) -> RemoteError:
     """Return the error for a value that cannot be decoded (AMQP 1.0 part 1, 1.6)."""
     return RemoteError("codec", DECODE_ERROR, description, offset)
+
+
+def nested_too_deeply(offset: int) -> NestingError:
+    """Return the error for a value whose depth exceeds the bound on recursion."""
+    return NestingError("codec", DECODE_ERROR, "a value is nested too deeply", offset)

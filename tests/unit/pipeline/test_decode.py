@@ -2,6 +2,7 @@
 documented treatment of unusual messages."""
 
 import json
+import struct
 import uuid
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def test_absent_fields_are_null():
         (section(0x77, codec.encode_value(-5)), b"-5", "json"),
         (Message({"a": [1, None, True, b"\0"]}).encode(), b'{"a":[1,null,true,{"$binary":"AA=="}]}', "json"),
         (Message({1: 2}).encode(), b'{"$map":[[1,2]]}', "json"),
-        (Message(float("nan")).encode(), b'"nan"', "json"),
+        (Message(float("nan")).encode(), b'{"$float":"NaN"}', "json"),
         (Message(UUID).encode(), json.dumps(str(UUID)).encode(), "json"),
         (section(0x77, b"\0\xa3\x01d\xa1\x01v"), b'{"$descriptor":"d","$value":"v"}', "json"),
         (Message(Sequences([[1], ["x", 2]])).encode(), b'[[1],["x",2]]', "sequence"),
@@ -267,3 +268,12 @@ def test_arbitrary_octets_are_decoded(messages: list[bytes]):
     for octets, each in zip(messages, rows(*messages), strict=True):
         if each["body_kind"] == "malformed":
             assert each["body"] == octets
+
+
+def test_body_that_is_nested_too_deeply_keeps_its_octets():
+    value = b"\x45"
+    for _ in range(60):
+        value = b"\xd0" + struct.pack(">II", len(value) + 4, 1) + value
+    body = section(0x77, value)
+    found = row(Message(None, subject="s").encode()[: -len(section(0x77, NULL))] + body)
+    assert (found["body_kind"], found["body"], found["subject"]) == ("amqp", body, "s")

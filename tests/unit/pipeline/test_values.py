@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.pipeline.values import NotAmqpError, body_text, field_text, to_json_value
+from sluice.pipeline.values import NotAmqpError, TooDeepError, body_text, decimal_text, field_text, to_json_value
 from sluice.router.amqp import codec
 
 UUID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -37,7 +37,8 @@ def body_value(octets: bytes) -> Any:
         (b"\xa3\x03sym", b"sym"),
         (b"\xa0\x03\x00\x01\x02", b"AAEC"),
         (b"\x82" + struct.pack(">d", 1.5), b"1.5"),
-        (b"\x82" + struct.pack(">d", float("nan")), b"nan"),
+        (b"\x82" + struct.pack(">d", float("nan")), b"NaN"),
+        (b"\x84" + bytes.fromhex("31a000000000000f"), b"1.5"),
         (b"\x98" + UUID.bytes, b'"01234567-89ab-cdef-0123-456789abcdef"'),
         (b"\x83" + (1000).to_bytes(8, "big"), b"1000"),
     ],
@@ -56,8 +57,47 @@ def test_map_with_other_keys_than_text_keeps_pairs():
     assert to_json_value({1: "x", "a": b"\x01"}) == {"$map": [[1, "x"], ["a", {"$binary": "AQ=="}]]}
 
 
-def test_infinity_and_nan_become_text_in_json():
-    assert to_json_value([float("inf"), float("-inf"), float("nan")]) == ["inf", "-inf", "nan"]
+def test_infinity_and_nan_differ_from_text_in_json():
+    found = to_json_value([float("inf"), float("-inf"), float("nan"), "NaN"])
+    assert found == [{"$float": "Infinity"}, {"$float": "-Infinity"}, {"$float": "NaN"}, "NaN"]
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        ("32800001", "1"),  # decimal32
+        ("b2800001", "-1"),
+        ("3200000f", "1.5"),
+        ("6cb8967f", "9999999"),
+        ("2f800000", "0.000000"),
+        ("78000000", "Infinity"),
+        ("f8000000", "-Infinity"),
+        ("7c000000", "NaN"),
+        ("31a000000000000f", "1.5"),  # decimal64
+        ("31c0000000000001", "1"),
+        ("6c7386f26fc0ffff", "9999999999999999"),
+        ("30400000000000000000000000000001", "1"),  # decimal128
+        ("303e0000000000000000000000000096", "15.0"),
+    ],
+)
+def test_decimal_keeps_its_digits(octets, text):
+    assert decimal_text(bytes.fromhex(octets)) == text
+
+
+def test_decimal_differs_from_binary_in_json():
+    assert body_value(section(AMQP_VALUE, b"\x74\x32\x80\x00\x01")) == {"$decimal": "1"}
+
+
+def test_map_with_a_key_like_a_marker_keeps_pairs():
+    assert to_json_value({"$binary": "AQ=="}) == {"$map": [["$binary", "AQ=="]]}
+
+
+def test_body_that_is_nested_too_deeply_is_told_from_damage():
+    value = b"\x45"
+    for _ in range(60):
+        value = b"\xd0" + struct.pack(">II", len(value) + 4, 1) + value
+    with pytest.raises(TooDeepError):
+        body_text(section(AMQP_VALUE, value))
 
 
 def test_described_value_keeps_descriptor():
