@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chooseColumns, widthsOf as widthsOfLetters } from "../src/data/widths.ts";
+import { chooseColumns, usualLength, widthsOf as widthsOfLetters } from "../src/data/widths.ts";
 
 const LETTER = 7.3;
 const widthsOf = (columns: Parameters<typeof widthsOfLetters>[0], space: number): number[] => widthsOfLetters(columns, space, LETTER);
@@ -34,7 +34,13 @@ test("columns of high rank are left out before a long name becomes unreadable, u
         { ...digits("Unsettled", 7), rank: 3 }, { ...text("Name", 40), rank: 3 },
     ];
     assert.deepEqual(chooseColumns(columns, 1000, LETTER), [0, 1, 2, 3, 4]);
-    assert.deepEqual(chooseColumns(columns, 500, LETTER), [0, 1, 2, 3]);
-    assert.deepEqual(chooseColumns(columns, 300, LETTER), [0, 1]);
-    assert.deepEqual(chooseColumns(columns.map((each, index) => ({ ...each, chosen: index === 4 ? true : index === 1 ? false : undefined })), 300, LETTER), [0, 4]);
+    assert.deepEqual(chooseColumns(columns, 550, LETTER), [0, 1, 2, 3]);
+    assert.deepEqual(chooseColumns(columns, 350, LETTER), [0, 1]);
+    assert.deepEqual(chooseColumns(columns.map((each, index) => ({ ...each, chosen: index === 4 ? true : index === 1 ? false : undefined })), 350, LETTER), [0, 4]);
+});
+
+test("a few long texts among many do not widen their column", () => {
+    assert.equal(usualLength([...Array<number>(40).fill(8), 90]), 8);
+    assert.equal(usualLength([3, 90, 5]), 90);
+    assert.equal(usualLength([]), 0);
 });

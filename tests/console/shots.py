@@ -18,7 +18,7 @@ PAGES = {
     "overview": ("overview", "text=is not connected"),
     "topology": ("topology", "canvas"),
     "topology-open": ("topology?open=edges:frankfurt-1&select=crowd:frankfurt-1", "aside table"),
-    "topology-path": ("topology?path=orders&select=frankfurt-1", "aside dl"),
+    "topology-path": ("topology?path=orders", "canvas"),
     "charts": ("charts", "figure"),
     "addresses": ("addresses?router=*", ".row:not(.heads)"),
     "links": ("links?router=*&sort=-blocked", ".row:not(.heads)"),

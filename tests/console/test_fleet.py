@@ -167,3 +167,12 @@ def test_finding_offers_to_close_the_connection_that_holds_messages(page: Any, f
     dialog.get_by_role("button", name="Close the connection").click()
     dialog.wait_for(state="detached")
     assert page.evaluate("fleet.closed") == ["sydney-1/8"]
+
+
+def test_name_that_turns_the_direction_of_writing_moves_nothing_beside_it(page: Any, fleet: str) -> None:
+    """A badge behind such a name stays behind it."""
+    page.goto(f"{fleet}#/reload")
+    heading = page.get_by_role("heading", name="document.title")
+    name, badge = heading.locator("bdi").bounding_box(), heading.locator(".badge").bounding_box()
+    assert badge["x"] >= name["x"] + name["width"] - 1
+    assert page.title() == "Reload · Sluice"

@@ -59,6 +59,13 @@ export class Layout {
             this.neighbours.get(to)!.push(from);
         }
         this.fillRings();
+        // A node that had a place until its router was known keeps none.
+        for (const id of [...this.loose]) {
+            const node = graph.nodes.get(id);
+            if (node === undefined || !this.isOnRing(node)) continue;
+            this.loose.delete(id);
+            this.places.delete(id);
+        }
         this.reach = new Map(core.map((node) => [node.id, this.reachOf(node, false)]));
         const fresh = core.filter((node) => !this.places.has(node.id) || (this.loose.has(node.id) && this.degree(node.id) > 0));
         for (const node of fresh) {

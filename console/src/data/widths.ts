@@ -1,12 +1,12 @@
 // Widths of the columns of a table, by what is in them.
 
-/** letters: of the title, and of the longest texts; fixed: chosen by the reader, px. */
+/** title, text: letters of the title, and of the longest text; numeric: never cut; fixed: chosen by the reader, px. */
 export interface Measured { title: number; text: number; numeric: boolean; fixed?: number | undefined }
 
 const PADDING = 16; // px of a cell
 const SIGN = 12; // px of the sign of the sort order in a head
 const LEAST_TEXT = 150; // px of a column of texts that has to be cut
-const READABLE_TEXT = 190; // px of such a column where other columns can be left out for it
+const READABLE_TEXT = 240; // px of such a column where other columns can be left out for it
 const WIDE = 1.1; // of the average width of letters: short texts may have more wide ones
 const SHORT = 14; // letters; shorter texts are never cut
 
@@ -21,6 +21,14 @@ function least(column: Measured, letter: number, long: number): number {
     const head = column.title * letter + SIGN + PADDING;
     const all = whole(column, letter);
     return column.numeric || column.text <= SHORT ? all : Math.ceil(Math.max(head, Math.min(long, all)));
+}
+
+const MANY = 20; // texts among which a few long ones do not count
+
+/** Return the length of the longest text, or of many texts that of 95 of 100: a few long ones may be cut. */
+export function usualLength(lengths: number[]): number {
+    const sorted = [...lengths].sort((one, other) => one - other);
+    return sorted[sorted.length < MANY ? sorted.length - 1 : Math.floor(sorted.length * 0.95)] ?? 0;
 }
 
 /** rank: 1 columns stay, 3 are left out first; chosen: what the reader wants, if anything. */

@@ -77,7 +77,7 @@ function Router({ answer }: { answer: Row }): JSX.Element {
     const setting = answer["setting"] as Row | null;
     return (
         <section class="card" aria-label={`Router ${router}`}>
-            <h2>{router} <Badge kind={kind}>{words}</Badge></h2>
+            <h2><bdi>{router}</bdi> <Badge kind={kind}>{words}</Badge></h2>
             <ul class="findings">{(answer["findings"] as string[]).map((finding) => <li key={finding}>{finding}</li>)}</ul>
             {setting !== null && (
                 <p class="about">

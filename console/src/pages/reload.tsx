@@ -44,7 +44,7 @@ export function Reload(): JSX.Element {
             {plan !== null && changes.length === 0 && <p class="card calm">The file says what is in force: nothing would change.</p>}
             {changes.map((change) => (
                 <section class={`card change ${text(change["kind"])}`} key={text(change["title"])} aria-label={text(change["title"])}>
-                    <h2><code>{SIGNS[text(change["kind"])]}</code> {text(change["title"])} <Badge kind={change["effect"] === "live" ? "good" : "warn"}>{EFFECTS[text(change["effect"])] ?? text(change["effect"])}</Badge></h2>
+                    <h2><code>{SIGNS[text(change["kind"])]}</code> <bdi>{text(change["title"])}</bdi> <Badge kind={change["effect"] === "live" ? "good" : "warn"}>{EFFECTS[text(change["effect"])] ?? text(change["effect"])}</Badge></h2>
                     <table class="plain">
                         <tbody>
                             {Object.entries(change["attributes"] as Record<string, Row>).map(([name, each]) => (

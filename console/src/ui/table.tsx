@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { count } from "../data/format.ts";
-import { chooseColumns, widthsOf } from "../data/widths.ts";
+import { chooseColumns, usualLength, widthsOf } from "../data/widths.ts";
 import type { Ranked } from "../data/widths.ts";
 import { ColumnChoice, Grip, resizeByKey, useColumns } from "./columns.tsx";
 import { Cut } from "./cut.tsx";
@@ -132,8 +132,8 @@ export function DataTable<Item>(props: Props<Item>): JSX.Element {
     const letters = useLetters(shown, props.columns);
     const letter = useMemo(letterWidth, []);
     const measured = props.columns.map((each): Ranked => ({
-        title: each.title.length, text: each.letters ?? letters.get(each.key) ?? 0, numeric: numeric.has(each.key), fixed: choice.widths[each.key],
-        rank: each.rank ?? 1, chosen: choice.shown[each.key],
+        title: each.title.length, text: each.letters ?? letters.get(each.key) ?? 0, numeric: numeric.has(each.key) || each.letters !== undefined, fixed: choice.widths[each.key],
+        rank: each.rank ?? 1, chosen: choice.shown[each.key] ?? (each.key === by ? true : undefined),
     }));
     const chosen = chooseColumns(measured, width - EDGES, letter);
     const columns = chosen.map((index) => props.columns[index]!);
@@ -219,17 +219,16 @@ function letterWidth(): number {
     return pen.measureText(LETTERS).width / LETTERS.length;
 }
 
-/** Letters of the longest text of each column among the first rows. They only grow, so that columns stay where they are. */
+/** Letters that nearly all texts of each column fit in. They only grow, so that columns stay where they are. */
 function useLetters<Item>(items: Item[], columns: Column<Item>[]): Map<string, number> {
     const known = useRef(new Map<string, number>());
     useMemo(() => {
         for (const column of columns) {
-            let most = known.current.get(column.key) ?? 0;
-            for (const item of items.slice(0, SAMPLE)) {
+            const lengths = items.slice(0, SAMPLE).map((item) => {
                 const value = column.value(item);
-                if (value !== null) most = Math.max(most, (typeof value === "number" ? count(value) : value).length);
-            }
-            known.current.set(column.key, most);
+                return value === null ? 0 : (typeof value === "number" ? count(value) : value).length;
+            });
+            known.current.set(column.key, Math.max(known.current.get(column.key) ?? 0, usualLength(lengths)));
         }
     }, [items, columns.length]);
     return known.current;
