@@ -37,6 +37,8 @@ from sluice.supervisor.edge.attachments import Attachments
 from sluice.supervisor.edge.interior import Edges
 from sluice.supervisor.edge.peers import EdgePeers
 from sluice.supervisor.edge.uplink import Uplink
+from sluice.supervisor.history.history import FigureHistory
+from sluice.supervisor.history.neighbourhood import Neighbourhood
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.journal.replicas import Replicas
 from sluice.supervisor.linkroutes.local import LocalLinkRoutes
@@ -185,6 +187,8 @@ class RouterCore(Core):
             None if self.uplink is None else self.uplink.lookups,
         )  # fmt: skip
 
+        self.history = FigureHistory(self.waker, Neighbourhood(self.routers, self.uplink), log)
+
         events.add(
             # Log settings and profiles come first in a snapshot.
             self.logging,
@@ -221,6 +225,7 @@ class RouterCore(Core):
             *([] if self.uplink is None else [self.uplink]),
             *([] if self.peers is None else [self.peers]),
             self.in_process,  # after neighbours, whose control messages have priority
+            self.history,
         )  # fmt: skip
         events.check_complete()
 

@@ -41,6 +41,7 @@ from sluice.supervisor.configuration.show_requests import register_show
 from sluice.supervisor.configuration.watch import ConfigurationWatch
 from sluice.supervisor.drain.drain import DrainBegun, RouterDrain
 from sluice.supervisor.drain.requests import register_drain
+from sluice.supervisor.history.reader import FigureReader
 from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
@@ -97,6 +98,7 @@ class Supervisor:
         self._lag = Lag()
         region = shared.region
         core.policy.measure(region)
+        core.history.measure(FigureReader(core, region).read)
         self._health = Health(
             core, self._lag, self._listener_states, lambda: self._ended.done() or self._drain.active,
             connectors=lambda: self._services.connectors.states(),
@@ -454,6 +456,7 @@ class Supervisor:
         await self._services.http.close()  # late, so that the health page reports the shutdown until now
         self._pool.close()
         await self._telemetry.finish()
+        await self._core.history.finish()
         await self._core.audit.finish(signal.Signals(result).name if result > 0 else "a failure, see the log")
         for handle in (self._wake, self._timer):
             if handle is not None:

@@ -12,7 +12,8 @@ LINK_ROUTE: Final = f"{SCHEMA.prefix}.router.connection.linkRoute"
 _READING: Final = frozenset(
     {
         "QUERY", "READ", "CALLME", "EXPLAIN", "EXPLAIN-POLICY", "GET-ANNOTATIONS", "GET-ATTRIBUTES", "GET-JSON-SCHEMA",
-        "GET-LOG", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES", "GET-WORKERS",
+        "GET-HISTORY", "GET-LOG", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES",
+        "GET-WORKERS",
     }
 )  # fmt: skip
 # GET-CONFIGURATION shows where passwords are kept, though not the passwords.

@@ -12,6 +12,7 @@ from sluice.supervisor.management import values
 from sluice.supervisor.management.context import AgentContext
 from sluice.supervisor.management.explain_path import explain_path
 from sluice.supervisor.management.explain_policy import explain_policy
+from sluice.supervisor.management.history_view import get_history
 from sluice.supervisor.management.nodes import management_address
 from sluice.supervisor.management.request import Request
 from sluice.supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, OK, Outcome, Response, StatusError
@@ -157,5 +158,6 @@ register("GET-SCHEMA-JSON", get_json_schema)
 register("GET-LOG", get_log)
 register("PROFILE", profile)
 register("GET-WORKERS", get_workers)
+register("GET-HISTORY", get_history)
 register("EXPLAIN", explain_path)
 register("EXPLAIN-POLICY", explain_policy)

@@ -212,6 +212,10 @@ class Routers(Subsystem):
         """Return the number of other reachable routers."""
         return sum(bool(router.links) for router in self._present.values())
 
+    def reachable_ids(self) -> list[str]:
+        """Return the ids of all other reachable routers."""
+        return [router.id for router in self._present.values() if router.links]
+
     @property
     def path_changes(self) -> int:
         """Return the number of paths found, changed or lost since the start."""

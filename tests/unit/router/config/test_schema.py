@@ -194,6 +194,7 @@ def test_attributes_in_reporting_order():
         ("router", "shutdownConnectionsPerSecond"),
         ("router", "allowFilesByManagement"),
         ("router", "environmentVariables"),
+        ("router", "historyFile"),
         ("router", "watchConfiguration"),
         ("router", "deliveriesIngressEdge"),
         ("sslProfile", "userPrefix"),

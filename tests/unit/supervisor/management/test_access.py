@@ -11,8 +11,9 @@ from sluice.supervisor.management.response import FORBIDDEN, StatusError
 
 #: Operations that change nothing and show neither payload nor frames. A new operation needs a decision.
 READING = {
-    "CALLME", "EXPLAIN", "EXPLAIN-POLICY", "GET-ANNOTATIONS", "GET-ATTRIBUTES", "GET-JSON-SCHEMA", "GET-LOG",
-    "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES", "GET-WORKERS", "QUERY", "READ",
+    "CALLME", "EXPLAIN", "EXPLAIN-POLICY", "GET-ANNOTATIONS", "GET-ATTRIBUTES", "GET-HISTORY",
+    "GET-JSON-SCHEMA", "GET-LOG", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-SCHEMA", "GET-SCHEMA-JSON", "GET-TYPES",
+    "GET-WORKERS", "QUERY", "READ",
 }  # fmt: skip
 OPERATING = {"GET-CONFIGURATION", "RELOAD", "TRACE"}
 
