@@ -7,6 +7,7 @@ import type { Finding, Watched } from "./data/attention.ts";
 import { History } from "./data/history.ts";
 import { Management, number, text } from "./data/management.ts";
 import type { Ask, Row, Target, Value } from "./data/management.ts";
+import { Past } from "./data/past.ts";
 import { Poller, browserClock } from "./data/poller.ts";
 import type { Feed } from "./data/poller.ts";
 import { Rates } from "./data/rates.ts";
@@ -66,6 +67,7 @@ export class App {
             this.user = this.client.user;
             if (this.client.generation !== this.generation) {
                 this.rates.clear();
+                this.pasts.clear();
                 this.neighbours.clear();
             }
             this.generation = this.client.generation;
@@ -126,6 +128,29 @@ export class App {
                 const rows = (await this.management.call(target, "GET-WORKERS")) as Row[];
                 for (const row of rows) row["identity"] = `${text(row["worker"])}.${text(row["generation"])}`;
                 return this.ratesOf(key, "identity").table(rows, performance.now());
+            },
+        };
+    }
+
+    private readonly pasts = new Map<string, Past>();
+
+    /** Figures and events that a router has kept, in periods of `step` seconds; null: it keeps none, as 1.19. */
+    past(target: Target, names: string[], step: number, seconds: number): Source<Past | null> {
+        const key = `past/${target.kind}/${target.id}/${step}/${seconds}/${names.join()}`;
+        return {
+            key,
+            interval: this.pace(step === 5 ? 5_000 : SLOW),
+            fetch: async () => {
+                const known = this.pasts.get(key) ?? new Past(target.id, step, seconds);
+                const since = known.since || Math.floor(Date.now() / 1000 - seconds);
+                try {
+                    known.add((await this.management.call(target, "GET-HISTORY", { step, since, names: names.join() })) as Row);
+                } catch (error) {
+                    if ((error as { status?: number }).status) return null;
+                    throw error;
+                }
+                this.pasts.set(key, known);
+                return known;
             },
         };
     }

@@ -12,6 +12,7 @@ import type { Explained } from "../src/data/explain.ts";
 import { quantile } from "../src/data/latency.ts";
 import { Management, rowsOf } from "../src/data/management.ts";
 import type { Row } from "../src/data/management.ts";
+import { MOST_LINES, Past, condense } from "../src/data/past.ts";
 import { Rates } from "../src/data/rates.ts";
 import { collect, readSchema } from "../src/data/schema.ts";
 import { stallOf } from "../src/data/stall.ts";
@@ -129,6 +130,46 @@ test("15 minutes are kept, and silent series have gaps", () => {
         { title: "", unit: "", times: [1, 3], values: [1, 3] }, { title: "", unit: "", times: [2], values: [null] },
     ]);
     assert.deepEqual([times, one, other], [[1, 2, 3], [1, undefined, 3], [undefined, null, undefined]]);
+});
+
+const event = (time: number, text: string, count = 1, last = time): Row => ({ time, kind: "reload", text, count, last });
+
+test("answers about the past are put together", () => {
+    const past = new Past("A", 5, 20);
+    past.add({ first: 105, figures: { a: [1, null, 3], b: [4, 5, 6] }, events: [event(103, "x"), event(110, "y")] });
+    assert.deepEqual([past.since, past.series("a")!.values, past.series("none")], [115, [1, null, 3], undefined]);
+    past.add({ first: 120, figures: { a: [7], b: [8] }, events: [event(110, "y", 2, 118)] });
+    assert.deepEqual([past.times, past.series("b")!.values], [[105, 110, 115, 120], [4, 5, 6, 8]]);
+    assert.deepEqual(past.events.map(({ text, count }) => [text, count]), [["x", 1], ["y", 2]]);
+    past.add({ first: 0, figures: { a: [], b: [] }, events: [] });
+    assert.equal(past.since, 120);
+    past.add({ first: 125, figures: { a: [9], b: [9] }, events: [] });
+    assert.deepEqual([past.times, past.series("a")!.values], [[110, 115, 120, 125], [null, 3, 7, 9]]);
+    assert.deepEqual(past.events.map(({ text }) => text), ["y"]);
+    past.add({ first: 115, figures: { a: [1], b: [1] }, events: [] }); // the router's clock was set back
+    assert.deepEqual([past.times, past.series("a")!.values], [[110, 115], [null, 1]]);
+});
+
+test("charts of many routers show the total, the largest ones, and the others together", () => {
+    const one = (title: string, values: (number | null)[]) => ({ title, unit: "", times: values.map((_, index) => 5 * index), values });
+    const many = Array.from({ length: MOST_LINES + 3 }, (_, size) => one(`R${size}`, [size, size]));
+    const { lines, omitted } = condense(many, true, 5);
+    assert.deepEqual([lines.length, omitted, lines[0]!.total], [MOST_LINES + 1, 0, true]);
+    assert.deepEqual(lines[0]!.values, [55, 55]);
+    assert.deepEqual([lines[1]!.title, lines.at(-1)!.title, lines.at(-1)!.values], ["R4", "4 others", [6, 6]]);
+    assert.deepEqual(condense(many, false, 5).omitted, 4);
+    assert.deepEqual(condense(many.slice(0, 1), true, 5), { lines: many.slice(0, 1), omitted: 0 });
+});
+
+test("the total ends where one router has not answered yet, and goes on without a lost one", () => {
+    const series = (last: number, value: number, first = 0) => {
+        const times = Array.from({ length: last + 1 - first }, (_, index) => 5 * (first + index));
+        return { title: "", unit: "", times, values: times.map(() => value) };
+    };
+    const total = (...all: ReturnType<typeof series>[]) => condense(all, true, 5).lines[0]!.values;
+    assert.deepEqual(total(series(3, 1), series(2, 10)), [11, 11, 11]);
+    assert.deepEqual(total(series(3, 1), series(3, 10, 1)), [11, 11, 11]);
+    assert.deepEqual(total(series(9, 1), series(2, 10)), [11, 11, 11, 1, 1, 1, 1, 1, 1, 1]);
 });
 
 test("what is a counter", () => {

@@ -169,6 +169,8 @@ def test_charts_page_shows_chosen_charts(page: Any, network: ConsoleNetwork) -> 
     open_page(page, network, "charts")
     messages = page.get_by_role("figure", name="Messages in")
     messages.get_by_text(re.compile(r"[1-9]\d+/s")).first.wait_for()
+    messages.get_by_text("all routers").wait_for()
+    page.get_by_role("region", name="Events").get_by_text("The router started").first.wait_for()
     page.get_by_text("Choose charts").click()
     page.get_by_label("Rejected").check()
     page.get_by_role("figure", name="Rejected").wait_for()

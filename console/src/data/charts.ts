@@ -5,7 +5,7 @@ export interface Charted { router: string; type: string; identity: string; name:
 
 export const keyOf = ({ router, type, identity, name }: Charted): string => [router, type, identity, name].join("\n");
 
-const COUNTERS = /^(deliveries(?!Stuck)\w*|\w*Deliveries|(delivery|accepted|rejected|released|modified|presettled|droppedPresettled|received|dropped|forwarded|diverted|matched|trace|debug|info|notice|warning|error|critical)Count|connections(Processed|Denied|Approved)|\w*Denied|totalDenials|cpuSeconds|wakes)$/;
+const COUNTERS = /^(deliveries(?!Stuck)\w*|\w*Deliveries|(delivery|accepted|rejected|released|modified|presettled|droppedPresettled|received|dropped|forwarded|diverted|matched|trace|debug|info|notice|warning|error|critical)Count|connections(Processed|Denied|Approved|Accepted)|loginsFailed|policyDenials|\w*Denied|totalDenials|cpuSeconds|supervisorCpuSeconds|wakes)$/;
 
 /** Whether an attribute only grows, so that its rate is of interest. */
 export function isCounter(name: string): boolean {
@@ -35,35 +35,45 @@ export function readCharted(kept: string): Charted[] {
     }
 }
 
-/** What is recorded of each router, and of the workers of the connected one, without being asked to. */
-export const ROUTER_CHARTS: { name: string; title: string }[] = [
-    { name: "deliveriesIngress", title: "Messages in" },
-    { name: "deliveriesEgress", title: "Messages out" },
-    { name: "deliveriesTransit", title: "Messages through, to other routers" },
-    { name: "acceptedDeliveries", title: "Accepted" },
-    { name: "rejectedDeliveries", title: "Rejected" },
-    { name: "releasedDeliveries", title: "Released" },
-    { name: "modifiedDeliveries", title: "Modified" },
-    { name: "droppedPresettledDeliveries", title: "Presettled dropped" },
-    { name: "deliveriesDelayed1Sec", title: "Delayed for more than 1 s" },
-    { name: "deliveriesStuck", title: "Stuck deliveries" },
-    { name: "linksBlocked", title: "Blocked links" },
-    { name: "connectionCount", title: "Connections" },
-    { name: "linkCount", title: "Links" },
-    { name: "addrCount", title: "Addresses" },
-    { name: "memoryUsage", title: "Memory" },
+/** Charts of each router. sum: values of several routers add up. Names are those of GET-HISTORY. */
+export const ROUTER_CHARTS: { name: string; title: string; sum: boolean }[] = [
+    { name: "deliveriesIngress", title: "Messages in", sum: true },
+    { name: "deliveriesEgress", title: "Messages out", sum: true },
+    { name: "deliveriesTransit", title: "Messages through, to other routers", sum: true },
+    { name: "acceptedDeliveries", title: "Accepted", sum: true },
+    { name: "rejectedDeliveries", title: "Rejected", sum: true },
+    { name: "releasedDeliveries", title: "Released", sum: true },
+    { name: "modifiedDeliveries", title: "Modified", sum: true },
+    { name: "droppedPresettledDeliveries", title: "Presettled dropped", sum: true },
+    { name: "latencyP50Seconds", title: "Latency, 50 of 100 within", sum: false },
+    { name: "latencyP90Seconds", title: "Latency, 90 of 100 within", sum: false },
+    { name: "latencyP99Seconds", title: "Latency, 99 of 100 within", sum: false },
+    { name: "deliveriesDelayed1Sec", title: "Delayed for more than 1 s", sum: true },
+    { name: "deliveriesStuck", title: "Stuck deliveries", sum: true },
+    { name: "linksBlocked", title: "Blocked links", sum: true },
+    { name: "connectionCount", title: "Connections", sum: true },
+    { name: "linkCount", title: "Links", sum: true },
+    { name: "addrCount", title: "Addresses", sum: false },
+    { name: "connectionsAccepted", title: "New connections", sum: true },
+    { name: "loginsFailed", title: "Failed logins", sum: true },
+    { name: "policyDenials", title: "Refused by policy", sum: true },
+    { name: "cpuSeconds", title: "Load of workers", sum: true },
+    { name: "busiestWorkerLoad", title: "Load of the busiest worker", sum: false },
+    { name: "supervisorCpuSeconds", title: "Load of the supervisor", sum: false },
+    { name: "bufferedOctets", title: "Buffered by workers", sum: true },
+    { name: "memoryUsage", title: "Memory", sum: true },
 ];
-/** share: of the deliveries since the look before, which were settled within what is charted. */
-export const WORKER_CHARTS: { name: string; title: string; share?: number }[] = [
-    { name: "cpuSeconds", title: "Load of workers" },
-    { name: "latencyP50Seconds", title: "Latency, 50 of 100 within", share: 0.5 },
-    { name: "latencyP90Seconds", title: "Latency, 90 of 100 within", share: 0.9 },
-    { name: "latencyP99Seconds", title: "Latency, 99 of 100 within", share: 0.99 },
-    { name: "bufferedOctets", title: "Buffered by workers" },
+
+/** Ranges of the time axis, and the periods of the history that they show, both in seconds. */
+export const RANGES: { name: string; seconds: number; step: number }[] = [
+    { name: "15 minutes", seconds: 900, step: 5 },
+    { name: "1 hour", seconds: 3600, step: 5 },
+    { name: "1 day", seconds: 86_400, step: 60 },
+    { name: "30 days", seconds: 2_592_000, step: 3600 },
 ];
 
 export function unitOf(name: string): string {
-    if (name === "cpuSeconds") return "load";
+    if (/^cpuSeconds$|CpuSeconds$|Load$/.test(name)) return "load";
     if (isCounter(name)) return "/s";
     if (/Octets$|^memoryUsage$/.test(name)) return "octets";
     return /Seconds$/.test(name) ? "s" : "";

@@ -1,8 +1,10 @@
-// The last 15 minutes of what is charted.
+// The last 15 minutes of what the page itself records: attributes that somebody has chosen, and routers that keep no
+// history.
 
 export const KEPT_SECONDS = 900;
 
-export interface Series { title: string; unit: string; times: number[]; values: (number | null)[] }
+/** total: of all other series of the chart. */
+export interface Series { title: string; unit: string; times: number[]; values: (number | null)[]; total?: boolean }
 
 export class History {
     private readonly series = new Map<string, Series>();

@@ -1,11 +1,11 @@
-// Keeps the history going, whatever page is shown.
+// Records what no router keeps, whatever page is shown: chosen attributes, and routers without a history of their own.
 import { useEffect } from "preact/hooks";
 import type { Source } from "../app.ts";
-import { ROUTER_CHARTS, WORKER_CHARTS, isCounter, keyOf, label, readCharted, unitOf } from "../data/charts.ts";
+import { RANGES, ROUTER_CHARTS, isCounter, keyOf, label, readCharted, unitOf } from "../data/charts.ts";
 import type { Charted } from "../data/charts.ts";
-import { quantile } from "../data/latency.ts";
-import { addressOf, longName, text } from "../data/management.ts";
+import { addressOf, longName } from "../data/management.ts";
 import type { Row } from "../data/management.ts";
+import type { Past } from "../data/past.ts";
 import type { Feed } from "../data/poller.ts";
 import type { Table } from "../data/rates.ts";
 import { stored, useApp, useFeeds, useNetwork, useRoute } from "./hooks.ts";
@@ -13,6 +13,8 @@ import type { App } from "../app.ts";
 
 export const MOST_RECORDED = 12; // routers
 const EVERY = 3000; // ms
+const PROBED_EVERY = 600_000; // ms between two questions whether a router keeps a history
+const COARSE = RANGES.at(-1)!;
 
 /** One entity, read for a chart. */
 function entity(app: App, { router, type, identity }: Charted): Source<Row> {
@@ -30,20 +32,19 @@ export function Recorder(): null {
     useRoute(); // the charts page changes what is chosen
     const network = useNetwork();
     const targets = (network?.targets ?? []).slice(0, MOST_RECORDED);
+    const probes = useFeeds<Past | null>(targets.map((target) => ({ ...app.past(target, [ROUTER_CHARTS[0]!.name], COARSE.step, COARSE.seconds), interval: PROBED_EVERY })));
+    const recorded = targets.filter((_, index) => probes[index]!.value === null);
     const chosen = readCharted(stored("charts") ?? "[]");
-    const extra = chosen.filter(({ router, type, name }) =>
-        type !== "router" || !ROUTER_CHARTS.some((each) => each.name === name) || !targets.some((each) => each.id === router));
+    const extra = chosen.filter(({ type, name }) => type !== "router" || !ROUTER_CHARTS.some((each) => each.name === name));
     const feeds = useFeeds<Table | Row>([
-        ...targets.map((target) => app.summary(target)),
-        ...targets.slice(0, 1).map((target) => app.workers(target)),
+        ...recorded.map((target) => app.summary(target)),
         ...extra.map((each) => entity(app, each)),
     ] as Source<Table | Row>[]);
     useEffect(() => {
         const now = Date.now() / 1000;
-        targets.forEach((target, index) => record(app, target.id, feeds[index] as Feed<Table>, "router", ROUTER_CHARTS, now));
-        if (targets[0] !== undefined) record(app, targets[0].id, feeds[targets.length] as Feed<Table>, "worker", WORKER_CHARTS, now);
+        recorded.forEach((target, index) => record(app, target.id, feeds[index] as Feed<Table>, now));
         extra.forEach((each, index) => {
-            const feed = feeds[targets.length + 1 + index] as Feed<Row> | undefined;
+            const feed = feeds[recorded.length + index] as Feed<Row> | undefined;
             if (feed?.value === undefined || feed.error !== null || performance.now() - feed.at > 1000) return;
             const value = feed.value[each.name];
             if (typeof value !== "number") return;
@@ -53,22 +54,11 @@ export function Recorder(): null {
     return null;
 }
 
-/** null: nothing was settled since the look before; undefined: there was none. */
-function latency(table: Table, row: Row, share: number): number | null | undefined {
-    const counts = table.added(row, "latencyHistogram");
-    return counts === null ? undefined : quantile(counts, share);
-}
-
-function record(app: App, router: string, feed: Feed<Table> | undefined, type: string, charts: { name: string; share?: number }[], now: number): void {
-    if (feed?.value === undefined || feed.error !== null || performance.now() - feed.at > 1000) return;
-    for (const row of feed.value.rows) {
-        const identity = type === "worker" ? text(row["worker"]) : "";
-        for (const { name, share } of charts) {
-            const value = share !== undefined ? latency(feed.value, row, share) : isCounter(name) ? feed.value.rate(row, name) : row[name];
-            // No delivery within the interval: a gap in a chart of latency.
-            if (typeof value !== "number" && !(share !== undefined && value === null)) continue;
-            const title = type === "worker" ? `worker ${identity}` : router;
-            app.history.add(keyOf({ router, type, identity, name }), title, unitOf(name), now, value);
-        }
+function record(app: App, router: string, feed: Feed<Table> | undefined, now: number): void {
+    const row = feed?.value?.rows[0];
+    if (feed?.value === undefined || row === undefined || feed.error !== null || performance.now() - feed.at > 1000) return;
+    for (const { name } of ROUTER_CHARTS) {
+        const value = isCounter(name) ? feed.value.rate(row, name) : row[name];
+        if (typeof value === "number") app.history.add(keyOf({ router, type: "router", identity: "", name }), router, unitOf(name), now, value);
     }
 }
