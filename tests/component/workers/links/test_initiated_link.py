@@ -299,11 +299,18 @@ def test_link_without_room_in_table_is_closed_with_error(router, container, dire
     assert owner.calls == [("begun", attach.fields["name"]), ("ended", TABLE_FULL.description)]
 
 
-def test_session_ended_by_peer_ends_its_links(router, container):
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (None, "the peer has ended the session without a reason"),
+        (error("amqp:not-found", "no queue"), "amqp:not-found no queue"),
+    ],
+)
+def test_session_ended_by_peer_ends_its_links(router, container, given, reason):
     owner, _, received = request_link(router, container, "out")
-    container.feed(begin(0, 0) + answer(of(received, "attach")[0]) + say("end"))
+    container.feed(begin(0, 0) + answer(of(received, "attach")[0]) + say("end", error=given))
     router.settle()
-    assert owner.calls[-1] == ("ended", None)
+    assert owner.calls[-1] == ("ended", reason)
     assert [frame.name for frame in frames(container)] == ["end"]
     _, _, received = request_link(router, container, "out")
     assert [frame.name for frame in received] == ["begin", "attach"]
