@@ -451,6 +451,7 @@ class Link(ControlMessage, kw_only=True):
     dynamic: bool = False  # the peer generates the address
     bare: bool = False  # set if this router's own terminus is null
     second: bool = False  # on a separate session
+    session: str = ""  # key of the session, which only links with the same key use; empty: shared
     capacity: int | None = None  # credit of the peer; None: linkCapacity of the connector
     service: str = ""  # key of `local`
     waits: bool = False  # the link is suspended if its peer is lost

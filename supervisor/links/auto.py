@@ -376,7 +376,7 @@ class _AutoLink:
 class _AutoLinkAttachment:
     """Auto link on one connection. Owner: the auto link."""
 
-    __slots__ = ("_identity", "_parent", "_timer", "connection", "link", "state")
+    __slots__ = ("_failed", "_identity", "_parent", "_timer", "connection", "link", "state")
 
     def __init__(self, parent: _AutoLink, connection: RegisteredConnection) -> None:
         self.connection = connection
@@ -384,6 +384,7 @@ class _AutoLinkAttachment:
         self.link: RegisteredLink | None = None
         self._parent = parent
         self._identity: int | None = None  # identity of the requested link, until the link ends
+        self._failed = False  # the link has ended on this connection before
         self._timer: Cancellable | None = None
 
     def attach(self) -> None:
@@ -392,7 +393,10 @@ class _AutoLinkAttachment:
         self.state = AutoLinkState.ATTACHING
         parent.availability.attempts += 1
         address = config.external_address or config.address
-        wanted = InitiatedLinkOptions(address=address, waits=config.absence > 0)
+        # RabbitMQ ends the whole session if one of its links leads to a queue that does not exist. So a link that has
+        # failed gets a session of its own, and no longer takes those of other queues along.
+        session = config.identity if self._failed else ""
+        wanted = InitiatedLinkOptions(address=address, session=session, waits=config.absence > 0)
         self._identity = parent.owner.initiated_links.attach(self.connection, parent.outgoing, wanted, self)
 
     def begun(self, link: RegisteredLink) -> None:
@@ -417,6 +421,7 @@ class _AutoLinkAttachment:
         """Schedule a retry after the peer has detached."""
         parent = self._parent
         self.state = AutoLinkState.FAILED
+        self._failed = True
         self.link = self._identity = None
         parent.failed(error)
         self._timer = parent.owner.waker.later(RETRY if parent.retried else FIRST_RETRY, self._again)

@@ -31,6 +31,7 @@ class InitiatedLinkOptions(Struct, frozen=True, kw_only=True):
     dynamic: bool = False
     bare: bool = False
     second: bool = False
+    session: str = ""
     capacity: int | None = None
     service: str = ""
     waits: bool = False
@@ -93,6 +94,7 @@ class InitiatedLinks(Subsystem):
                 dynamic=wanted.dynamic,
                 bare=wanted.bare,
                 second=wanted.second,
+                session=wanted.session,
                 capacity=wanted.capacity,
                 service=wanted.service,
                 waits=wanted.waits,

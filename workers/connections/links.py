@@ -115,7 +115,7 @@ class ConnectionLinks:
         if self._connection.ended:
             return
         try:
-            session = client.router_sessions.for_initiated_link(client, order.second)
+            session = client.router_sessions.for_initiated_link(client, order)
             if session is None:
                 client.router_sessions.wait(order)
                 return

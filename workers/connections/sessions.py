@@ -47,20 +47,21 @@ class RouterSessions:
     __slots__ = ("_initiated", "_waiting", "routed")
 
     def __init__(self) -> None:
-        # Usually one session, or several if the peer allows few links in a session. Key True: other sessions, for links
-        # that must not share a session with the rest.
-        self._initiated: dict[bool, list[Session]] = {}
+        # Usually one session, or several if the peer allows few links in a session. Other keys than False: sessions for
+        # links that must not share a session with the rest.
+        self._initiated: dict[bool | str, list[Session]] = {}
         # Orders that wait until the peer has answered a begin.
         self._waiting: list[control.Link | pair_messages.Pair] = []
         self.routed = RoutedSessions()
 
-    def for_initiated_link(self, client: "ConnectionHandler", second: bool) -> Session | None:
-        """Return the session for another link. second: it must not share a session with those of other kinds.
+    def for_initiated_link(self, client: "ConnectionHandler", order: control.Link) -> Session | None:
+        """Return the session for another link.
 
         None: the peer must answer a begin first. Raises RemoteError.
         """
-        sessions = [session for session in self._initiated.get(second, ()) if not session.ended]
-        self._initiated[second] = sessions
+        key = order.session or order.second
+        sessions = [session for session in self._initiated.get(key, ()) if not session.ended]
+        self._initiated[key] = sessions
         for session in sessions:
             if session.room:
                 return session

@@ -224,6 +224,23 @@ def test_auto_link_with_ended_session_shows_reason(start_router: Callable[..., A
     assert host.router.log.count("Auto Link Activated") == (2 if answer else 0), "logged only after the answer"
 
 
+def test_auto_link_to_missing_queue_takes_no_other_auto_links_along(
+    start_router: Callable[..., AutoLinkRouter],
+) -> None:
+    """RabbitMQ ends the whole session of a link to a queue that it does not have."""
+    host = start_router(auto_link("out", "q.good"), auto_link("in", "q.missing"))
+    container = host.container()
+    found = links(container)
+    found["in"].session.end(frames.error("amqp:not-found", "no queue"))
+    for _ in range(2):
+        link = container.link_attached()
+        while isinstance(link, PeerReceiver):  # the link to the queue that exists
+            link = container.link_attached()
+        link.session.end(frames.error("amqp:not-found", "no queue"))
+        host.wait("in", "failed")
+        assert host.row("out")["operStatus"] == "active"
+
+
 def test_auto_link_with_ended_session_without_error_is_explained(start_router: Callable[..., AutoLinkRouter]) -> None:
     host = start_router(auto_link("out"))
     links(host.container(), 1)["out"].session.end()

@@ -189,6 +189,7 @@ def test_retries_wait_two_seconds_then_five(router):
         router.clock.advance(0.02)
         name, requested = requested.name, take_links(router)["out"]
         assert requested.name != name
+        assert requested.session, "a session of its own, so that it takes no other links along"
         assert router.shown("out") == AutoLinkStatus(None, "attaching", "no queue")
     router.answer(requested, router.begin(requested))
     assert router.shown("out") == AutoLinkStatus(requested.ref, "active", None)
