@@ -58,6 +58,12 @@ test("kinds that are left out take their clients and lines with them", () => {
     assert.deepEqual(ids(folded([], ["standby", "clients", "broker"]), "crowd"), []);
 });
 
+test("edge routers are left out until their router is known, in a network that has one", () => {
+    const unknown = routers().map((each) => ({ ...each, connections: undefined }));
+    assert.deepEqual(ids(folded([], [], build(unknown, linkState)), "edge"), []);
+    assert.deepEqual(ids(folded([], [], build(unknown.slice(8), [])), "edge").length, 13);
+});
+
 test("the path of an address goes from clients of edge routers over their uplinks to consumers", () => {
     const row = (id: string, container: string): string => String(connections(id).find((each) => each["container"] === container)!["identity"]);
     const hop = (router: string, nextHop: string): Row => ({ router, nextHop });

@@ -42,6 +42,9 @@ def test_lost_connection_makes_the_overview_grey(page: Any, fleet: str) -> None:
     row(page, "Routers", "sao-paulo-1").get_by_text("good before").wait_for()
     row(page, "Routers", "frankfurt-1").get_by_text("trouble before").wait_for()
     assert page.locator(".badge.good").count() == 0
+    colour = "element => getComputedStyle(element).color"
+    grey = page.locator(".about").first.evaluate(colour)
+    assert {page.locator(each).first.evaluate(colour) for each in (".badge.bad", ".tile.bad b")} == {grey}
     other = page.get_by_role("link", name="dublin-1", exact=True)
     assert re.fullmatch(r"http://10\.0\.0\.\d+:8672/#/overview", other.get_attribute("href"))
 

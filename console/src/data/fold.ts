@@ -35,8 +35,11 @@ export function fold(whole: Graph, view: View): Folded {
         graph.nodes.set(hub.id, { ...hub, open });
         for (const member of hub.members) hubs.set(member, hub.id);
     }
+    const interior = [...whole.nodes.values()].some((node) => node.kind === "router");
     for (const node of whole.nodes.values()) {
         if (node.kind !== "router" && view.hidden.has(node.kind as Filter)) continue;
+        // Until a connection of an edge router is known, no place would be its own.
+        if (node.kind === "edge" && node.at === null && !node.gone && interior) continue;
         const hub = hubs.get(node.id);
         const open = hub === undefined || graph.nodes.get(hub)!.open;
         if (open) graph.nodes.set(node.id, { ...node, at: hub ?? node.at });
