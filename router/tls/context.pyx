@@ -12,7 +12,7 @@ from math import inf
 # session established without a client certificate cannot be resumed at a listener that requires one.
 SESSION_CONTEXT = b"sluice"
 VERIFIED_CONTEXT = b"sluice verified"
-OPTIONAL_CONTEXT = b"sluice optional"
+cdef bytes OPTIONAL_CONTEXT = b"sluice optional"
 VERSIONS = {"TLSv1": TLS1_VERSION, "TLSv1.1": TLS1_1_VERSION, "TLSv1.2": TLS1_2_VERSION, "TLSv1.3": TLS1_3_VERSION}
 DEFAULT_VERSIONS = ("TLSv1.2", "TLSv1.3")
 # Default ciphers of a server with TLS 1.2: forward secrecy and authenticated encryption.

@@ -78,7 +78,7 @@ class MetricsPage:
         self._spent = 0.0
         self._make: Callable[[], Awaitable[bytes]] | None = None
         self._body = b""
-        self._compressed = b""  # the same page, for clients that accept gzip
+        self._compressed = b""  # page for clients that accept gzip
         self._made = 0.0  # time of the last rendering
         self._making: asyncio.Task[None] | None = None
 

@@ -88,7 +88,7 @@ def test_start_is_logged_in_order(start):
     supervisor.port()
     texts = "\n".join(supervisor.lines)
     order = ["Container Name: QDR", "Standalone mode", "Version: ", "Configured Listener", "Operational, 2",
-             "MiB", "Listening on 127.0.0.1"]  # fmt: skip
+             "Process VmSize", "Listening on 127.0.0.1"]  # fmt: skip
     places = [texts.index(text) for text in order]
     assert places == sorted(places)
     assert f"(process ID {supervisor.process.pid})" in texts

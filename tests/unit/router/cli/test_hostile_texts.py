@@ -66,6 +66,8 @@ _BODIES: dict[str, Any] = {
     },
     "EXPLAIN-POLICY": [{"allowed": True, "what": HOSTILE, "why": HOSTILE, "file": HOSTILE, "line": None}],
     "RELOAD": {"text": HOSTILE},
+    "GET-CONFIGURATION": {"text": HOSTILE, "changes": [HOSTILE]},
+    "DRAIN": {"router": HOSTILE, "connections": 1, "perSecond": 1, "seconds": 1},
     "TEXT": HOSTILE,
     "VALUE": {HOSTILE: HOSTILE},
 }
@@ -132,8 +134,11 @@ CALLS: dict[str, list[list[str]]] = {
     "trace": [["1"]],
     "policy": [["explain"], ["explain", "--json"]],
     "reload": [[]],
+    "drain": [[], ["--json"]],
+    "config": [["show"], ["diff"]],
 }
-_WITHOUT_MANAGEMENT = {"completion", "passwd", "pipeline"}  # passwd: tested below
+# Passwd and context are tested elsewhere.
+_WITHOUT_MANAGEMENT = {"completion", "context", "passwd", "pipeline"}
 _JSON = ("query", "VALUE", "--json")
 
 

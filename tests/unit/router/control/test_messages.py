@@ -107,7 +107,7 @@ def test_message_types_are_those_of_protocol() -> None:
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
     }
     assert sent(ORDERS) == {
-        *("admitted", "denied", "rules", "rulesgone", "permit", "closelink"),
+        *("admitted", "denied", "rules", "rulesgone", "permit", "closelink", "withdrawcredit"),
         *("link", "unlink", "pair", "paired", "unpair", "control", "decided", "postponed"),
         *("snapshot", "attached", "resume", "refused", "detached", "gone", "close", "drain", "send", "taken", "watch"),
         *("sasloffer", "saslchallenge", "sasloutcome"),
