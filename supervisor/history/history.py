@@ -43,6 +43,7 @@ class FigureHistory(Subsystem):
         self._log: Final = log
         self._read: Callable[[], FigureReading] | None = None
         self._path: str | None = None
+        self._stopped = False
         self._threads: Threads | None = None
         self._saved: float | None = None  # time of the last write of the file, or of the first reading; monotonic clock
         self._timer: Cancellable | None = None
@@ -85,6 +86,7 @@ class FigureHistory(Subsystem):
             self._path = change.new.router.history_file
 
     def stop(self) -> None:
+        self._stopped = True
         self._event("stop", "The router was stopped")
         for handle in (self._timer, self._starting):
             if handle is not None:
@@ -98,7 +100,8 @@ class FigureHistory(Subsystem):
     # Events
 
     def worker_lost(self, worker: WorkerProcess) -> None:
-        self._event("worker", f"Worker {worker.index} exited and is replaced")
+        if not self._stopped:  # workers exit with the router
+            self._event("worker", f"Worker {worker.index} exited and is replaced")
 
     def _event(self, kind: str, text: str) -> None:
         self.events.add(time.time(), kind, text)

@@ -126,6 +126,7 @@ def test_file_continues_history_after_restart(monkeypatch: pytest.MonkeyPatch, t
         await router.start()
         router.go_on()
         router.history.stop()
+        router.history.worker_lost(WorkerProcess(0, 1))
         await router.history.finish()
 
     async def second() -> None:
