@@ -12,6 +12,7 @@ from sluice.router.cli.client import ManagementClient, Row
 from sluice.router.cli.output import one_line
 from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
 from sluice.router.cli.table import long_time, memory, short_time
+from sluice.router.cli.top_history import read_history, render_history
 from sluice.router.cli.top_state import KEYS, TopState
 from sluice.router.cli.top_table import NAME, NUMBER, WORD, FittedTable
 from sluice.router.stats.latency import quantile
@@ -51,6 +52,7 @@ class RouterSample(Struct, frozen=True):
     addresses: dict[str, Row]
     links: dict[str, Row]
     vhosts: dict[str, Row]  # vhosts, and groups under `VHOST, GROUP`
+    history: Row | None = None  # answer to GET-HISTORY
 
 
 def take_sample(client: ManagementClient) -> RouterSample:
@@ -66,6 +68,7 @@ def take_sample(client: ManagementClient) -> RouterSample:
         {row["name"]: row for row in rows("router.address", _ADDRESS_COLUMNS)},
         {row["identity"]: row for row in rows("router.link", _LINK_COLUMNS)},
         dict(_shares(rows("vhostStats"))),
+        _escaped(read_history(client)),
     )
 
 
@@ -107,6 +110,7 @@ def render_frame(now: RouterSample, before: RouterSample, rows: int, state: TopS
     state = state or TopState()
     return Group(
         *_head(now, before, seconds),
+        *render_history(now.history),
         _workers(now, before, seconds),
         _addresses(now, before, seconds, rows, state),
         _links(now, before, seconds, rows, state),

@@ -59,6 +59,10 @@ _BODIES: dict[str, Any] = {
     "GET-LOG": [[HOSTILE, HOSTILE, f"{HOSTILE}\n    | {HOSTILE}", None, None, 0]],
     "GET-SCHEMA": {"entityTypes": {"vhostUserGroupSettings": {"attributes": {}}}},
     "GET-WORKERS": [_WORKER],
+    "GET-HISTORY": {
+        "figures": {"deliveriesIngress": [1.0, None]},
+        "events": [{"time": 0.0, "kind": HOSTILE, "text": HOSTILE, "count": 2, "last": 0.0}],
+    },
     "EXPLAIN": {
         **_EXPLAINED,
         "ways": [[HOSTILE, HOSTILE + "2"]],

@@ -121,7 +121,9 @@ class HostileRouter:
         found = {"router": [{**ROUTER, "id": "\x1b[31m"}], "router.link": [link(1)], "vhostStats": [stats, idle]}
         return found.get(short_type, [])
 
-    def node_call(self, operation: str) -> list[Row]:
+    def node_call(self, operation: str, properties: dict[str, Any] | None = None) -> list[Row] | Row:
+        if operation == "GET-HISTORY":
+            return {"figures": {}, "events": [{"text": "\x1b[2J"}]}
         return [{**WORKER, "state": "\u202eready"}]
 
 
@@ -129,5 +131,7 @@ def test_sample_has_escaped_texts_and_used_groups() -> None:
     found = take_sample(HostileRouter())  # type: ignore[arg-type]
     assert found.router["id"] == "\\x1b[31m"
     assert found.workers[0]["state"] == "\\u202eready"
+    assert found.history is not None
+    assert found.history["events"] == [{"text": "\\x1b[2J"}]
     assert list(found.vhosts) == ["v\\x1b[2J", "v\\x1b[2J, g\\n"]
     assert (found.vhosts["v\\x1b[2J"]["links"], found.vhosts["v\\x1b[2J, g\\n"]["links"]) == (3, 1)
