@@ -93,6 +93,7 @@ cdef struct WorkerSlot:
     uint32_t links_used_high   # highest link slot that this generation has claimed, plus 1
     uint32_t pad3
     uint64_t dropped[8]        # by DROP_ reason
+    uint64_t latency_sum       # µs: time in the router of the deliveries that `latency` counts
     uint64_t latency[32]       # settled deliveries by time in the router
 
 # Link slot. Writer: the worker that owns it.

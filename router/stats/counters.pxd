@@ -55,6 +55,7 @@ cdef inline void count_age(LinkSlot* slot, uint64_t age, bint total, uint64_t n=
         bucket = 64 - leading_zeros(age) if age else 0
         bucket = bucket if bucket < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
         totals.latency[bucket] += n
+        totals.latency_sum += age * n
         slot.latency[bucket] += <uint32_t>n
 
 # Count one delivery that arrived presettled, or is sent presettled.

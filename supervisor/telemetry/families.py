@@ -67,6 +67,7 @@ _ALIAS_FIELDS: Final = (
 # labels of the sum of all addresses without series of their own; a real address has a phase
 OTHER: Final = ("other", "")
 _STAT_BLOCK: Final = 512  # octets per unit of st_blocks
+_MICROSECONDS: Final = 1_000_000  # of a second
 _REDIRECTED: Final = ADDRESS_SUMS.index("redirected")
 
 
@@ -204,7 +205,8 @@ class MetricsBuilder:
         for row in snapshot.workers:
             redirected.add((row.worker.index,), row.counters["redirected"])
         counts: list[int] = totals["latency"]
-        families.open(DEFINITIONS["sluice_delivery_seconds"]).histogram(bounds(len(counts)), counts, None)
+        seconds: float = totals["latency_sum"] / _MICROSECONDS
+        families.open(DEFINITIONS["sluice_delivery_seconds"]).histogram(bounds(len(counts)), counts, seconds)
 
     def _links(self, families: Families, snapshot: MetricsSnapshot) -> None:
         for number, definition in enumerate(LINKS):
@@ -366,7 +368,7 @@ class MetricsBuilder:
 
 def bounds(buckets: int) -> list[float]:
     """Return the upper bounds of latency buckets in seconds: powers of two of a microsecond, the last one infinite."""
-    return [(1 << number) / 1_000_000 for number in range(buckets - 1)] + [float("inf")]
+    return [(1 << number) / _MICROSECONDS for number in range(buckets - 1)] + [float("inf")]
 
 
 def _labels(row: AddressRow) -> tuple[str, str]:

@@ -69,11 +69,10 @@ class Family:
         labels = {name: label(text) for name, text in zip(self._labels, values, strict=True)}
         self._metric.samples.append(Sample(self._name, labels, value))
 
-    def histogram(self, bounds: Iterable[float], counts: Iterable[int], total: float | None) -> None:
+    def histogram(self, bounds: Iterable[float], counts: Iterable[int], total: float) -> None:
         """Add the samples of a histogram without labels.
 
-        bounds: upper bounds, the last one infinite. counts: number in each bucket. total: sum of all values; None:
-        unknown.
+        bounds: upper bounds, the last one infinite. counts: number in each bucket. total: sum of all values.
         """
         below = 0
         for bound, count in zip(bounds, counts, strict=True):
@@ -81,8 +80,7 @@ class Family:
             text = "+Inf" if bound == float("inf") else repr(bound)
             self._metric.samples.append(Sample(f"{self._name}_bucket", {"le": text}, below))
         self._metric.samples.append(Sample(f"{self._name}_count", {}, below))
-        if total is not None:
-            self._metric.samples.append(Sample(f"{self._name}_sum", {}, total))
+        self._metric.samples.append(Sample(f"{self._name}_sum", {}, total))
 
 
 def label(value: str | int) -> str:

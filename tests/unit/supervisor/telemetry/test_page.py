@@ -139,8 +139,8 @@ def test_address_pool_counts_slots_ever_used(router: MetricsRouter) -> None:
 def test_latency_histogram_sums_workers_in_seconds(router: MetricsRouter) -> None:
     latency = [0] * 32
     latency[0], latency[10], latency[31] = 1, 2, 4
-    set_worker(router.region, 0, latency=latency)
-    set_worker(router.region, 1, latency=latency)
+    set_worker(router.region, 0, latency=latency, latency_sum=1_500_000)
+    set_worker(router.region, 1, latency=latency, latency_sum=250_000)
     page = router.page()
     name = "sluice_delivery_seconds"
     assert value(page, f"{name}_bucket", le="1e-06") == 2
@@ -149,6 +149,7 @@ def test_latency_histogram_sums_workers_in_seconds(router: MetricsRouter) -> Non
     assert value(page, f"{name}_bucket", le=str(bounds(32)[30])) == 6
     assert value(page, f"{name}_bucket", le="+Inf") == 14
     assert value(page, f"{name}_count") == 14
+    assert value(page, f"{name}_sum") == 1.75
 
 
 def test_links_are_counted_by_direction_and_address(router: MetricsRouter) -> None:
