@@ -125,12 +125,12 @@ def odd_rejected(delivery: Delivery) -> None:
         delivery.accept()
 
 
-def test_rejected_message_fails_the_write(spark: SparkSession, url: str):
-    with (
-        ReceivingThread(url, "balanced/fail", odd_rejected),
-        pytest.raises(PySparkException, match="'balanced/fail' was rejected: test:odd: not even"),
-    ):
-        write(table(spark, 10), url, "balanced/fail")
+def test_rejected_message_fails_the_write_without_repetition(spark: SparkSession, url: str):
+    with ReceivingThread(url, "balanced/fail", odd_rejected) as consumer:
+        with pytest.raises(PySparkException, match="message 'm.' to 'balanced/fail' was rejected: test:odd: not even"):
+            write(table(spark, 10), url, "balanced/fail")
+        names = [message.message_id for message in consumer.messages]
+        assert len(names) == len(set(names))
 
 
 def test_rejected_message_is_dropped_on_request(spark: SparkSession, url: str):
@@ -185,7 +185,7 @@ def test_sink_refused_by_policy_fails_the_write(spark: SparkSession, start: Star
         ("'x' as body", {"address": None}, "option address: give either the option or a column address"),
         ("'x' as body", {"idColumn": "id"}, "option idColumn: there is no column 'id'"),
         ("'x' as body", {"onReject": "panic"}, "option onReject"),
-        ("'x' as body", {"onReject": "deadletter"}, "onReject=deadletter and deadLetterAddress"),
+        ("'x' as body", {"onReject": "deadletter"}, "onBadRow=deadletter and deadLetterAddress"),
         ("'x' as body", {"maxInFlight": "0"}, "option maxInFlight"),
         ("'x' as body", {"sendTimeoutMs": "soon"}, "option sendTimeoutMs"),
         ("'x' as body", {"settlement": "maybe"}, "option settlement"),
