@@ -14,6 +14,7 @@ from sluice.router import json_codec
 T = TypeVar("T")
 EARLIEST, LATEST = "earliest", "latest"
 MODES = ("raw", "body", "full")
+PATHS = "paths"  # option in which Spark gives the argument of `load`, if it is a list
 SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SOURCE = (
     "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
@@ -21,18 +22,46 @@ SOURCE = (
     "decode", "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
+#: Properties that Spark adds to the options of a table in its catalog.
+TABLE = frozenset(
+    ("owner", "provider", "location", "external", "is_managed_location", "comment", "collation", "table_type")
+)
+#: Prefix under which Spark repeats the options of a table.
+TABLE_PREFIX = "option."
+
 
 class OptionReader:
-    """Reader and checker of the options of one source or sink."""
+    """Reader and checker of the options of one source or sink.
+
+    An unknown option is an error. Options of a table in Spark's catalog also have the properties of that table, so
+    only names like those of options are errors there.
+    """
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         names = {name.lower(): name for name in known}
-        for name in self._given:
-            if name not in names:
-                near = get_close_matches(name, names, 1)
-                hint = f" (is it {names[near[0]]}?)" if near else ""
-                raise PipelineOptionError(f"option {name!r}: there is no such option{hint}")
+        table = not TABLE.isdisjoint(self._given)
+        for name in sorted(self._given.keys() - TABLE):
+            if name in names or name == PATHS or name.startswith(TABLE_PREFIX):
+                continue
+            near = get_close_matches(name, names, 1)
+            if table and not near:
+                continue
+            hint = f" (is it {names[near[0]]}?)" if near else ""
+            raise PipelineOptionError(f"option {name!r}: there is no such option{hint}")
+        self._take_path(names)
+
+    def _take_path(self, names: Mapping[str, str]) -> None:
+        """Take the path from the option in which Spark gives that of `load([path])`."""
+        if "path" not in names or PATHS not in self._given:
+            return
+        try:
+            found = json_codec.decode(self._given[PATHS])
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or len(found) != 1:
+            raise PipelineOptionError("option path: one landing folder is expected, and not a list of several")
+        self._given["path"] = str(found[0])
 
     def get(self, name: str, parse: Callable[[str], T], default: T) -> T:
         """Return the value of an option. A ValueError of `parse` becomes a PipelineOptionError with its name."""
@@ -171,7 +200,10 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
     options = OptionReader(given, SOURCE)
     path = options.get("path", text, "")
     if not path:
-        raise PipelineOptionError("option path is required: the landing folder")
+        raise PipelineOptionError(
+            "option path is required: the landing folder (Spark does not pass the options of a table in its catalog to "
+            "a source in Python: use SELECT … FROM table WITH (path '…'), or a temporary view)"
+        )
     options.one_of("subscribe", "subscribePattern")
     options.one_of("startingOffsets", "startingTimestamp")
     options.one_of("maxRecordsPerTrigger", "maxOffsetsPerTrigger")
@@ -189,7 +221,7 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         raise PipelineOptionError("option startingOffsets=latest is for spark.readStream only: a batch would be empty")
     rows = options.get("maxOffsetsPerTrigger", number(), 1_000_000)
     return SourceOptions(
-        path=path if "://" in path else os.path.abspath(path),
+        path=path if "://" in path else os.path.abspath(path.removeprefix("file:")),  # Spark writes file:/folder
         subscribe=options.get("subscribe", names, ()),
         pattern=options.get("subscribePattern", pattern, ""),
         starting=starting,

@@ -105,3 +105,24 @@ def test_reader_lists_given_options_in_their_spelling():
     reader = OptionReader({"idcolumn": "x"}, ("idColumn", "address"))
     assert reader.given("idColumn", "address") == ["idColumn"]
     reader.one_of("idColumn", "address")
+
+
+#: Options that Spark 4.3 gives a source for CREATE TABLE … USING amqp OPTIONS (…) TBLPROPERTIES ('quality'='gold').
+OF_TABLE = {
+    "location": "file:/landing", "option.decode": "full", "decode": "full", "owner": "root", "path": "file:/landing",
+    "provider": "amqp", "comment": "x", "quality": "gold",
+}  # fmt: skip
+
+
+def test_options_of_a_table_have_properties_of_the_catalog():
+    found = source_options(OF_TABLE)
+    assert (found.path, found.decode) == ("/landing", "full")
+    with pytest.raises(PipelineOptionError, match=r"option 'subscirbe': there is no such option \(is it subscribe\?\)"):
+        source_options({**OF_TABLE, "subscirbe": "a"})
+
+
+def test_path_comes_from_a_list_of_one():
+    assert source_options({"paths": '["/landing"]'}).path == "/landing"
+    for paths in ('["/a", "/b"]', "[]", "x"):
+        with pytest.raises(PipelineOptionError, match="option path: one landing folder is expected"):
+            source_options({"paths": paths})
