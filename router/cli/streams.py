@@ -44,7 +44,7 @@ def run_command(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         drop_output()
     except OSError as error:
-        if _can_write():
+        if can_write():
             raise
         drop_output()
         print(f"standard output: {error.strerror}", file=sys.stderr)
@@ -56,7 +56,8 @@ def drop_output() -> None:
     _open_null(sys.stdout.fileno(), os.O_WRONLY)
 
 
-def _can_write() -> bool:
+def can_write() -> bool:
+    """Return whether standard output accepts output."""
     try:
         sys.stdout.flush()
         os.write(sys.stdout.fileno(), b"")

@@ -9,7 +9,7 @@ from typing import Final
 from sluice.router.cli.failure import describe, report
 from sluice.router.cli.options import DEFAULT_URL, ManagementUrl
 from sluice.router.cli.output import escape_output, one_line
-from sluice.router.cli.streams import run_command
+from sluice.router.cli.streams import can_write, run_command
 
 DEBUG_VARIABLE: Final = "_QPID_DISPATCH_TOOLS_DEBUG_"
 _FAILED: Final = 1  # exit code of 1.19's tools for every error
@@ -37,7 +37,9 @@ def _reported(command: Callable[[], int], program: str, options: argparse.Namesp
         print()
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001  users expect only this line; DEBUG_VARIABLE shows the traceback
+    except Exception as error:  # users expect only this line; DEBUG_VARIABLE shows the traceback
+        if isinstance(error, OSError) and not can_write():
+            raise  # `run_command` reports lost output
         if program not in _OLD_TOOLS:
             failure = describe(error, _place(options))
             report(failure, program)

@@ -153,7 +153,7 @@ def run(closed: str, name: str, *words: str) -> subprocess.CompletedProcess[str]
 
 def test_tool_with_lost_output_names_reason(router: RouterProcess, tmp_path: Path) -> None:
     config = tmp_path / "c.conf"
-    config.write_text(render([("router", {"id": "X"})]))
+    config.write_text(render([("router", {"id": "X"}), ("listener", {"host": "localhost"})]))
     bus = ("-b", f"127.0.0.1:{router.port}")
     commands = [
         ("qdstat", *bus),

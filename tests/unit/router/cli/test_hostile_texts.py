@@ -56,6 +56,7 @@ _WORKER = dict.fromkeys(
 ) | {"state": HOSTILE, "rings": [], "latencyHistogram": [], "dropped": {}}  # fmt: skip
 _BODIES: dict[str, Any] = {
     "GET-MGMT-NODES": [],
+    "GET-CONFIGURATION": {"path": HOSTILE, "text": HOSTILE, "changes": [HOSTILE]},
     "GET-LOG": [[HOSTILE, HOSTILE, f"{HOSTILE}\n    | {HOSTILE}", None, None, 0]],
     "GET-SCHEMA": {"entityTypes": {"vhostUserGroupSettings": {"attributes": {}}}},
     "GET-WORKERS": [_WORKER],
@@ -139,7 +140,7 @@ CALLS: dict[str, list[list[str]]] = {
     "policy": [["explain"], ["explain", "--json"]],
     "reload": [[]],
     "drain": [[], ["--json"]],
-    "config": [["show"], ["diff"]],
+    "config": [["show"], ["diff"], ["diff", "--json"]],
 }
 # Passwd and context are tested elsewhere.
 _WITHOUT_MANAGEMENT = {"completion", "context", "passwd", "pipeline"}
