@@ -21,7 +21,10 @@ _ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\x08")
 
 
 class TopState(Struct):
-    """Choice of the rows to show. Owner: the view. `typing` is the filter being typed; None: keys are commands."""
+    """Page, sorting and filter on the screen. Owner: the view.
+
+    `typing` is the filter being typed; None: keys are commands.
+    """
 
     sort: str = SORTS[0]
     filter: str = ""
@@ -31,7 +34,7 @@ class TopState(Struct):
 
     def press(self, keys: str) -> bool:
         """Handle the characters of one read from the terminal. Return whether the view ends."""
-        if keys.startswith(_ESCAPE):  # key, as a sequence
+        if keys.startswith(_ESCAPE):  # a sequence is a single key
             self._escape(keys)
             return False
         return any(self._key(key) for key in keys)

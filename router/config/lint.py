@@ -252,7 +252,7 @@ def _neighbours(search: _Lint) -> Iterator[LintFinding]:
 def _variables(search: _Lint) -> Iterator[LintFinding]:
     """Find values with `${NAME}`, which the router does not replace."""
     if search.configuration.router.values.get(ATTRIBUTE):
-        return  # values that look like variables were escaped
+        return  # texts that look like variables were escaped
     for entity in search.configuration.entities():
         if entity.line is None:
             continue
