@@ -71,7 +71,6 @@ _BODIES: dict[str, Any] = {
     },
     "EXPLAIN-POLICY": [{"allowed": True, "what": HOSTILE, "why": HOSTILE, "file": HOSTILE, "line": None}],
     "RELOAD": {"text": HOSTILE},
-    "GET-CONFIGURATION": {"text": HOSTILE, "changes": [HOSTILE]},
     "DRAIN": {"router": HOSTILE, "connections": 1, "perSecond": 1, "seconds": 1},
     "TEXT": HOSTILE,
     "VALUE": {HOSTILE: HOSTILE},
