@@ -127,7 +127,7 @@ def reading(bench: Bench) -> list[Figure]:
         }.items():  # fmt: skip
             raw = spark_session.read.format("amqp").option("decode", "raw").load(str(path))
             ours = spark_session.read.format("amqp").schema(raw.select(*columns).schema).load(str(path))
-            own = spark_session.read.parquet(files)
+            own = spark_session.read.option("recursiveFileLookup", "true").parquet(files)
             own = own.select(*(name for name in columns if name in own.columns))
             figures.append(
                 Figure(what, rate(ours, rounds), "rows/s", ratio_at_least(SHARE), rate(own, rounds), "Spark's Parquet")

@@ -53,8 +53,7 @@ def archive(landing: Landing, into: str, retention: float, *, at: int | None = N
         for part in _split_by_hour([segment for segment in ready if segment.number >= done]):
             _archive_part(landing, store, part)
             files += 1
-        for segment in ready:
-            landing.store.delete(segment.path)
+        landing.delete(ready)
         segments += len(ready)
     return segments, files
 

@@ -1,23 +1,24 @@
 """Landing folders: their content and file names.
 
-    _sluice.json                     {"format": 1, "id": …}
+    _sluice.json                     {"format": 2, "id": …}
     _consumers/GROUP.json            offsets of a group of readers
     LANDER/.lock                     held by the lander of this id
     LANDER/ADDRESS/_log.json         {"id": …}
-    LANDER/ADDRESS/NUMBER-LANDED-ROWS-BYTES.parquet
+    LANDER/ADDRESS/THOUSANDS/NUMBER-LANDED-ROWS-BYTES.parquet
 
 A *log* holds the segments that one lander wrote for one address: 0, 1, 2, …, each immutable. Its key is
 "LANDER/ADDRESS", with the address quoted as in a URL. Offsets are {log: number of the next segment}. A segment's name
 tells its landing time (ms, by the lander's clock, which may jump: only numbers are in order), its rows and its octets.
-Planning therefore opens no file, and the listing shows if a file is truncated. Names that begin with "." or "_" are no
-segments, which holds for Spark's own sources as well.
+Planning therefore opens no segment, and the listing shows if a file is truncated. Names that begin with "." or "_" are
+no segments, which holds for Spark's own sources as well. In format 1, all segments of a log were in LANDER/ADDRESS.
+Such segments are still read; a lander writes new ones to folders, so that readers need not list what they have read.
 
 Planning in a folder on a local disk needs neither Spark nor pyarrow.
 """
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,10 +26,13 @@ from urllib.parse import quote, unquote
 
 from sluice.pipeline.errors import LandingError
 from sluice.pipeline.identity import new_identity, parse_identity
-from sluice.pipeline.stores import LandingStore, open_store
+from sluice.pipeline.stores import UNKNOWN, LandingStore, open_store
 from sluice.router import json_codec
 
-FORMAT = 1
+FORMAT = 1  # of a segment's file
+FOLDER_FORMAT = 2  # of a landing folder
+FOLDER_FORMATS = (1, FOLDER_FORMAT)  # readable formats of a landing folder
+SEGMENTS_OF_FOLDER = 1000  # numbers of one folder of a log: some minutes of a lander that writes every 200 ms
 FORMAT_FILE = "_sluice.json"
 LOG_FILE = "_log.json"
 FORMAT_KEY = b"sluice.format"  # key in the metadata of each segment
@@ -37,6 +41,7 @@ CHECKSUM_KEY = b"sluice.checksum"  # key in the metadata of segments whose pages
 CONSUMERS = "_consumers"
 LOCK = ".lock"
 NAME = re.compile(r"(\d{12})-(\d{13,})-(\d+)-(\d+)\.parquet")
+THOUSANDS = re.compile(r"\d{9}")
 LANDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 FOLDER_MOST = 200  # octets of a quoted address
@@ -112,6 +117,7 @@ class Segment(NamedTuple):
     landed: int  # ms since 1970
     rows: int
     octets: int  # size of the file
+    flat: bool = False  # in the folder of its log, as in format 1
 
     @property
     def name(self) -> str:
@@ -120,13 +126,25 @@ class Segment(NamedTuple):
     @property
     def path(self) -> str:
         """Path in the store."""
-        return f"{self.log}/{self.name}"
+        return f"{self.folder}/{self.name}"
+
+    @property
+    def folder(self) -> str:
+        return self.log if self.flat else f"{self.log}/{folder_name(self.number)}"
 
 
-def parse_segment_name(log: str, name: str) -> Segment | None:
-    """Parse the file name of a segment. None: no such name."""
+def folder_name(number: int) -> str:
+    """Return the name of the folder, within its log, of the segment with this number."""
+    return f"{number // SEGMENTS_OF_FOLDER:09}"
+
+
+def parse_segment_name(log: str, name: str, *, flat: bool = False) -> Segment | None:
+    """Parse the file name of a segment. None: no such name. flat: it is in the log's own folder."""
     match = NAME.fullmatch(name)
-    return Segment(log, *(int(part) for part in match.groups())) if match else None
+    if match is None:
+        return None
+    number, landed, rows, octets = map(int, match.groups())
+    return Segment(log, number, landed, rows, octets, flat)
 
 
 @dataclass(frozen=True)
@@ -136,22 +154,6 @@ class Listing:
     log: str
     segments: list[Segment]  # by number
     foreign: list[str] = field(default_factory=list)  # names that are no segments
-
-    def until_hole(self, first: int | None = None) -> list[Segment]:
-        """Return the segments from number `first` to the first hole; empty if that segment is missing.
-
-        first: None for the oldest segment that exists.
-        """
-        found: list[Segment] = []
-        for segment in self.segments:
-            if first is None:
-                first = segment.number
-            if segment.number < first:
-                continue
-            if segment.number != first + len(found):
-                break
-            found.append(segment)
-        return found
 
     def range(self, first: int, end: int) -> tuple[list[Segment], list[int]]:
         """Return the segments with numbers `first` to `end` - 1, and the numbers missing among them."""
@@ -212,20 +214,25 @@ class Landing:
         octets = landing.store.read(FORMAT_FILE)
         if octets is None:
             landing.store.make_folder("")
-            octets = landing.store.publish_first(
-                FORMAT_FILE, json_codec.encode({"format": FORMAT, "id": new_identity()})
+            made = json_codec.encode({"format": FOLDER_FORMAT, "id": new_identity()})
+            landing._check_format(landing.store.publish_first(FORMAT_FILE, made))
+        elif landing._check_format(octets) != FOLDER_FORMAT:
+            # From now on it has segments that readers of the older format would not find.
+            landing.store.publish(
+                FORMAT_FILE, json_codec.encode({**json_codec.decode(octets), "format": FOLDER_FORMAT})
             )
-        landing._check_format(octets)
         return landing
 
-    def _check_format(self, octets: bytes) -> None:
+    def _check_format(self, octets: bytes) -> int:
         try:
             found = json_codec.decode(octets)["format"]
         except (ValueError, KeyError, TypeError):
             raise LandingError(f"{self.url}: {FORMAT_FILE} is damaged: {octets[:80]!r}") from None
-        if found != FORMAT:
-            raise LandingError(f"{self.url} has format {found}; this version of the pipeline reads {FORMAT}")
+        if found not in FOLDER_FORMATS:
+            readable = " and ".join(map(str, FOLDER_FORMATS))
+            raise LandingError(f"{self.url} has format {found}; this version of the pipeline reads {readable}")
         self.identity = parse_identity(octets, f"{self.url}/{FORMAT_FILE}")
+        return int(found)
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -244,25 +251,26 @@ class Landing:
             key=lambda log: log.key,
         )
 
-    def listing(self, log: str, first: int = 0) -> Listing:
-        """List the segments of a log from number `first` on.
+    def listing(self, log: str, first: int = 0, end: int | None = None) -> Listing:
+        """List the segments of a log with numbers from `first` on, and before `end`.
 
-        Raises LandingError for a truncated file and for two files with one number.
+        Folders of other numbers are not listed. Raises LandingError for a truncated file and for two files with one
+        number.
         """
         segments: list[Segment] = []
         foreign: list[str] = []
-        for name, size in self.store.entries(log, f"{first:012}")[0]:
-            if name.startswith((".", "_")):
-                continue
-            segment = parse_segment_name(log, name)
-            if segment is None:
-                foreign.append(name)
-                continue
-            if size != segment.octets:
-                raise LandingError(
-                    f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
-                )
-            segments.append(segment)
+        least = f"{first:012}"
+        files, folders = self.store.entries(log, folder_name(first))
+        named = [("", name, size) for name, size in files if name >= least]
+        for folder in filter(THOUSANDS.fullmatch, folders):
+            if end is None or folder <= folder_name(end):
+                named += [(folder, *file) for file in self.store.entries(f"{log}/{folder}", least)[0]]
+        for folder, name, size in named:
+            segment = self._segment(log, folder, name, size)
+            if segment is not None:
+                segments.append(segment)
+            elif not name.startswith((".", "_")):
+                foreign.append(f"{folder}/{name}" if folder else name)
         segments.sort()
         for one, other in pairwise(segments):
             if one.number == other.number:
@@ -283,6 +291,45 @@ class Landing:
             found = new_identity()
             self.store.publish(f"{log}/{LOG_FILE}", json_codec.encode({"id": found}))
         return found
+
+    def _segment(self, log: str, folder: str, name: str, size: int) -> Segment | None:
+        """Return the segment of a file, None if it is none. folder: "" for the log's own one.
+
+        Raises LandingError for a truncated file.
+        """
+        segment = parse_segment_name(log, name, flat=not folder)
+        if segment is None or (folder and folder_name(segment.number) != folder):
+            return None
+        if size not in (segment.octets, UNKNOWN):
+            raise LandingError(
+                f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
+            )
+        return segment
+
+    def by_number(self, log: str, *, descending: bool = False) -> Iterator[Segment]:
+        """Yield the segments of a log by number. Each folder is listed when it is reached; sizes are not checked."""
+        files, folders = self.store.entries(log, sizes=False)
+        step = -1 if descending else 1
+        for folder in ["", *filter(THOUSANDS.fullmatch, folders)][::step]:
+            found = self.store.entries(f"{log}/{folder}", sizes=False)[0] if folder else files
+            for name, size in found[::step]:
+                segment = self._segment(log, folder, name, size)
+                if segment is not None:
+                    yield segment
+
+    def end(self, log: str) -> int:
+        """Return the number after the last segment of a log; 0 if it has none."""
+        return next((segment.number + 1 for segment in self.by_number(log, descending=True)), 0)
+
+    def delete(self, segments: Iterable[Segment]) -> None:
+        """Delete segments, and the folders that are empty then."""
+        folders = set()
+        for segment in segments:
+            self.store.delete(segment.path)
+            if not segment.flat:
+                folders.add(segment.folder)
+        for folder in sorted(folders):
+            self.store.delete_folder(folder)
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
@@ -357,17 +404,33 @@ def delete_consumed_segments(
     that do not count.
     """
     groups = [group for group in landing.groups() if group.name not in forgotten]
-    before = (now() if at is None else at) - int(retention * 1000)
+    at = now() if at is None else at
     deleted = []
     for log in landing.logs():
-        end = consumed_end(log, groups)
-        segments = landing.listing(log.key).segments[:-1]
-        for segment in segments[: retained_from(segments, before)]:
-            if segment.number < end:
-                if not dry:
-                    landing.store.delete(segment.path)
-                deleted.append(segment)
+        ready = _expired_segments(landing, log, consumed_end(log, groups), at - int(retention * 1000), at)
+        if not dry:
+            landing.delete(ready)
+        deleted += ready
     return deleted
+
+
+def _expired_segments(landing: Landing, log: LandingLog, end: int, before: int, at: int) -> list[Segment]:
+    """Return the oldest segments before number `end`, up to the last one that landed until `before` (ms).
+
+    The last segment of the log is not among them. The search ends at a segment that landed later, because those behind
+    it landed later as well. A landing time after `at`, the present, shows a clock that was ahead, and does not end it.
+    """
+    segments: list[Segment] = []
+    expired = 0
+    for segment in landing.by_number(log.key):
+        if segment.number >= end or before < segment.landed <= at:
+            break
+        segments.append(segment)
+        if segment.landed <= before:
+            expired = len(segments)
+    else:
+        expired = min(expired, len(segments) - 1) if segments else 0
+    return segments[:expired]
 
 
 def now() -> int:

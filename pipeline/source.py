@@ -134,15 +134,12 @@ class _SourceReader:
             return starting
         found = {}
         for key in self.logs(landing):
-            listing = landing.listing(key)
-            if self.options.starting_time is not None:
-                found[key] = next(
-                    (each.number for each in listing.segments if each.landed >= self.options.starting_time), listing.end
-                )
-            elif starting == LATEST:
-                found[key] = listing.end
-            else:
-                found[key] = listing.segments[0].number if listing.segments else 0
+            if starting == LATEST:
+                found[key] = landing.end(key)
+                continue
+            at = self.options.starting_time or 0
+            numbers = (each.number for each in landing.by_number(key) if each.landed >= at)
+            found[key] = next(numbers, landing.end(key))
         return found
 
     def lost(self, what: str) -> None:
@@ -157,15 +154,24 @@ class _SourceReader:
         """Return the segments of a range of offsets."""
         found: list[Segment] = []
         for key, stop in end.items():
-            listing = landing.listing(key)
             first = start.get(key)
             if first is None:
-                first = listing.segments[0].number if listing.segments else 0
-            there, missing = listing.range(first, stop)
+                first = next((each.number for each in landing.listing(key, 0, stop).segments), stop)
+            if first >= stop:
+                continue
+            known = self.known_segments(key, first, stop)
+            if known:
+                found += known
+                continue
+            there, missing = landing.listing(key, first, stop).range(first, stop)
             if missing:
                 self.lost(f"log {key} has no segments {format_ranges(missing)}")
             found += there
         return found
+
+    def known_segments(self, key: str, first: int, stop: int) -> list[Segment]:
+        """Return the segments with numbers `first` to `stop` - 1; empty if not all are known."""
+        return []
 
     def read(self, partition: InputPartition, identities: Identities | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task. identities: those that the logs of its segments must have."""
@@ -214,7 +220,7 @@ class BatchReader(_SourceReader, DataSourceReader):
         if isinstance(ending, dict):
             end = {key: ending[key] for key in sorted({*self.logs(landing), *ending}) if key in ending}
         else:
-            end = {key: landing.listing(key).end for key in self.logs(landing)}
+            end = {key: landing.end(key) for key in self.logs(landing)}
         segments = self.segments(landing, start, end)
         batch_time = max((each.landed for each in segments), default=0)
         return divide_into_bins(segments, self.options.partitions, batch_time)
@@ -246,7 +252,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
 
     def prepareForTriggerAvailableNow(self) -> None:
         landing = self.landing()
-        self.target = {key: landing.listing(key).end for key in self.logs(landing)}
+        self.target = {key: landing.end(key) for key in self.logs(landing)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or `start` if there is nothing to read.
@@ -292,6 +298,11 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         (first, _), (stop, batch_time) = self.position(start), self.position(end)
         return divide_into_bins(self.segments(self.landing(), first, stop), self.options.partitions, batch_time)
+
+    def known_segments(self, key: str, first: int, stop: int) -> list[Segment]:
+        log = self.unread.get(key)
+        found = [each for each in log.before(stop) if each.number >= first] if log is not None else []
+        return found if len(found) == stop - first else []
 
     def commit(self, end: dict[str, Any]) -> None:
         """Store the group's offsets after a batch; then delete old segments that all groups have read."""

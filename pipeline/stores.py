@@ -7,6 +7,7 @@ Paths are relative to the store's root, with slashes. Failures raise the file sy
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -21,6 +22,7 @@ from sluice.router import json_codec
 
 LEASE = 60.0  # seconds that a lock of an object store is valid without renewal
 SETTLE = 1.0  # seconds after which a new lock is read again: the last of two concurrent writers owns it
+UNKNOWN = -1  # size of a file
 OBJECT_STORES = ("s3", "gcs", "gs", "abfs", "abfss")  # an object appears when its upload is complete
 
 
@@ -40,11 +42,11 @@ class LandingStore(ABC):
         self.url = url
 
     @abstractmethod
-    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
+    def entries(self, folder: str, first: str = "", sizes: bool = True) -> tuple[list[tuple[str, int]], list[str]]:
         """Return names and sizes of the files in a folder, and the names of its folders, sorted by name.
 
-        Both are empty if the folder does not exist. first: files with smaller names are left out, which saves their
-        sizes.
+        Both are empty if the folder does not exist. first: smaller names are left out. sizes: False to save the work
+        of finding them; they are then UNKNOWN.
         """
 
     def files(self, folder: str) -> list[tuple[str, int]]:
@@ -67,7 +69,8 @@ class LandingStore(ABC):
     def publish(self, path: str, octets: Any) -> None:
         """Write `octets` (an object with the buffer protocol) to a file, durable when this returns.
 
-        Readers see the whole file or nothing. An existing file of that name is replaced.
+        Readers see the whole file or nothing. An existing file of that name is replaced. The folder is made if it is
+        missing; its parent must exist.
         """
 
     @abstractmethod
@@ -79,11 +82,23 @@ class LandingStore(ABC):
         """Delete a file; no error if it does not exist."""
 
     @abstractmethod
-    def make_folder(self, folder: str) -> None: ...
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder; no error if it does not exist or has files. Nobody may write to it any more."""
 
     @abstractmethod
+    def make_folder(self, folder: str) -> None: ...
+
     def clear(self, folder: str) -> None:
-        """Remove temporary files of a publisher that was killed. Only the owner of the folder may call this."""
+        """Remove temporary files of a publisher that was killed, also in the folders of `folder`.
+
+        Only the owner of the folder may call this.
+        """
+        files, folders = self.entries(folder)
+        for name, _ in files:
+            if name.startswith(".") and name.endswith(".tmp"):
+                self.delete(f"{folder}/{name}")
+        for name in folders:
+            self.clear(f"{folder}/{name}")
 
     @abstractmethod
     def lock(self, path: str) -> StoreLock:
@@ -126,16 +141,18 @@ class LocalStore(LandingStore):
         super().__init__(url)
         self.root = Path(url).absolute()
 
-    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
+    def entries(self, folder: str, first: str = "", sizes: bool = True) -> tuple[list[tuple[str, int]], list[str]]:
         files: list[tuple[str, int]] = []
         folders: list[str] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
             for entry in entries:
+                if entry.name < first:
+                    continue
                 if entry.is_dir():
                     folders.append(entry.name)
-                elif entry.name >= first:
+                else:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        files.append((entry.name, entry.stat().st_size))
+                        files.append((entry.name, entry.stat().st_size if sizes else UNKNOWN))
         return sorted(files), sorted(folders)
 
     def read(self, path: str) -> bytes | None:
@@ -151,7 +168,7 @@ class LocalStore(LandingStore):
         final = self.root / path
         temporary = final.with_name(f".{final.name}.tmp")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            descriptor = self._create(temporary)
             try:
                 left = memoryview(octets).cast("B")
                 while left:
@@ -182,6 +199,16 @@ class LocalStore(LandingStore):
         _sync_folder(final.parent)
         return final.read_bytes()
 
+    def _create(self, temporary: Path) -> int:
+        """Create a file, and its folder if that is missing; return the descriptor."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            return os.open(temporary, flags, 0o644)
+        except FileNotFoundError:
+            temporary.parent.mkdir(exist_ok=True)
+            _sync_folder(temporary.parent.parent)
+            return os.open(temporary, flags, 0o644)
+
     def rename(self, temporary: Path, final: Path) -> None:
         """Move a written file to its final name: from now on readers see it."""
         os.rename(temporary, final)
@@ -190,17 +217,19 @@ class LocalStore(LandingStore):
         with contextlib.suppress(FileNotFoundError):
             (self.root / path).unlink()
 
+    def delete_folder(self, folder: str) -> None:
+        try:
+            (self.root / folder).rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+
     def make_folder(self, folder: str) -> None:
         path = self.root / folder
         missing = [each for each in (path, *path.parents) if not each.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for each in missing:
             _sync_folder(each.parent)
-
-    def clear(self, folder: str) -> None:
-        for name, _ in self.files(folder):
-            if name.startswith(".") and name.endswith(".tmp"):
-                self.delete(f"{folder}/{name}")
 
     def lock(self, path: str) -> StoreLock:
         return _FileLock(self.root / path)
@@ -248,11 +277,12 @@ class ArrowStore(LandingStore):
     def _at(self, path: str) -> str:
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
-    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
+    def entries(self, folder: str, first: str = "", sizes: bool = True) -> tuple[list[tuple[str, int]], list[str]]:
         from pyarrow import fs
 
-        infos = self.fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True))
-        files = [(info.base_name, info.size) for info in infos if info.is_file and info.base_name >= first]
+        found = self.fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True))
+        infos = [info for info in found if info.base_name >= first]
+        files = [(info.base_name, info.size) for info in infos if info.is_file]
         return sorted(files), sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def read(self, path: str) -> bytes | None:
@@ -268,6 +298,8 @@ class ArrowStore(LandingStore):
     def publish(self, path: str, octets: Any) -> None:
         folder, _, name = path.rpartition("/")
         written = f"{folder}/.{name}.tmp" if self.renames else path
+        if self.renames:
+            self.make_folder(folder)
         # Closed only without an error: a `with` statement would complete the upload after an error as well.
         file = self.fs.open_output_stream(self._at(written))
         file.write(octets)
@@ -289,14 +321,15 @@ class ArrowStore(LandingStore):
         with contextlib.suppress(FileNotFoundError):
             self.fs.delete_file(self._at(path))
 
+    def delete_folder(self, folder: str) -> None:
+        files, folders = self.entries(folder)
+        if not files and not folders:
+            with contextlib.suppress(FileNotFoundError):
+                self.fs.delete_dir(self._at(folder))
+
     def make_folder(self, folder: str) -> None:
         if self.renames:
             self.fs.create_dir(self._at(folder), recursive=True)
-
-    def clear(self, folder: str) -> None:
-        for name, _ in self.files(folder):
-            if name.startswith(".") and name.endswith(".tmp"):
-                self.delete(f"{folder}/{name}")
 
     def lock(self, path: str) -> StoreLock:
         return _Lease(self, path)

@@ -375,8 +375,8 @@ def test_segment_of_another_writer_is_refused(
 
 def test_changed_format_is_refused(spark: SparkSession, landing: Landing):
     land_tens(landing)
-    (Path(landing.url) / "_sluice.json").write_text('{"format": 2}')
-    with pytest.raises(PySparkException, match="has format 2; this version of the pipeline reads 1"):
+    (Path(landing.url) / "_sluice.json").write_text('{"format": 3}')
+    with pytest.raises(PySparkException, match="has format 3; this version of the pipeline reads 1 and 2"):
         read(spark, landing).collect()
 
 

@@ -23,8 +23,10 @@ from sluice.pipeline.segments import (
     parse_segment_name,
     quote_address,
 )
+from sluice.pipeline.stores import LocalStore
 
 KEY = "l/a"
+Entries = tuple[list[tuple[str, int]], list[str]]
 
 
 def publish_segments(landing: Landing, *numbers: int, key: str = KEY, landed: int = 1_700_000_000_000) -> list[Segment]:
@@ -48,8 +50,8 @@ def test_landing_folder_format_is_checked(tmp_path):
     Landing.create(url)
     Landing.create(url)
     assert Landing.open(url).logs() == []
-    (tmp_path / "x" / FORMAT_FILE).write_text('{"format": 2}')
-    with pytest.raises(LandingError, match="has format 2; this version of the pipeline reads 1"):
+    (tmp_path / "x" / FORMAT_FILE).write_text('{"format": 3}')
+    with pytest.raises(LandingError, match="has format 3; this version of the pipeline reads 1 and 2"):
         Landing.open(url)
     (tmp_path / "x" / FORMAT_FILE).write_text("{")
     with pytest.raises(LandingError, match="is damaged"):
@@ -104,6 +106,68 @@ def test_listing_sorts_segments_and_names_foreign_files(landing):
     assert landing.listing("l/nothing") == Listing("l/nothing", [])
 
 
+def test_segments_are_in_folders_of_a_thousand(landing):
+    made = publish_segments(landing, 998, 999, 1000, 1001, 2000)
+    folders = sorted(path.name for path in (landing.store.root / KEY).iterdir())
+    assert folders == ["000000000", "000000001", "000000002"]
+    landing.store.publish(f"{KEY}/000000001/{made[0].name}", b"x" * 999)
+    listing = landing.listing(KEY)
+    assert listing.segments == made
+    assert listing.foreign == [f"000000001/{made[0].name}"], "a segment in another folder is not a segment"
+    assert landing.listing(KEY, 999).segments == made[1:]
+    assert landing.listing(KEY, 1001, 1500).segments == made[3:4]
+    assert landing.end(KEY) == 2001
+    assert landing.end("l/nothing") == 0
+
+
+def record_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets each folder that is listed from now on."""
+    listed: list[str] = []
+    entries = LocalStore.entries
+
+    def record(store: LocalStore, folder: str, first: str = "", sizes: bool = True) -> Entries:
+        listed.append(folder)
+        return entries(store, folder, first, sizes)
+
+    monkeypatch.setattr(LocalStore, "entries", record)
+    return listed
+
+
+def test_folders_of_read_segments_are_not_listed(landing, monkeypatch):
+    publish_segments(landing, 0, 1000, 2000, 3000)
+    listed = record_listings(monkeypatch)
+    landing.listing(KEY, 1500, 2500)
+    assert listed == [KEY, f"{KEY}/000000001", f"{KEY}/000000002"]
+    listed.clear()
+    assert landing.end(KEY) == 3001
+    assert listed == [KEY, f"{KEY}/000000003"]
+
+
+def make_format_one(landing, *numbers):
+    """Make the folder one of format 1, with these segments."""
+    (landing.store.root / FORMAT_FILE).write_text('{"format": 1, "other": 5}')
+    landing.store.make_folder(KEY)
+    made = [Segment(KEY, number, 1_700_000_000_000, 10, 1, flat=True) for number in numbers]
+    for segment in made:
+        landing.store.publish(segment.path, b"x")
+    return made
+
+
+def test_folder_of_format_one_is_read_and_continued(landing):
+    made = make_format_one(landing, 0, 1)
+    opened = Landing.open(landing.url)
+    assert (opened.listing(KEY).segments, opened.end(KEY)) == (made, 2)
+    assert json.loads((landing.store.root / FORMAT_FILE).read_text())["format"] == 1, "a reader changes nothing"
+    continued = Landing.create(landing.url)
+    assert json.loads((landing.store.root / FORMAT_FILE).read_text()) == {"format": 2, "other": 5}
+    made += publish_segments(continued, 2)
+    assert [each.number for each in continued.listing(KEY).segments] == [0, 1, 2]
+    assert continued.listing(KEY, 1).segments == made[1:]
+    continued.commit(Group("g", {KEY: 3}))
+    assert delete_consumed_segments(continued, 0, at=1_800_000_000_000) == made[:2]
+    assert continued.listing(KEY).segments == made[2:]
+
+
 def test_truncated_segment_is_named(landing):
     (segment,) = publish_segments(landing, 5)
     path = landing.store.root / segment.path
@@ -119,13 +183,9 @@ def test_duplicate_segment_numbers_are_named(landing):
         landing.listing(KEY)
 
 
-def test_listing_with_hole_ends_before_hole(landing):
-    zero, one, three = publish_segments(landing, 0, 1, 3)
+def test_range_of_listing_names_missing_numbers(landing):
+    _, one, three = publish_segments(landing, 0, 1, 3)
     listing = landing.listing(KEY)
-    assert listing.until_hole() == [zero, one]
-    assert listing.until_hole(1) == [one]
-    assert listing.until_hole(2) == []
-    assert listing.until_hole(3) == [three]
     assert listing.range(1, 4) == ([one, three], [2])
     assert octets_from(listing, 1) == 2 + 4
 
@@ -173,9 +233,29 @@ def test_collect_keeps_recent_unread_and_last_segments(landing):
     assert landing.listing(KEY).segments == made[4:]
 
 
+def test_collect_deletes_empty_folders_and_lists_no_recent_ones(landing, monkeypatch):
+    made = publish_segments(landing, *range(998, 1003), 2000, 3000)
+    landing.commit(Group("g", {KEY: 3001}))
+    listed = record_listings(monkeypatch)
+    at = made[2].landed + 10_000
+    assert delete_consumed_segments(landing, 10, at=at) == made[:3]
+    assert f"{KEY}/000000002" not in listed, "segments behind a recent one are recent as well"
+    assert sorted(path.name for path in (landing.store.root / KEY).iterdir()) == ["000000001", "000000002", "000000003"]
+    assert delete_consumed_segments(landing, 0, at=at + 10**6) == made[3:6]
+    assert [path.name for path in (landing.store.root / KEY).iterdir()] == ["000000003"]
+
+
+def test_collect_passes_segments_of_a_clock_that_was_ahead(landing):
+    day = 86_400_000
+    made = publish_segments(landing, 0) + publish_segments(landing, 1, 2, landed=1_700_000_000_000 + day)
+    made += publish_segments(landing, 1000, 1001, 1002)
+    landing.commit(Group("g", {KEY: 1003}))
+    assert delete_consumed_segments(landing, 0, at=made[4].landed) == made[:5]
+
+
 def test_leftovers_of_killed_publisher_are_ignored_and_cleared(landing):
     publish_segments(landing, 0)
-    left = landing.store.root / KEY / ".000000000001-1700000000000-1-2.parquet.tmp"
+    left = landing.store.root / KEY / "000000000" / ".000000000001-1700000000000-1-2.parquet.tmp"
     left.write_bytes(b"half")
     assert len(landing.listing(KEY).segments) == 1
     assert landing.listing(KEY).foreign == []
@@ -200,3 +280,22 @@ def test_lock_is_exclusive(landing):
     first.renew()
     first.release()
     landing.store.lock("l/.lock").release()
+
+
+def test_publication_makes_the_missing_folder_but_not_its_parent(landing):
+    landing.store.make_folder(KEY)
+    landing.store.publish(f"{KEY}/000000007/x", b"1")
+    assert landing.store.read(f"{KEY}/000000007/x") == b"1"
+    with pytest.raises(FileNotFoundError):
+        landing.store.publish("l/deleted/000000007/x", b"1")
+
+
+def test_folder_is_deleted_only_if_it_is_empty(landing):
+    landing.store.make_folder(f"{KEY}/000000007")
+    landing.store.publish(f"{KEY}/000000007/x", b"1")
+    landing.store.delete_folder(f"{KEY}/000000007")
+    landing.store.delete(f"{KEY}/000000007/x")
+    assert landing.store.folders(KEY) == ["000000007"]
+    landing.store.delete_folder(f"{KEY}/000000007")
+    landing.store.delete_folder(f"{KEY}/000000007")
+    assert landing.store.folders(KEY) == []

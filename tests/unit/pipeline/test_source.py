@@ -18,9 +18,11 @@ from sluice.pipeline.errors import DataLossError, LandingError
 from sluice.pipeline.options import source_options
 from sluice.pipeline.segments import Landing, LandingLog, Segment, now
 from sluice.pipeline.source import SegmentBin, StreamReader
+from sluice.pipeline.stores import LocalStore
 
 START = 1_700_000_000_000
 WINDOW = 5_000  # ms
+Entries = tuple[list[tuple[str, int]], list[str]]
 
 
 class SparkDriver:
@@ -57,7 +59,9 @@ def land(landing: Landing, log: LandingLog, *landed: int, rows: int = 5, first: 
     landing.store.make_folder(log.key)
     made = [Segment(log.key, first + number, START + time, rows, 1) for number, time in enumerate(landed)]
     for segment in made:
-        (Path(landing.url) / segment.path).write_bytes(b"x")
+        path = Path(landing.url) / segment.path
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
     return made
 
 
@@ -279,3 +283,25 @@ def test_deduplication_drops_repetitions_that_land_within_the_window(
             ids[log.key, number] = number
     kept = read_all(SparkDriver(landing, rows), WatermarkDeduplication(), ids, None)
     assert sorted(kept) == list(range(len(steps)))
+
+
+def test_known_segments_are_planned_without_listing(landing: Landing, monkeypatch: pytest.MonkeyPatch):
+    land(landing, A, 0, 1, 2)
+    driver = SparkDriver(landing, 15)
+    start = dict(driver.offset)
+    end = driver.reader.latestOffset(start, driver.limit)
+    listed: list[str] = []
+    entries = LocalStore.entries
+
+    def spy(store: LocalStore, folder: str, first: str = "", sizes: bool = True) -> Entries:
+        listed.append(folder)
+        return entries(store, folder, first, sizes)
+
+    monkeypatch.setattr(LocalStore, "entries", spy)
+    bins = [each for each in driver.reader.partitions(start, end) if isinstance(each, SegmentBin)]
+    assert places(bins) == [(A.key, 0), (A.key, 1), (A.key, 2)]
+    assert listed == []
+    driver.restart()
+    bins = [each for each in driver.reader.partitions(start, end) if isinstance(each, SegmentBin)]
+    assert places(bins) == [(A.key, 0), (A.key, 1), (A.key, 2)], "a batch that is repeated after a restart is the same"
+    assert listed == [A.key, f"{A.key}/000000000"]

@@ -11,6 +11,7 @@ from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 
 KEY = "l/a"
+Entries = tuple[list[tuple[str, int]], list[str]]
 START = 1_700_000_000_000
 
 
@@ -60,8 +61,8 @@ def test_known_segments_are_not_listed_again(landing: Landing, monkeypatch: pyte
     listed: list[str] = []
     entries = LocalStore.entries
 
-    def spy(store: LocalStore, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
-        found = entries(store, folder, first)
+    def spy(store: LocalStore, folder: str, first: str = "", sizes: bool = True) -> Entries:
+        found = entries(store, folder, first, sizes)
         listed.extend(name for name, _ in found[0])
         return found
 
@@ -71,6 +72,18 @@ def test_known_segments_are_not_listed_again(landing: Landing, monkeypatch: pyte
     monkeypatch.setattr(LocalStore, "entries", spy)
     log.update(landing, 1)
     assert [int(name.partition("-")[0]) for name in listed] == [2, 3], "the last known segment, and the new one"
+
+
+def test_log_goes_on_in_the_next_folder(landing: Landing):
+    log = UnreadLog(KEY, 3)
+    publish(landing, *range(3, 1000))
+    log.update(landing, 999)
+    publish(landing, 1000)
+    log.update(landing, 1000)
+    assert numbers(log) == ([1000], [])
+    publish(landing, 2000)
+    log.update(landing, 1001)
+    assert numbers(log) == ([], [2000]), "a whole folder may be missing"
 
 
 def test_hole_hides_later_segments_until_it_is_filled_or_skipped(landing: Landing):
