@@ -25,6 +25,7 @@ from loadtests.measuring import BODY, CREDIT, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
 from loadtests.operation_rows import OPERATION_ROWS
 from loadtests.pipeline_rows import decoding, reading, sending, visible
+from loadtests.planning_rows import planning
 from loadtests.policy_rows import policy
 from loadtests.processes import Relay, finish_load
 from loadtests.reconnect_rows import plain_reconnects, secure_reconnects
@@ -297,13 +298,15 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "spark-reading": reading,
     "spark-decoding": decoding,
     "spark-sending": sending,
+    "spark-planning": planning,
     "rollup": rollup,
     "telemetry": telemetry,
 }
 #: Names of several rows. Rows of the pipeline need Java and minutes each, so that they only run by name.
 GROUPS: dict[str, tuple[str, ...]] = {
     "pipeline": (
-        "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "rollup", "telemetry",
+        "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "spark-planning", "rollup",
+        "telemetry",
     ),
     "operations": tuple(OPERATION_ROWS),
 }  # fmt: skip

@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote
 
 from sluice.pipeline.errors import LandingError
 from sluice.pipeline.identity import new_identity, parse_identity
-from sluice.pipeline.stores import UNKNOWN, LandingStore, open_store
+from sluice.pipeline.stores import LandingStore, open_store
 from sluice.router import json_codec
 
 FORMAT = 1  # of a segment's file
@@ -292,15 +292,15 @@ class Landing:
             self.store.publish(f"{log}/{LOG_FILE}", json_codec.encode({"id": found}))
         return found
 
-    def _segment(self, log: str, folder: str, name: str, size: int) -> Segment | None:
-        """Return the segment of a file, None if it is none. folder: "" for the log's own one.
+    def _segment(self, log: str, folder: str, name: str, size: int | None) -> Segment | None:
+        """Return the segment of a file, None if it is none. folder: "" for the log's own one. size: None if not known.
 
         Raises LandingError for a truncated file.
         """
         segment = parse_segment_name(log, name, flat=not folder)
         if segment is None or (folder and folder_name(segment.number) != folder):
             return None
-        if size not in (segment.octets, UNKNOWN):
+        if size not in (segment.octets, None):
             raise LandingError(
                 f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
             )
@@ -308,12 +308,11 @@ class Landing:
 
     def by_number(self, log: str, *, descending: bool = False) -> Iterator[Segment]:
         """Yield the segments of a log by number. Each folder is listed when it is reached; sizes are not checked."""
-        files, folders = self.store.entries(log, sizes=False)
         step = -1 if descending else 1
-        for folder in ["", *filter(THOUSANDS.fullmatch, folders)][::step]:
-            found = self.store.entries(f"{log}/{folder}", sizes=False)[0] if folder else files
-            for name, size in found[::step]:
-                segment = self._segment(log, folder, name, size)
+        names = self.store.names(log)
+        for folder in ["", *filter(THOUSANDS.fullmatch, names)][::step]:
+            for name in (self.store.names(f"{log}/{folder}") if folder else names)[::step]:
+                segment = self._segment(log, folder, name, None)
                 if segment is not None:
                     yield segment
 

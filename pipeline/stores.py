@@ -22,7 +22,6 @@ from sluice.router import json_codec
 
 LEASE = 60.0  # seconds that a lock of an object store is valid without renewal
 SETTLE = 1.0  # seconds after which a new lock is read again: the last of two concurrent writers owns it
-UNKNOWN = -1  # size of a file
 OBJECT_STORES = ("s3", "gcs", "gs", "abfs", "abfss")  # an object appears when its upload is complete
 
 
@@ -42,12 +41,16 @@ class LandingStore(ABC):
         self.url = url
 
     @abstractmethod
-    def entries(self, folder: str, first: str = "", sizes: bool = True) -> tuple[list[tuple[str, int]], list[str]]:
+    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
         """Return names and sizes of the files in a folder, and the names of its folders, sorted by name.
 
-        Both are empty if the folder does not exist. first: smaller names are left out. sizes: False to save the work
-        of finding them; they are then UNKNOWN.
+        Both are empty if the folder does not exist. first: smaller names are left out.
         """
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all files and folders in a folder, sorted."""
+        files, folders = self.entries(folder)
+        return sorted([*(name for name, _ in files), *folders])
 
     def files(self, folder: str) -> list[tuple[str, int]]:
         """Return names and sizes of the files in a folder; nothing if it does not exist."""
@@ -141,7 +144,7 @@ class LocalStore(LandingStore):
         super().__init__(url)
         self.root = Path(url).absolute()
 
-    def entries(self, folder: str, first: str = "", sizes: bool = True) -> tuple[list[tuple[str, int]], list[str]]:
+    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
         files: list[tuple[str, int]] = []
         folders: list[str] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
@@ -152,8 +155,14 @@ class LocalStore(LandingStore):
                     folders.append(entry.name)
                 else:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        files.append((entry.name, entry.stat().st_size if sizes else UNKNOWN))
+                        files.append((entry.name, entry.stat().st_size))
         return sorted(files), sorted(folders)
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.root / folder))
+        except FileNotFoundError:
+            return []
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -277,7 +286,7 @@ class ArrowStore(LandingStore):
     def _at(self, path: str) -> str:
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
-    def entries(self, folder: str, first: str = "", sizes: bool = True) -> tuple[list[tuple[str, int]], list[str]]:
+    def entries(self, folder: str, first: str = "") -> tuple[list[tuple[str, int]], list[str]]:
         from pyarrow import fs
 
         found = self.fs.get_file_info(fs.FileSelector(self._at(folder), allow_not_found=True))

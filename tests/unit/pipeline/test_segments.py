@@ -123,13 +123,18 @@ def test_segments_are_in_folders_of_a_thousand(landing):
 def record_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets each folder that is listed from now on."""
     listed: list[str] = []
-    entries = LocalStore.entries
+    entries, names = LocalStore.entries, LocalStore.names
 
-    def record(store: LocalStore, folder: str, first: str = "", sizes: bool = True) -> Entries:
+    def record(store: LocalStore, folder: str, first: str = "") -> Entries:
         listed.append(folder)
-        return entries(store, folder, first, sizes)
+        return entries(store, folder, first)
+
+    def record_names(store: LocalStore, folder: str) -> list[str]:
+        listed.append(folder)
+        return names(store, folder)
 
     monkeypatch.setattr(LocalStore, "entries", record)
+    monkeypatch.setattr(LocalStore, "names", record_names)
     return listed
 
 

@@ -293,9 +293,9 @@ def test_known_segments_are_planned_without_listing(landing: Landing, monkeypatc
     listed: list[str] = []
     entries = LocalStore.entries
 
-    def spy(store: LocalStore, folder: str, first: str = "", sizes: bool = True) -> Entries:
+    def spy(store: LocalStore, folder: str, first: str = "") -> Entries:
         listed.append(folder)
-        return entries(store, folder, first, sizes)
+        return entries(store, folder, first)
 
     monkeypatch.setattr(LocalStore, "entries", spy)
     bins = [each for each in driver.reader.partitions(start, end) if isinstance(each, SegmentBin)]

@@ -61,8 +61,8 @@ def test_known_segments_are_not_listed_again(landing: Landing, monkeypatch: pyte
     listed: list[str] = []
     entries = LocalStore.entries
 
-    def spy(store: LocalStore, folder: str, first: str = "", sizes: bool = True) -> Entries:
-        found = entries(store, folder, first, sizes)
+    def spy(store: LocalStore, folder: str, first: str = "") -> Entries:
+        found = entries(store, folder, first)
         listed.extend(name for name, _ in found[0])
         return found
 
