@@ -152,6 +152,11 @@ class AutoLinks(Subsystem):
             for auto_link in self._links.values():
                 auto_link.ended_early(link)
 
+    def wait_left(self, config: AutoLinkConfig) -> float | None:
+        """Return the seconds for which senders and messages go on waiting for a lost broker; None: they do not."""
+        link = self._links.get(config.identity)
+        return None if link is None else link.wait_left
+
     def auto_link(self, config: AutoLinkConfig) -> "_AutoLink | None":
         """Return the auto link of a configuration, while it exists."""
         return self._links.get(config.identity)
@@ -267,12 +272,19 @@ class _AutoLink:
         self._suspended_at = time.monotonic()
         self._expiry = self.owner.waker.later(config.absence, self._expire)
         self.owner.log.write(
-            WARNING,
+            NOTICE,
             "ROUTER_CORE",
             f"Auto link {self.place} is lost: senders of '{config.address}' and {consumer.waiting} messages wait up to"
             f" {config.absence} s for the broker",
         )
         return True
+
+    @property
+    def wait_left(self) -> float | None:
+        """Return the seconds for which the broker is still awaited; None: it is not."""
+        if self._suspended is None:
+            return None
+        return max(self._suspended_at + self.config.absence - time.monotonic(), 0.0)
 
     def take_suspended(self) -> SuspendedConsumer | None:
         """Return the suspended consumer to a link that takes it over."""
@@ -293,8 +305,7 @@ class _AutoLink:
         self._resumed = None
         consumer.restore(link, link.connection.origin.link_capacity)
         self._suspended = consumer
-        left = self._suspended_at + self.config.absence - time.monotonic()
-        self._expiry = self.owner.waker.later(max(left, 0.0), self._expire)
+        self._expiry = self.owner.waker.later(self.wait_left or 0.0, self._expire)
 
     def release_waiting(self) -> None:
         """Wait no more: release the messages."""

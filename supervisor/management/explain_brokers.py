@@ -66,7 +66,9 @@ def _auto_links(context: AgentContext, name: str) -> Iterator[str]:
         if shown.state == AutoLinkState.INACTIVE.value:
             reason = _connector_reason(context, config.connection) or _reason(context.core, config)
         text = f"Auto link '{config.name}' ({config.direction}, {_place(config)}) is {shown.state}"
-        yield text + (f": {reason}" if reason else "")
+        left = context.core.auto_links.wait_left(config)
+        wait = "" if left is None else f". Senders and messages wait for it up to {left:.0f} s more"
+        yield text + (f": {reason}" if reason else "") + wait
 
 
 def _reason(core: RouterCore, config: AutoLinkConfig) -> str:

@@ -12,6 +12,7 @@ import pytest
 from tests.peer import frames
 from tests.peer.container import Container, ScriptedBroker
 from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.management import Management
 from tests.peer.message import message
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Described, ULong
@@ -130,6 +131,8 @@ def test_senders_of_absent_broker_get_no_credit_until_it_returns(start_router: C
     for sender in senders:
         sender.peer.until(lambda sender=sender: sender.credit == 0, "no credit")  # type: ignore[misc]
         assert not sender.draining
+    explained = Management(own.clients[0]).ask("EXPLAIN", address=QUEUE).body
+    assert any("wait for it up to" in finding for finding in explained["findings"]), explained
     newcomer = own.clients[0].sender(QUEUE, credit=False)
     own.clients[0].barrier()
     assert newcomer.credit == 0
