@@ -51,6 +51,10 @@ class AcceptedLinks(Subsystem):
         """
         if link.record is None:
             return
+        if not self._table.has_consumer(link.record, worker.index, link.slot, link.generation):
+            order = control.Resume(link.slot, link.generation)  # a drain has withdrawn the consumer meanwhile
+            self._journal.call_when_acknowledged(lambda: worker.outbox.append(order))
+            return
         consumer = SuspendedConsumer(self._table, self._journal, worker, link, waiting)
         on_suspended = self._awaited.get(link.identity)
         if on_suspended is None or not on_suspended(consumer):

@@ -397,3 +397,15 @@ def test_successor_that_ends_before_its_answer_leaves_messages_to_next():
     attach(router)
     resume, _ = router.take_orders()
     assert resume.slot == lost[1]
+
+
+def test_suspension_of_consumer_that_a_drain_withdrew_is_released():
+    router = AutoLinkCore(AWAITED)
+    router.open()
+    requested, number = attach(router)
+    router.take_orders()
+    (link,) = [each for each in router.core.links.by_identity.values() if each.identity == requested.ref]
+    router.core.links.withdraw_consumer(link)
+    lose(router, requested, number)
+    assert messages.Resume(number, number) in router.take_orders()
+    assert not router.core.table.records["M0q"].consumers
