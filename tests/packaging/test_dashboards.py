@@ -101,6 +101,7 @@ class MonitoredNetwork:
             ("sslProfile", {"name": "clients", "certFile": certificate, "privateKeyFile": key}),
             ("policy", {"enableVhostPolicy": True}),
             ("vhost", vhost),
+            ("linkRoute", {"prefix": "routed", "direction": "in", "containerId": "broker"}),
             *SETTINGS,
         ]
         self._folder, self._started = folder, started

@@ -50,7 +50,7 @@ listener {
     port: 5671
     sslProfile: clients
     requireSsl: yes
-{{- include "sluice.clients" $ }}
+{{- include "sluice.clients" (dict "root" $.root "tls" true) }}
 }
 {{ end }}
 {{- end }}
@@ -58,7 +58,7 @@ listener {
 listener {
     name: amqp
     port: 5672
-{{- include "sluice.clients" . }}
+{{- include "sluice.clients" (dict "root" .root "tls" false) }}
 }
 {{ end }}
 {{- if $routersTls }}
@@ -120,10 +120,14 @@ policy {
 {{ end }}
 {{- end }}
 
-{{/* Attributes of a listener for clients. */}}
+{{/* Attributes of a listener for clients. Without TLS (`tls`), there are no certificates for EXTERNAL. */}}
 {{- define "sluice.clients" -}}
 {{- $values := .root.Values }}
-{{- with $values.clients.saslMechanisms }}
+{{- $mechanisms := $values.clients.saslMechanisms }}
+{{- if not .tls }}
+{{- $mechanisms = without (splitList " " $mechanisms) "EXTERNAL" | join " " }}
+{{- end }}
+{{- with $mechanisms }}
     saslMechanisms: {{ . }}
 {{- end }}
     authenticatePeer: {{ ternary "yes" "no" $values.clients.authenticatePeer }}
