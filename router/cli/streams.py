@@ -1,5 +1,6 @@
 """Standard streams of commands: handling of descriptors closed at the start, and of output errors."""
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -61,6 +62,8 @@ def can_write() -> bool:
     try:
         sys.stdout.flush()
         os.write(sys.stdout.fileno(), b"")
+    except io.UnsupportedOperation:
+        return True  # output is kept in memory
     except OSError:
         return False
     return True

@@ -74,6 +74,17 @@ class FaultError(AssertionError):
     """Raised when the engine closed a connection after an internal error."""
 
 
+class StoppedTimers:
+    """Event loop of a supervisor whose timers never expire, and a timer of it."""
+
+    def call_later(self, seconds: float, action: object) -> "StoppedTimers":
+        del seconds, action
+        return self
+
+    def cancel(self) -> None:
+        """Cancel a timer, which nothing waits for."""
+
+
 class MemoryChannels:
     """Channels between a worker and the supervisor. Messages are encoded as on the wire and kept until they are
     taken."""
@@ -280,6 +291,7 @@ class InProcessRouter:
         self.core = RouterCore(
             self.configuration, self.log, addresses, self.region.reset_address, test_hooks=test_hooks
         )
+        self.core.waker.connect(StoppedTimers(), lambda: None)  # type: ignore[arg-type]
         self.listeners = {listener.name: listener for listener in self.configuration.listeners}
         self.peers: list[InProcessPeer] = []
         self.work = True  # messages for the router itself are handled

@@ -429,7 +429,7 @@ def test_connections_beyond_descriptors_are_refused_temporarily(start, clients):
     supervisor = start()
     supervisor.port()
     process = psutil.Process(supervisor.process.pid)
-    idle = process.num_fds()
+    idle = min(process.num_fds() for _ in range(100))  # a file may be open for a moment, as for the history
     first = clients(supervisor)
     until(lambda: process.num_fds() == idle, "descriptors of a connection that was handed over")
     soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)

@@ -21,24 +21,12 @@ autoLink { address: balanced.own; direction: out; containerId: broker; brokerAbs
 STEP = 1024
 
 
-class StoppedTimers:
-    """Event loop stand-in whose timers never expire."""
-
-    def call_later(self, seconds: float, action: object) -> StoppedTimers:
-        del seconds, action
-        return self
-
-    def cancel(self) -> None:
-        """Cancel a timer."""
-
-
 class AwaitedBroker:
     """A router whose auto link leads to a broker that may be lost, and a client that sends, by workers."""
 
     def __init__(self, routers: Any, workers: int) -> None:
         text = configuration(more=CONTAINERS + AUTO_LINK)
         self.router: InProcessRouter = routers(workers, text)
-        self.router.core.waker.connect(StoppedTimers(), lambda: None)
         self.router.core.auto_links.replace(load_text("router.conf", text).auto_links)
         self.broker, self.link = self.connect()
         self.client = self.router.connect(workers - 1)
