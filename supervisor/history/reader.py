@@ -61,7 +61,7 @@ class FigureReader:
         for worker in self._core.workers.values():
             try:
                 times = psutil.Process(worker.pid).cpu_times()
-            except (psutil.Error, ValueError):  # no process at present
+            except (psutil.Error, ValueError, OSError):  # no process at present, or no free descriptor
                 continue
             seconds = times.user + times.system
             pid, before = self._processes.get(worker.index, (worker.pid, 0.0))
