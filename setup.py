@@ -7,13 +7,17 @@ Environment:
                     which only tests need; none: no compiled modules (an editable install, whose modules `make` builds)
 """
 
+import gc
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -32,7 +36,14 @@ DIRECTIVES = {
     "language_level": 3,
     "cdivision": True,
     "wraparound": False,
+    # Half of the generated C would be for pickling, function objects and copies of the source
+    # (docs/decisions/0084-build-time.md).
+    "auto_pickle": False,
+    "binding": False,
+    "emit_code_comments": False,
+    # `inspect.signature` reads the signatures of functions that are no function objects from this text.
     "embedsignature": True,
+    "embedsignature.format": "clinic",
 }
 RELEASE_DIRECTIVES = {**DIRECTIVES, "boundscheck": False, "initializedcheck": False}
 DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True, "nonecheck": True}
@@ -40,8 +51,20 @@ DEBUG_DIRECTIVES = {**DIRECTIVES, "boundscheck": True, "initializedcheck": True,
 # The engine reads C structures out of byte buffers, so the compiler must not assume type-based aliasing. -g1 keeps
 # line numbers for perf at little cost. No -march: a wheel must run on every machine of its architecture.
 RELEASE_CFLAGS = ["-O3", "-fno-strict-aliasing", "-g1"]
-# Modules that do no work for a delivery or a frame: they take half of the time to compile.
-COLD = ("router/stalls/", "router/stats/snapshot", "router/stats/sums", "router/tls/")
+# Modules, by the beginning of their path, that do no work for a delivery: -O1 halves the time to compile them. All
+# others have -O3. After a change of this list, compare `make bench-instructions`.
+COLD = (
+    "router/amqp/performatives",
+    "router/amqp/session_links",
+    "router/ring/region",
+    "router/stalls/",
+    "router/stats/snapshot",
+    "router/stats/sums",
+    "router/tls/",
+    "workers/slots",
+)
+# Objects that Cython allocates between two collections of garbage (Python's default: 700).
+GARBAGE = 50_000
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DEBUG_CFLAGS = ["-O1", "-g", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
 # Edge and comparison counters for libFuzzer. The libFuzzer runtime is loaded before the interpreter.
@@ -90,6 +113,11 @@ def needs_openssl(source: Path) -> bool:
     return "openssl cimport" in source.read_text()
 
 
+def largest_first(files: Iterable[Path]) -> list[Path]:
+    """Return the files in the order that keeps all cores busy until the end. files: without `sluice`."""
+    return sorted(files, key=lambda each: (-(NAMESPACE / each).stat().st_size, each))
+
+
 def extensions() -> list[Extension]:
     """Return one extension for each .pyx to build, named by its path."""
     if selection() == "none":
@@ -109,7 +137,7 @@ def extensions() -> list[Extension]:
             extra_link_args=checked,
             libraries=["ssl", "crypto"] if needs_openssl(NAMESPACE / source) else [],
         )
-        for source in filter(is_built, sources("pyx"))
+        for source in largest_first(filter(is_built, sources("pyx")))
     ]
 
 
@@ -129,41 +157,62 @@ class BuildPython(build_py):
         return [name for name in super().find_data_files(package, src_dir) if is_built(Path(*Path(name).parts[1:]))]
 
 
-def translate(extensions: list[Extension], name: str) -> list[Extension]:
-    """Run Cython on the sources that have changed. Return the extensions with their C files as sources."""
-    # Imported here: commands that build nothing need no Cython.
-    from Cython.Build import cythonize
-    from Cython.Compiler.Errors import CompileError
+class Translator:
+    """Cython in processes of its own, one for each core, so that the C compiler can begin with the first module."""
 
-    # The flavours debug and fuzz compile the same C files.
-    kind = "release" if name == "release" else "debug"
-    folder = Path("build", "cython", kind)
-    # Cython compares the modification times of sources only. Changed directives in this file must count as well.
-    stamp = folder / "translated"
-    stale = not stamp.exists() or stamp.stat().st_mtime < Path(__file__).stat().st_mtime
-    try:
-        translated: list[Extension] = cythonize(
-            extensions,
-            nthreads=cores(),
-            build_dir=str(folder),
-            compiler_directives=DEBUG_DIRECTIVES if kind == "debug" else RELEASE_DIRECTIVES,
-            force=stale,
-        )
-    except CompileError as error:  # Cython has printed the error and its place
-        sys.exit(f"setup.py: Cython cannot translate {error}")
-    folder.mkdir(parents=True, exist_ok=True)
-    stamp.touch()
-    return translated
+    def __init__(self, extensions: list[Extension]) -> None:
+        # Imported here: commands that build nothing need no Cython.
+        from Cython.Build import cythonize
+
+        # The flavours debug and fuzz compile the same C files.
+        kind = "release" if flavour() == "release" else "debug"
+        folder = Path("build", "cython", kind)
+        # Cython compares the modification times of sources only. Changed directives in this file must count as well.
+        self._stamp = folder / "translated"
+        stale = not self._stamp.exists() or self._stamp.stat().st_mtime < Path(__file__).stat().st_mtime
+        folder.mkdir(parents=True, exist_ok=True)
+        options: dict[str, Any] = {
+            "build_dir": str(folder),
+            "compiler_directives": DEBUG_DIRECTIVES if kind == "debug" else RELEASE_DIRECTIVES,
+            "force": stale,
+            "quiet": True,
+        }
+        # Trees of Cython are large and live long. Rare collections save a tenth of its time.
+        self._pool = ProcessPoolExecutor(cores(), initializer=gc.set_threshold, initargs=(GARBAGE,))
+        self._futures: dict[str, Future[list[Extension]]] = {
+            each.name: self._pool.submit(cythonize, [each], **options) for each in extensions
+        }
+
+    def wait(self, extension: Extension) -> bool:
+        """Wait for the C file of an extension and make it its source. Return False if another module failed.
+
+        Raises SystemExit if the module has an error.
+        """
+        from Cython.Compiler.Errors import CompileError
+
+        try:
+            [translated] = self._futures[extension.name].result()
+        except CancelledError:
+            return False
+        except CompileError as error:  # Cython has printed the error and its place
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            sys.exit(f"setup.py: Cython cannot translate {error}")
+        extension.sources, extension.depends = translated.sources, translated.depends
+        return True
+
+    def close(self) -> None:
+        """End the processes after all modules have been translated."""
+        self._pool.shutdown()
+        self._stamp.touch()
 
 
 class BuildExtensions(build_ext):
     """build_ext that runs Cython and the C compiler on all cores, and removes modules without a source."""
 
     compiled = 0
+    translator: Translator | None = None
 
     def finalize_options(self) -> None:
-        if not GENERATED.is_dir():
-            self.distribution.ext_modules = translate(self.distribution.ext_modules, flavour())
         super().finalize_options()
         self.parallel = self.parallel or cores()
 
@@ -180,10 +229,17 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         # A Python that was not built by a distribution can name its own folder as a search path for libraries.
         self.compiler.linker_so = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
+        if not GENERATED.is_dir() and self.extensions:
+            # Before the threads that run the C compiler: a process with threads must not fork.
+            self.translator = Translator(self.extensions)
         super().build_extensions()
+        if self.translator:
+            self.translator.close()
 
     def build_extension(self, extension: Extension) -> None:
         """Compile a module. Outside the checkout, copy the module that `make` has built in place if it is current."""
+        if self.translator and not self.translator.wait(extension):
+            return
         target = Path(self.get_ext_fullpath(extension.name))
         built = Path(self.get_ext_filename(extension.name))
         inputs = [*extension.sources, *extension.depends]
@@ -212,11 +268,15 @@ class SourceDistribution(sdist):
         super().make_release_tree(base_dir, sorted({str(in_repository(Path(name), links)) for name in files}))
         for path, to in links.items():
             Path(base_dir, path).symlink_to(to)
-        for extension in translate(extensions(), "release"):
+        modules = extensions()
+        translator = Translator(modules)
+        for extension in modules:
+            translator.wait(extension)
             [c_file] = extension.sources
             generated = Path(base_dir, GENERATED, *extension.name.split(".")[1:]).with_suffix(".c")
             generated.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(c_file, generated)
+        translator.close()
 
 
 def in_repository(path: Path, links: dict[Path, Path]) -> Path:
