@@ -5,9 +5,19 @@ The cost of a change depends on the change alone, except that references to othe
 
 import heapq
 from collections.abc import Sequence
+from typing import Final
 
 from sluice.router.config.entities import AddressConfig, Configuration
 from sluice.router.config.entity import EntityConfig
+
+# Digits of a number in an identity. A name chosen by a client may have more digits than `int` converts (4300).
+MOST_DIGITS: Final = 18
+
+
+def number_in(identity: str) -> int | None:
+    """Return the number at the end of an identity such as `address/3`, or None if there is none."""
+    digits = identity.rpartition("/")[2]
+    return int(digits) if digits.isdecimal() and len(digits) <= MOST_DIGITS else None
 
 
 class Inventory:
@@ -66,9 +76,9 @@ class Inventory:
     def _enter(self, entity: EntityConfig) -> None:
         self._by_name.setdefault(entity.name, []).append(entity)
         self._by_identity.setdefault(entity.identity, []).append(entity)
-        kind, _, digits = entity.identity.rpartition("/")
-        if digits.isdecimal() and kind == entity.type.rpartition(".")[2]:
-            heapq.heappush(self._numbers.setdefault(entity.type, []), -int(digits))
+        number = number_in(entity.identity)
+        if number is not None and entity.identity.rpartition("/")[0] == entity.type.rpartition(".")[2]:
+            heapq.heappush(self._numbers.setdefault(entity.type, []), -number)
         if isinstance(entity, AddressConfig):
             self.tokens.add(entity.tokens)
 

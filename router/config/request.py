@@ -47,7 +47,7 @@ from sluice.router.config.entities import (
 )
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import Problems, RequestError
-from sluice.router.config.inventory import Inventory
+from sluice.router.config.inventory import Inventory, number_in
 from sluice.router.config.jsontext import JsonValue
 from sluice.router.config.password import NOT_IN_ENVIRONMENT
 from sluice.router.config.policy_entities import VhostConfig
@@ -113,8 +113,7 @@ def update(
         elif not _same(key, value, config):
             raise RequestError(400, f"Cannot update attribute '{key}' in UPDATE")
     entity = _validated(entity_type, merged, changed, problems)
-    number = int(digits) if (digits := config.identity.rpartition("/")[2]).isdecimal() else 0
-    return _built(entity, configuration, number, problems, config), problems.warnings
+    return _built(entity, configuration, number_in(config.identity) or 0, problems, config), problems.warnings
 
 
 def conflict(config: EntityConfig, inventory: Inventory) -> str | None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -119,6 +119,14 @@ class ProfileState:
         return [ProfileFault("certFile", self.config.certificate_file if self.config else None, reason)]
 
 
+class _Undoable(NamedTuple):
+    """State before a change, for its reversal after an internal error. reached: configuration after the change."""
+
+    reached: Configuration
+    held: dict[str, ProfileState]
+    uses: dict[str, Counter[CredentialUse]]
+
+
 class TlsProfiles(Subsystem):
     """All profiles by name. Owner: the core."""
 
@@ -131,7 +139,7 @@ class TlsProfiles(Subsystem):
         self._secret = os.urandom(SECRET)  # secret from which ticket keys are derived
         self._rotation = NEVER  # time at which the secret is replaced
         self._threads: Threads | None = None
-        self._before: dict[str, ProfileState] = {}  # state before the last change
+        self._undoable: _Undoable | None = None  # state before the last change
         self._first: Callable[[], None] | None = None
         self._replaced: Callable[[SslProfileConfig, int], None] | None = None
         self._lists: RevocationListSource | None = None
@@ -212,13 +220,18 @@ class TlsProfiles(Subsystem):
                     raise ChangeError(500, f"sslProfile '{name}': {found.names_fault}")
 
     def commit(self, change: ConfigurationChange) -> None:
+        undoable, self._undoable = self._undoable, None
         if change.undo:
-            self._restore()
+            # A change that failed before its commit here, or concerned no profile, has left nothing to restore.
+            if undoable is not None and undoable.reached is change.old:
+                self._restore(undoable)
             return
         if not any(change.concerns(kind) for kind in (SslProfileConfig, ListenerConfig, ConnectorConfig)):
             return
         materials: Materials = change.gathered.pop(self, {})
-        self._before = {name: held.copy() for name, held in self.held.items()}
+        held_before = {name: held.copy() for name, held in self.held.items()}
+        uses_before = {name: Counter(uses) for name, uses in self._uses.items()}
+        self._undoable = _Undoable(change.new, held_before, uses_before)
         if change.whole:
             self._count_all(change.new)
             configs = {profile.name: profile for profile in change.new.ssl_profiles}
@@ -240,12 +253,13 @@ class TlsProfiles(Subsystem):
     def discard(self, change: ConfigurationChange) -> None:
         change.gathered.pop(self, None)
 
-    def _restore(self) -> None:
-        """Restore the state before the last change."""
+    def _restore(self, undoable: "_Undoable") -> None:
+        """Restore the state before a change."""
+        self._uses = undoable.uses
         for name in [*self.held]:
-            if name not in self._before:
+            if name not in undoable.held:
                 self._forget(name)
-        for name, held in self._before.items():
+        for name, held in undoable.held.items():
             present = self.held.get(name)
             self.held[name] = held
             if present is None or present.material.digest != held.material.digest:

@@ -83,6 +83,17 @@ def test_singletons_and_other_types_are_kept():
     assert conflict(dummy, stock) is None
 
 
+def test_name_of_many_digits_is_no_number():
+    """A name of the client's may have more digits than `int` converts."""
+    stock = inventory()
+    made = add(stock, "sslProfile", "9" * 5000)
+    assert made.identity == "sslProfile/" + "9" * 5000
+    assert stock.named("9" * 5000) == [made]
+    assert stock.next_number("sslProfile") == 0
+    stock.change([made], [])
+    assert stock.named("9" * 5000) == []
+
+
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "c", "d"]), st.sampled_from([None, "n", "main"]))))
 def test_indexes_equal_those_of_fresh_inventory(steps):
     stock = inventory()

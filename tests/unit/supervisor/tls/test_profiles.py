@@ -207,6 +207,51 @@ def test_undone_change_restores_credentials(authority):
     run(scenario)
 
 
+def test_undone_change_of_other_entities_keeps_profiles(authority):
+    """An error in a change that concerned no profile, or ended before its commit, restores nothing older."""
+
+    async def scenario():
+        setup = TlsProfilesOnTable("")
+        await setup.load()
+        await setup.change(text(authority))
+        uncommitted = setup.configuration.changed([], [])
+        setup.tls.commit(ConfigurationChange(uncommitted, setup.configuration, whole=True, undo=True))
+        assert setup.tls.credentials("p") is not None
+        await setup.change(text(authority))
+        address = load_text("x.conf", "address {\nprefix: a\n}\n").addresses[0]
+        made = Change("create", address.type, address.identity, {}, "live", None, address)
+        change = await setup.change(entities=[made])
+        undone = ConfigurationChange(change.new, change.old, whole=True, undo=True)
+        setup.tls.commit(undone)
+        setup.configuration = change.old
+        assert setup.tls.credentials("p") is not None
+        setup.tls.commit(undone)
+        (profile,) = change.old.ssl_profiles
+        await setup.change(entities=[Change("delete", profile.type, profile.identity, {}, "live", profile, None)])
+        assert setup.tls.credentials("p") is None
+        setup.tls.commit(ConfigurationChange(setup.configuration, change.old, whole=True, undo=True))
+        assert setup.tls.credentials("p") is not None
+
+    run(scenario)
+
+
+def test_undone_change_forgets_uses_of_its_endpoints(authority):
+    async def scenario():
+        setup = TlsProfilesOnTable(text(authority))
+        await setup.load()
+        listener = load_text("x.conf", text(authority, LISTENER)).listeners[0]
+        change = await setup.change(
+            entities=[Change("create", listener.type, listener.identity, {}, "live", None, listener)]
+        )
+        setup.tls.commit(ConfigurationChange(change.new, change.old, whole=True, undo=True))
+        setup.configuration = change.old
+        (profile,) = change.old.ssl_profiles
+        await setup.change(entities=[Change("delete", profile.type, profile.identity, {}, "live", profile, None)])
+        assert setup.tls.credentials("p") is None, "a profile in use would be kept"
+
+    run(scenario)
+
+
 def test_expiring_certificate_is_logged(authority, monkeypatch):
     now = time.time() + DAY / 2
 
