@@ -20,10 +20,14 @@ from sluice.supervisor.management.request import Request
 from sluice.supervisor.management.response import FORBIDDEN, INTERNAL_ERROR, Outcome, Response, StatusError, Steps
 
 CHANGING_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
-#: Other operations that are audited: they change something, or reveal frames, log lines or a profile of the supervisor.
-OTHER_AUDITED_OPERATIONS: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "DRAIN", "GET-LOG"})
+#: Other operations that are audited: they change something, or reveal frames, log lines, a profile of the supervisor
+#: or the whole configuration.
+OTHER_AUDITED_OPERATIONS: Final = frozenset({"TRACE", "PROFILE", "RELOAD", "DRAIN", "GET-LOG", "GET-CONFIGURATION"})
 #: Request properties of these operations that are recorded.
-RECORDED_PROPERTIES: Final = ("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop")
+RECORDED_PROPERTIES: Final = (
+    *("connection", "seconds", "lines", "limit", "plan", "undo", "start", "stop"),
+    *("json", "differences"),
+)
 MASK: Final = "*******"
 UNRECORDED: Final = "An audit log cannot be written, so requests for changes are refused"
 

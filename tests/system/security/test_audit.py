@@ -322,6 +322,13 @@ def test_trace_and_log_requests_are_recorded_as_operations(audited: AuditedRoute
     assert len(audited.found("management.operation")) == 2
 
 
+def test_configuration_requests_are_recorded_as_operations(audited: AuditedRouter, dial: Dial) -> None:
+    management = Management(dial(audited))
+    management.call("GET-CONFIGURATION", json=True)
+    shown = audited.one("management.operation", operation="GET-CONFIGURATION")
+    assert (shown["outcome"], shown["detail"]["asked"]) == ("success", {"json": True})
+
+
 def test_audit_log_cannot_be_changed_by_management(audited: AuditedRouter, dial: Dial) -> None:
     management = Management(dial(audited))
     for call in (
