@@ -50,6 +50,7 @@ from sluice.supervisor.service_manager import ServiceManager
 from sluice.supervisor.subsystem import NEVER
 from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.telemetry import Telemetry
+from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.tls.profiles import TlsStartError
 
 if TYPE_CHECKING:
@@ -103,7 +104,11 @@ class Supervisor:
             core, self._lag, self._listener_states, lambda: self._ended.done() or self._drain.active,
             connectors=lambda: self._services.connectors.states(),
         )  # fmt: skip
-        http_parts = (configuration.router, VERSION, core, region, counters, self._health)
+        usage = Usage(configuration, region, core.policy.vhost_of)
+        core.policy.denials.when_refused(usage.refused)
+        self._telemetry = Telemetry(loop, core, region, VERSION, log, core.program)
+        rows_lost = self._telemetry.rows_lost
+        http_parts = (configuration.router, VERSION, core, region, counters, usage, self._health, rows_lost)
         self._names = Resolver(loop)
         self._services = add_services(
             core,
@@ -117,7 +122,7 @@ class Supervisor:
         )
         acceptor = self._services.acceptor
         self._drain = RouterDrain(core, self._services, region, lambda: self._end(signal.SIGTERM), log)
-        self._telemetry = Telemetry(loop, core, region, VERSION, log, core.program)
+        core.events.add(usage)
         core.events.add(self._telemetry)
         handover = HandoverSockets(loop, acceptor, self._services.http, log)
         self._pool = WorkerPool(loop, core, zygote, region, self._channels, handover, log, self._fatal)

@@ -124,6 +124,7 @@ def build_router(entity: Entity, problems: Problems) -> RouterConfig:
         remote_ls_max_age_seconds=entity.number("remoteLsMaxAgeSeconds"),
         allow_unsettled_multicast=entity.flag("allowUnsettledMulticast"),
         resumable_routed_links=entity.flag("allowResumableLinkRoute"),
+        metrics_users=entity.number("metricsUsers"),
         history_file=entity.optional_text("historyFile"),
         watch_configuration=entity.flag("watchConfiguration"),
         files_by_management=entity.flag("allowFilesByManagement"),

@@ -48,6 +48,7 @@ class RouterConfig(EntityConfig, frozen=True, kw_only=True):
     sasl_config_dir: str | None  # for the SASL library; None: its own default
     sasl_config_name: str
     ready_without_uplink: bool = True  # edge router only
+    metrics_users: int = 100  # users, and vhosts, with metrics of their own
     history_file: str | None = None  # file that keeps the history of figures over restarts
     watch_configuration: bool = False  # the router reloads a changed file by itself
     files_by_management: bool = False  # management requests may name files and secrets

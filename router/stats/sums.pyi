@@ -5,6 +5,7 @@ from array import array
 from sluice.router.ring.region import Region
 
 LINK_SUMS: tuple[str, ...]
+TRAFFIC_SUMS: tuple[str, ...]
 ADDRESS_SUMS: tuple[str, ...]
 
 def add_links(
@@ -15,6 +16,15 @@ def add_links(
     addresses: array[int],
     sums: array[int],
     undelivered: array[int],
+) -> None: ...
+def add_traffic(
+    region: Region,
+    worker: int,
+    slots: array[int],
+    generations: array[int],
+    groups: array[int],
+    sums: array[int],
+    stalls: array[int],
 ) -> None: ...
 
 class AddressCounters:

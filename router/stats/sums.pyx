@@ -12,11 +12,16 @@ from sluice.router.ring.region cimport Region
 
 # Fields that `add_links` sums for a group of links, in this order.
 LINK_SUMS = ("links", "without_credit", "blocked", "undelivered", "unsettled", "stuck")
+# Fields that `add_traffic` sums for a group of links, in this order.
+TRAFFIC_SUMS = ("deliveries", "octets")
 # Counters of an address, in the order of its slot.
 ADDRESS_SUMS = ("ingress", "egress", "transit", "to_container", "from_container", "redirected")
 
 cdef enum:
     LINK_FIELDS = 6
+    TRAFFIC_FIELDS = 2
+    OUTGOING = 2      # LinkSlot.direction of a consumer's link
+    STALL_CREDIT = 5  # StallReason.CREDIT
     ADDRESS_FIELDS = 6
 
 
@@ -71,6 +76,52 @@ def add_links(
         sums[at + 4] += link_unsettled(slot)
         sums[at + 5] += load32(&slot.stuck, RELAXED)
         undelivered[addresses[i]] += waiting
+
+
+def add_traffic(
+    Region region not None, int worker, const uint32_t[::1] slots, const uint32_t[::1] generations,
+    const uint32_t[::1] groups, uint64_t[::1] sums, uint64_t[::1] stalls
+):
+    """Add links of one worker to the traffic of their groups, and count the links that stall by reason.
+
+    `slots`, `generations` and `groups` have the slot, its generation and the group of each link. `sums` has
+    TRAFFIC_SUMS for each group, `stalls` one number for each StallReason (0: no link stalls). Ended links whose
+    counters are still there add to the traffic only; links whose slot has another generation add nothing. Raises
+    IndexError before anything is added.
+    """
+    cdef Py_ssize_t i, at
+    cdef Py_ssize_t count = slots.shape[0]
+    cdef uint32_t used, present, reason
+    cdef uint64_t blocked
+    cdef LinkSlot* slot
+    check_open(region)
+    if not 0 <= worker < region.workers or groups.shape[0] != count or generations.shape[0] != count:
+        given = f"{count} slots, {groups.shape[0]} groups, {generations.shape[0]} generations"
+        raise IndexError(f"worker {worker}, {given}")
+    for i in range(count):
+        if slots[i] >= <uint32_t>region.links_per_worker \
+                or (<uint64_t>groups[i] + 1) * TRAFFIC_FIELDS > <uint64_t>sums.shape[0]:
+            raise IndexError(f"link {i}: slot {slots[i]}, group {groups[i]}")
+    used = load32(&region.worker_slot(worker).links_used_high, ACQUIRE)
+    for i in range(count):
+        if slots[i] >= used or generations[i] == 0:
+            continue
+        slot = region.link_slot(worker, slots[i])
+        present = load32(&slot.generation, ACQUIRE)
+        if present != generations[i] and (present or load32(&slot.ended, RELAXED) != generations[i]):
+            continue
+        at = <Py_ssize_t>groups[i] * TRAFFIC_FIELDS
+        sums[at] += load64(&slot.deliveries, RELAXED)
+        sums[at + 1] += load64(&slot.octets, RELAXED)
+        if not present:
+            continue
+        # As `find_stall` of supervisor/management/stalls.py decides for a single link.
+        reason = load32(&slot.stall, RELAXED)
+        blocked = load64(&slot.blocked_since, RELAXED)
+        if (not reason or reason >= stalls.shape[0]) and blocked and slot.direction == OUTGOING:
+            reason = STALL_CREDIT
+        if reason and reason < stalls.shape[0] and (reason != STALL_CREDIT or blocked):
+            stalls[reason] += 1
 
 
 cdef class AddressCounters:

@@ -123,6 +123,7 @@ def _policy(context: AgentContext) -> Iterator[StoreEntity]:
         "connectionsProcessed": core.connections.accepted + core.connections.denied,
         "connectionsDenied": core.connections.denied,
         "connectionsCurrent": core.connections.count,
+        "unknownVhostsDenied": core.policy.unknown_vhosts_denied,
         "linksDenied": core.policy.links_denied,
         "maxMessageSizeDenied": core.policy.message_size_denied,
         "totalDenials": core.connections.denied + core.policy.total_denials,

@@ -43,9 +43,20 @@ class Denials:
 
     def __init__(self, log: ProcessLog, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: dict[DenialKind, int] = {}
+        self._refused: Callable[[str | None, int], None] | None = None
         self._log = log
         self._clock = clock
         self._lines: dict[DenialKind, _DenialLines] = {}  # of kinds refused within the last second
+
+    def when_refused(self, call: Callable[[str | None, int], None]) -> None:
+        """Call `call` with the user (None: anonymous) and the number of refusals, for refusals of clients."""
+        self._refused = call
+
+    def add_of_user(self, user: str | None, kind: DenialKind, *texts: str, count: int = 1) -> None:
+        """Count a refusal of a client, and log the given lines."""
+        if self._refused is not None:
+            self._refused(user, count)
+        self.add(kind, *texts, count=count)
 
     def add(self, kind: DenialKind, *texts: str, count: int = 1) -> None:
         """Count a refusal, and log the given lines."""

@@ -30,7 +30,7 @@ from sluice.router.control.messages import (
     RulesGone,
     SessionDenied,
 )
-from sluice.router.log import DEBUG, ProcessLog
+from sluice.router.log import DEBUG, WARNING, ProcessLog
 from sluice.router.policy.decisions import (
     CONNECTION_TEXT,
     LINK_TEXT,
@@ -77,6 +77,7 @@ from sluice.supervisor.subsystem import Subsystem
 
 RESOLVE_SECONDS: Final = 10.0  # timeout for the names of remote hosts
 MAX_RESOLVERS: Final = 8  # threads
+SHOWN_HOSTNAME: Final = 100  # characters of a client's hostname in the log
 CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # roles of listeners that vhosts apply to
 CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
 MAX_FRAME_SIZE: Final = 2**32 - 1
@@ -114,6 +115,7 @@ class Policy(Subsystem):
         self.links_denied = 0
         self.message_size_denied = 0
         self.total_denials = 0  # denied sessions, links and messages
+        self.unknown_vhosts_denied = 0
         self._router_id = configuration.router.id
         self._workers = workers
         # by worker: number of connections for each rule number that the worker has
@@ -225,8 +227,12 @@ class Policy(Subsystem):
             "" if denied.group is None else denied.group.config.name,
             denied.reason,
         )
+        if denied.vhost is None:
+            self.unknown_vhosts_denied += 1
+            text = f"Clients are refused because no vhost has their hostname: {name[:SHOWN_HOSTNAME]!r}"
+            self._log.repeated(WARNING, MODULE, "unknown vhost", f"{text}, from {facts.host}")
         who = LinkOwner(facts.user, facts.host, vhost)
-        self.denials.add(kind, *(f"DENY AMQP Open {who}: {text}" for text in denied.texts))
+        self.denials.add_of_user(facts.user, kind, *(f"DENY AMQP Open {who}: {text}" for text in denied.texts))
         detail = {"of": "connection", "reason": denied.reason, "group": kind.group or None, "rule": list(denied.texts)}
         self._trail.denied(facts.who(vhost), kind, detail)
 
@@ -336,7 +342,8 @@ class Policy(Subsystem):
                 grant.stats.receiver_denied += 1
             else:
                 grant.stats.sender_denied += 1
-        self.denials.add(grant.kind(denied.reason), f"[C{grant.facts.number}] DENY AMQP Attach {denied.text}")
+        text = f"[C{grant.facts.number}] DENY AMQP Attach {denied.text}"
+        self.denials.add_of_user(grant.facts.user, grant.kind(denied.reason), text)
         asked = {"direction": "receive" if facts.consumer else "send", "address": facts.address}
         grant.report(self._trail, "link", denied.reason, **asked, rule=denied.text)
 
@@ -350,7 +357,7 @@ class Policy(Subsystem):
             self.message_size_denied += 1
             if grant.stats is not None:
                 grant.stats.message_size_denied += 1
-            self.denials.add(grant.kind("message_size"))
+            self.denials.add_of_user(grant.facts.user, grant.kind("message_size"))
             grant.report(self._trail, "message", "message_size", link=message.link)
             text = f"[C{message.conn}][L{message.link}] DENY AMQP Transfer maxMessageSize exceeded"
             self._log.warning(MODULE, text)
@@ -363,7 +370,7 @@ class Policy(Subsystem):
             if grant.stats is not None:
                 grant.stats.session_denied += 1
             text = f"[C{message.conn}] DENY AMQP Begin Session {grant.who} based on session limit"
-            self.denials.add(grant.kind("sessions"), text)
+            self.denials.add_of_user(grant.facts.user, grant.kind("sessions"), text)
             grant.report(self._trail, "session", "sessions")
 
     def _forbidden(self, worker: WorkerProcess, message: Forbidden) -> None:
@@ -373,12 +380,12 @@ class Policy(Subsystem):
             return
         if message.targets:
             text = f"[C{message.conn}] DENY AMQP message to '{message.address}' {grant.who} based on target address"
-            self.denials.add(grant.kind("message_target"), text, count=message.targets)
+            self.denials.add_of_user(grant.facts.user, grant.kind("message_target"), text, count=message.targets)
             asked = {"address": message.address, "count": message.targets}
             grant.report(self._trail, "message", "message_target", **asked)
         if message.users:
             text = f"[C{message.conn}] DENY AMQP message {grant.who} based on user-id"
-            self.denials.add(grant.kind("user_id"), text, count=message.users)
+            self.denials.add_of_user(grant.facts.user, grant.kind("user_id"), text, count=message.users)
             grant.report(self._trail, "message", "user_id", count=message.users)
 
     def may_send(self, connection: RegisteredConnection, address: str) -> bool:
@@ -392,6 +399,11 @@ class Policy(Subsystem):
         """Return whether requests over this connection may create link routes for it (security.md P-46)."""
         grant = None if number is None else self._grants.get(number)
         return grant is None or grant.links.dynamic_link_routes
+
+    def vhost_of(self, number: int) -> str | None:
+        """Return the name of the vhost whose rules apply to a connection, or None."""
+        grant = self._grants.get(number)
+        return None if grant is None or grant.vhost is None else grant.vhost.name
 
     def rights(self, number: int | None) -> ManagementRights:
         """Return the rights of management requests over a connection (security.md P-47)."""

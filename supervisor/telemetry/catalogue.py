@@ -1,7 +1,7 @@
 """Catalogue of all metrics of /metrics: name, type, labels and meaning (brokers-and-edge.md H-4).
 
-docs/user/metrics.md has the same list, as a test checks. The metrics of the first part have the names, types and order
-of Dispatch 1.19 (management.md 10.2), so that its dashboards still work. Some gauges there end in `_total`.
+docs/user/metrics-list.md has the same list, as a test checks. The metrics of the first part have the names, types and
+order of Dispatch 1.19 (management.md 10.2), so that its dashboards still work. Some gauges there end in `_total`.
 """
 
 from typing import Final
@@ -116,6 +116,11 @@ LINKS: Final = (
            "seconds.", "kind", "role", "direction"),
 )  # fmt: skip
 
+STALLS: Final = (
+    _gauge("sluice_links_stalled", "Links on which nothing moves, by the reason for it, as in `sluice explain`.",
+           "reason"),
+)  # fmt: skip
+
 ADDRESSES: Final = (
     _counter("sluice_address_deliveries_total", "Deliveries of an address by direction.", "address", "phase",
              "direction"),
@@ -139,6 +144,24 @@ LISTENERS: Final = (
            "in seconds since the epoch.", "profile"),
     _gauge("sluice_tls_profile_current", "1 if the newest files of an sslProfile are in use, 0 if they have a fault.",
            "profile"),
+)  # fmt: skip
+
+USERS: Final = (
+    _gauge("sluice_user_connections", "Open connections of clients, by user.", "user"),
+    _gauge("sluice_user_links", "Attached links of clients, by user; `in`: clients send, `out`: clients receive.",
+           "user", "direction"),
+    _counter("sluice_user_deliveries_total", "Deliveries that clients have sent (`in`) or received (`out`), by user.",
+             "user", "direction"),
+    _counter("sluice_user_octets_total", "Octets of messages that clients have sent (`in`) or received (`out`), by "
+             "user.", "user", "direction"),
+    _counter("sluice_user_refused_total", "Connections, sessions, links and messages that the policy has refused, by "
+             "user.", "user"),
+    _gauge("sluice_vhost_client_connections", "Open connections of clients, by vhost.", "vhost"),
+    _gauge("sluice_vhost_client_links", "Attached links of clients, by vhost.", "vhost", "direction"),
+    _counter("sluice_vhost_client_deliveries_total", "Deliveries that clients have sent or received, by vhost.",
+             "vhost", "direction"),
+    _counter("sluice_vhost_client_octets_total", "Octets of messages that clients have sent or received, by vhost.",
+             "vhost", "direction"),
 )  # fmt: skip
 
 _AUTO_LINK: Final = ("auto_link", "address", "direction", "connection", "container")
@@ -167,6 +190,8 @@ LOGINS: Final = (
 POLICY: Final = (
     _counter("sluice_policy_denied_total", "Connections, sessions, links and messages that the policy has refused, by "
              "vhost and group (empty where there is none) and by reason.", "vhost", "group", "reason"),
+    _counter("sluice_policy_unknown_vhost_total", "Connections of clients that were refused because no vhost has their "
+             "hostname."),
     _gauge("sluice_vhost_connections", "Connections of a vhost (group empty), or of one of its groups with shared "
            "limits.", "vhost", "group"),
     _gauge("sluice_vhost_links", "Links of a vhost or group with shared limits.", "vhost", "group"),
@@ -188,6 +213,11 @@ AUDIT: Final = (
     _counter("sluice_audit_lines_total", "Lines that were written to audit logs."),
     _counter("sluice_audit_dropped_total", "Lines that were lost because an audit log could not be written."),
 )
+
+TELEMETRY: Final = (
+    _counter("sluice_telemetry_rows_lost_total", "Rows of telemetry that were lost because their folder could not be "
+             "written."),
+)  # fmt: skip
 
 TABLE: Final = (
     _counter("sluice_table_epochs_total", "Changes of the address table that were published."),
@@ -254,12 +284,15 @@ GROUPS: Final = (
     ("Workers", WORKERS),
     ("Deliveries", DELIVERIES),
     ("Links", LINKS),
+    ("Stalls", STALLS),
     ("Addresses", ADDRESSES),
     ("Listeners", LISTENERS),
     ("Brokers", BROKERS),
+    ("Users and vhosts", USERS),
     ("Logins", LOGINS),
     ("Policy", POLICY),
     ("Audit log", AUDIT),
+    ("Telemetry", TELEMETRY),
     ("Address table", TABLE),
     ("Network of routers", NETWORK),
     ("Edge routers", EDGE),

@@ -2,7 +2,7 @@
 
 import heapq
 from array import array
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import psutil
@@ -16,6 +16,7 @@ from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.connections.connections import RegisteredLink
 from sluice.supervisor.telemetry.other_addresses import OtherAddresses
+from sluice.supervisor.telemetry.usage import Usage, UsageRow, UsageSums
 
 SHOWN_ADDRESSES: Final = 100  # addresses with series of their own: those with the most deliveries
 SLICE: Final = 1000  # records or links read without a pause, which takes under a millisecond
@@ -55,18 +56,27 @@ class MetricsSnapshot(Struct):
     connections: dict[str, int] = field(default_factory=dict)  # by name of the listener
     addresses: list[AddressRow] = field(default_factory=list)  # the last row has the sum of all other addresses
     address_count: int = 0
+    stalls: Sequence[int] = ()  # stalled links by StallReason
+    users: list[tuple[str, UsageRow]] = field(default_factory=list)
+    vhosts: list[tuple[str, UsageRow]] = field(default_factory=list)
 
 
 class MetricsCollector:
     """Collector of snapshots, one at a time. Owner: the pages."""
 
     def __init__(
-        self, core: RouterCore, region: Region, counters: AddressCounters, pause: Callable[[], Awaitable[None]]
+        self,
+        core: RouterCore,
+        region: Region,
+        counters: AddressCounters,
+        usage: Usage,
+        pause: Callable[[], Awaitable[None]],
     ) -> None:
         """pause: awaited between slices."""
         self._core = core
         self._region = region
         self._counters = counters
+        self._usage = usage
         self._pause = pause
         self._others = OtherAddresses()
         self._processes: dict[int, psutil.Process] = {}
@@ -116,6 +126,7 @@ class MetricsCollector:
 
     async def _add_links(self, snapshot: MetricsSnapshot, undelivered: "array[int]") -> None:
         sums = _LinkSums(self._region, undelivered)
+        usage = UsageSums(self._usage, self._region)
         for worker in list(self._core.workers.values()):
             looked_at = 0
             for connection in list(worker.connections.values()):
@@ -125,13 +136,19 @@ class MetricsCollector:
                 for links in _parts(connection.links):
                     looked_at += len(links)
                     sums.take(origin.role, links)
+                    usage.take(connection, links)
                     if looked_at >= SLICE:
                         looked_at = 0
                         sums.add(worker.index)
+                        usage.add(worker.index)
                         await self._pause()
             sums.add(worker.index)
+            usage.add(worker.index)
             await self._pause()
         snapshot.links = sums.by_group()
+        usage.finish()
+        snapshot.stalls = usage.stalls
+        snapshot.users, snapshot.vhosts = list(self._usage.users.rows()), list(self._usage.vhosts.rows())
 
     async def _add_addresses(self, snapshot: MetricsSnapshot, undelivered: "array[int]") -> None:
         table = self._core.table

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from sluice.router.config.entities import RouterConfig
 from sluice.router.config.policy_entities import SharedLimits
 from sluice.router.ring.layout import DROP_NAMES
 from sluice.router.ring.region import Region
-from sluice.router.stats.sums import ADDRESS_SUMS
+from sluice.router.stalls.reason import StallReason
+from sluice.router.stats.sums import ADDRESS_SUMS, TRAFFIC_SUMS
 from sluice.supervisor.auth import failures
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.management.memory import pools
@@ -25,6 +26,8 @@ from sluice.supervisor.telemetry.catalogue import ALIASES, DEFINITIONS, LINKS
 from sluice.supervisor.telemetry.collect import AddressRow, MetricsSnapshot, WorkerRow
 from sluice.supervisor.telemetry.health import Health
 from sluice.supervisor.telemetry.page import DispatchMetric, Families, Family
+from sluice.supervisor.telemetry.usage import DIRECTIONS as DIRECTION_LABELS
+from sluice.supervisor.telemetry.usage import UsageRow
 
 # Limit of vhosts and groups with series.
 MOST_SHARES: Final = 1000
@@ -90,14 +93,16 @@ class MetricsBuilder:
 
     def __init__(
         self, router: RouterConfig, version: str, core: RouterCore, region: Region, health: Health,
-        counts: Callable[[], HttpCounts],
+        counts: Callable[[], HttpCounts], rows_lost: Callable[[], int],
     ) -> None:  # fmt: skip
+        """rows_lost: return the number of rows of telemetry that were lost."""
         self._router = router
         self._version = version
         self._core = core
         self._region = region
         self._health = health
         self._counts = counts
+        self._rows_lost = rows_lost
         self._process = ProcessCollector(registry=None)
 
     def build(self, snapshot: MetricsSnapshot) -> Iterator[Metric | DispatchMetric]:
@@ -114,12 +119,16 @@ class MetricsBuilder:
             lambda families: self._rings_written(families, snapshot),
             lambda families: self._deliveries(families, snapshot, totals),
             lambda families: self._links(families, snapshot),
+            lambda families: _add_stalls(families, snapshot),
             lambda families: self._addresses(families, snapshot),
             lambda families: self._listeners(families, snapshot),
             lambda families: add_brokers(families, self._core, self._health.connectors()),
+            lambda families: _add_usage(families, "sluice_user", snapshot.users),
+            lambda families: _add_usage(families, "sluice_vhost_client", snapshot.vhosts),
             self._logins,
             self._policy,
             self._audit,
+            self._telemetry,
             lambda families: self._table(families, snapshot),
             self._network,
             self._edge,
@@ -268,6 +277,7 @@ class MetricsBuilder:
         denied.add(("", "", ROUTER_CONNECTIONS), self._core.connections.denied)
         for kind, count in self._core.policy.denials.counts.items():
             denied.add(kind, count)
+        families.single(DEFINITIONS["sluice_policy_unknown_vhost_total"], self._core.policy.unknown_vhosts_denied)
         shown = {name: families.open(DEFINITIONS[f"sluice_vhost_{name}"]) for name in _SHARED}
         limits = families.open(DEFINITIONS["sluice_vhost_limit"])
         for (vhost, group), (share, configured) in islice(self._core.policy.limited(), MOST_SHARES):
@@ -292,6 +302,9 @@ class MetricsBuilder:
     def _audit(self, families: Families) -> None:
         families.single(DEFINITIONS["sluice_audit_lines_total"], self._core.audit.lines)
         families.single(DEFINITIONS["sluice_audit_dropped_total"], self._core.audit.dropped)
+
+    def _telemetry(self, families: Families) -> None:
+        families.single(DEFINITIONS["sluice_telemetry_rows_lost_total"], self._rows_lost())
 
     def _table(self, families: Families, snapshot: MetricsSnapshot) -> None:
         journal = self._core.journal
@@ -364,6 +377,33 @@ class MetricsBuilder:
             refused.add((reason,), number)
         families.single(DEFINITIONS["sluice_http_connections"], counts.connections)
         families.single(DEFINITIONS["sluice_scrape_seconds"], counts.scrape_seconds)
+
+
+def _add_stalls(families: Families, snapshot: MetricsSnapshot) -> None:
+    stalled = families.open(DEFINITIONS["sluice_links_stalled"])
+    for reason in StallReason:
+        stalled.add((reason.name.lower(),), snapshot.stalls[reason])
+
+
+def _add_usage(families: Families, prefix: str, rows: Sequence[tuple[str, UsageRow]]) -> None:
+    """Add the metrics of users or of vhosts."""
+    connections = families.open(DEFINITIONS[f"{prefix}_connections"])
+    for name, row in rows:
+        connections.add((name,), row.connections)
+    links = families.open(DEFINITIONS[f"{prefix}_links"])
+    for name, row in rows:
+        for direction, count in zip(DIRECTION_LABELS, row.links, strict=True):
+            links.add((name, direction), count)
+    for number, counted in enumerate(TRAFFIC_SUMS):
+        family = families.open(DEFINITIONS[f"{prefix}_{counted}_total"])
+        for name, row in rows:
+            for place, direction in enumerate(DIRECTION_LABELS):
+                family.add((name, direction), row.traffic[place * len(TRAFFIC_SUMS) + number])
+    refused = DEFINITIONS.get(f"{prefix}_refused_total")
+    if refused is not None:
+        family = families.open(refused)
+        for name, row in rows:
+            family.add((name,), row.refused)
 
 
 def bounds(buckets: int) -> list[float]:

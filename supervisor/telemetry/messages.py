@@ -2,7 +2,7 @@
 
 To the process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), and `described`, the answer to
 `describe`. To the supervisor: `describe`, `saved` (the last `describe` whose rows are in files), `live` (rows for
-receivers), `log`.
+receivers), `lost` (number of rows lost since the last such message), `log`.
 """
 
 from typing import Any, Final

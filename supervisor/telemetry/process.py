@@ -156,6 +156,7 @@ class TelemetryLoop:
         self._writer.add(table, rows)
         if self._writer.dropped > before:
             lost = self._writer.dropped
+            self._send({"lost": lost - before})
             self._complain(f"{lost} rows of telemetry are lost, because {self._setup['path']} cannot be written")
 
     def _publish(self) -> None:

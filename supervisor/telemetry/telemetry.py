@@ -10,6 +10,7 @@ import socket
 import time
 import uuid
 from collections import deque
+from collections.abc import Mapping
 from typing import Final
 
 from sluice.router import json_codec
@@ -29,8 +30,9 @@ from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from sluice.supervisor.policy.denials import DenialKind
-from sluice.supervisor.subsystem import Subsystem
+from sluice.supervisor.subsystem import LiveAttributes, Subsystem
 from sluice.supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST, Message, decode, encode
+from sluice.supervisor.telemetry.usage import KEEP_LINKS_NS
 
 MODULE: Final = "sluice.supervisor.telemetry.process"
 LOG_MODULE: Final = "SERVER"
@@ -85,9 +87,17 @@ class Telemetry(Subsystem):
         # State of the present process.
         # links not described yet, and number of `describe` messages since
         self._pending: dict[int, tuple[RegisteredLink, int]] = {}
+        self._rows_lost = 0
         self._addresses: set[str] = set()
         self._denied: dict[DenialKind, int] = {}
         core.links.on_link_added(self._link_added)
+
+    def rows_lost(self) -> int:
+        """Return the number of rows that were never written, since the start of the router."""
+        return self._rows_lost
+
+    def live_attributes(self) -> Mapping[str, LiveAttributes]:
+        return {TelemetryConfig.type: lambda _: {"rowsLost": self._rows_lost}}
 
     # Life and configuration
 
@@ -119,7 +129,8 @@ class Telemetry(Subsystem):
         if self._process is not None:
             self._process.stop()
             self._process = None
-        self._region.keep_links(0 if found is None else (found.interval_seconds + LATE) * _NS)
+        seconds = 0 if found is None else found.interval_seconds + LATE
+        self._region.keep_links(max(KEEP_LINKS_NS, seconds * _NS))
         if found is not None:
             self._process = ChildProcess(self._loop, self._program, self, self._log)
             self._process.start()
@@ -206,6 +217,8 @@ class Telemetry(Subsystem):
                 self._unsaved.popleft()
         elif "live" in message:
             self._core.in_process.send(ADDRESS, _encode(str(message["live"]), message["rows"], self._router_id()))
+        elif "lost" in message:
+            self._rows_lost += int(message["lost"])
         elif "log" in message:
             level = LEVELS.get(message["log"])
             if level is not None:

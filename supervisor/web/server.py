@@ -11,7 +11,7 @@ import socket
 import ssl
 import traceback
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.telemetry.collect import MetricsCollector
 from sluice.supervisor.telemetry.families import HttpCounts, MetricsBuilder
 from sluice.supervisor.telemetry.health import Health
+from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.web.connection_limits import MAX_REQUEST, REQUEST_TIME, HttpConnection, HttpConnectionLimiter
 from sluice.supervisor.web.files import Files
 from sluice.supervisor.web.https import HttpsContexts
@@ -367,12 +368,13 @@ def _logger(log: ProcessLog) -> logging.Logger:
 
 def make(
     loop: asyncio.AbstractEventLoop, log: ProcessLog, router: RouterConfig, version: str, core: RouterCore,
-    region: Region, counters: AddressCounters, health: Health, acceptor: Acceptor,
+    region: Region, counters: AddressCounters, usage: Usage, health: Health,
+    rows_lost: Callable[[], int], acceptor: Acceptor,
 ) -> HttpService:  # fmt: skip
     """Create the service with all its parts."""
     metrics = MetricsPage()
     pages = Pages(metrics, health, Files(loop), MetricsTokens(loop, log), log)
     service = HttpService(loop, log, pages, metrics, HttpsContexts(core.tls, log), acceptor)
-    collector = MetricsCollector(core, region, counters, metrics.pause)
-    metrics.use(collector, MetricsBuilder(router, version, core, region, health, service.counts))
+    collector = MetricsCollector(core, region, counters, usage, metrics.pause)
+    metrics.use(collector, MetricsBuilder(router, version, core, region, health, service.counts, rows_lost))
     return service

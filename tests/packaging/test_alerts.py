@@ -126,6 +126,24 @@ CASES = {
         {"sluice_table_addresses": "81x60", "sluice_table_addresses_limit": "100x60"},
         {"sluice_table_addresses": "79x60", "sluice_table_addresses_limit": "100x60"},
     ),
+    "SluiceReloadRefused": Case(
+        {'sluice_reloads_total{outcome="failure"}': "0x50 1x10"},
+        {'sluice_reloads_total{outcome="failure"}': "1x60", 'sluice_reloads_total{outcome="success"}': "0+1x60"},
+        {"outcome": "failure"},
+    ),
+    "SluiceConnectionsNearLimit": Case(
+        {"sluice_connections": "81x60", "sluice_connections_limit": "100x60"},
+        {"sluice_connections": "79x60", "sluice_connections_limit": "100x60"},
+    ),
+    "SluiceFilesNearLimit": Case(
+        {"process_open_fds": "50x60", "process_max_fds": "100x60", 'sluice_worker_connections{worker="1"}': "81x60"},
+        {"process_open_fds": "79x60", "process_max_fds": "100x60", 'sluice_worker_connections{worker="1"}': "79x60"},
+        {"worker": "1"},
+    ),
+    "SluiceTelemetryLost": Case(
+        {"sluice_telemetry_rows_lost_total": "0x50 5x10"},
+        {"sluice_telemetry_rows_lost_total": "5x60"},
+    ),
     "SluiceQuotaNearLimit": Case(
         quotas(connections=85, links=95),
         quotas(connections=85, links=85),

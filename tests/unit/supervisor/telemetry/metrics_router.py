@@ -23,6 +23,7 @@ from sluice.supervisor.telemetry.collect import MetricsCollector, MetricsSnapsho
 from sluice.supervisor.telemetry.families import HttpCounts, MetricsBuilder
 from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.page import render
+from sluice.supervisor.telemetry.usage import Usage
 from tests.unit.supervisor.harness import attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
@@ -43,9 +44,14 @@ class MetricsRouter:
         self.draining = False
         self.health = Health(self.core, self.lag, lambda: self.states, lambda: self.draining)
         self.pauses = 0
-        self.collector = MetricsCollector(self.core, self.region, self.counters, self._pause)
+        self.usage = Usage(self.configuration, self.region, self.core.policy.vhost_of)
+        self.core.policy.denials.when_refused(self.usage.refused)
+        self.core.events.add(self.usage)
+        self.rows_lost = 0
+        self.collector = MetricsCollector(self.core, self.region, self.counters, self.usage, self._pause)
         self.builder = MetricsBuilder(
-            self.configuration.router, "0.0", self.core, self.region, self.health, lambda: HttpCounts({}, {}, 0, 0.0)
+            self.configuration.router, "0.0", self.core, self.region, self.health, lambda: HttpCounts({}, {}, 0, 0.0),
+            lambda: self.rows_lost,
         )
         self._slots = itertools.count()
         for index in range(workers):

@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from sluice.router.ring.layout import DROP_NAMES
+from sluice.router.stalls.reason import StallReason
 from sluice.router.testing.interworker import claim_link, set_worker
 from sluice.supervisor.connections.connections import RegisteredLink
 from sluice.supervisor.policy.denials import DenialKind
@@ -22,7 +23,7 @@ from sluice.supervisor.telemetry.families import bounds
 from sluice.supervisor.telemetry.page import MAX_LABEL, Families, label
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter, value
 
-MANUAL = Path(__file__).resolve().parents[4] / "docs" / "user" / "metrics.md"
+MANUAL = Path(__file__).resolve().parents[4] / "docs" / "user" / "metrics-list.md"
 
 
 def test_metrics_page_matches_catalogue(router: MetricsRouter) -> None:
@@ -89,7 +90,7 @@ def test_manual_lists_all_metrics() -> None:
     """Each group of the catalogue has its table in the manual, row by row."""
     manual = MANUAL.read_text("utf-8")
     for title, group in GROUPS:
-        section = manual.split(f"\n### {title}\n", 1)[1].split("\n#", 1)[0]
+        section = manual.split(f"\n## {title}\n", 1)[1].split("\n#", 1)[0]
         rows = [line for line in section.splitlines() if line.startswith("| `")]
         assert rows == [manual_row(definition) for definition in group], title
 
@@ -237,3 +238,27 @@ def test_excess_addresses_leave_page_size_and_pace_bounded() -> None:
         assert "qdr_addresses_total 100002\n" in text
     finally:
         router.close()
+
+
+def test_lost_telemetry_and_unknown_vhosts_are_counted(router: MetricsRouter) -> None:
+    router.rows_lost = 7
+    router.core.policy.unknown_vhosts_denied = 3
+    page = router.page()
+    assert value(page, "sluice_telemetry_rows_lost_total") == 7
+    assert value(page, "sluice_policy_unknown_vhost_total") == 3
+
+
+def test_stalled_links_are_counted_by_reason(router: MetricsRouter) -> None:
+    """Links count as `find_stall` decides for each of them."""
+    client = router.client()
+    router.link(client, "in", "a", stall=StallReason.MEMORY, stall_since=1)
+    router.link(client, "in", "a", stall=StallReason.MEMORY, stall_since=1)
+    router.link(client, "in", "a", stall=StallReason.QUOTA | 256)  # found by one check only
+    router.link(client, "out", "a", stall=StallReason.CREDIT)  # outdated: it has credit
+    router.link(client, "out", "a", stall=StallReason.CREDIT, blocked_since=1)
+    router.link(client, "out", "a", blocked_since=1)
+    router.link(client, "in", "a", blocked_since=1)
+    page = router.page()
+    names = [reason.name.lower() for reason in StallReason]
+    stalled = {name: value(page, "sluice_links_stalled", reason=name) for name in names}
+    assert {name: count for name, count in stalled.items() if count} == {"memory": 2, "credit": 2}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.router.ring.region import Region
+from sluice.router.telemetry import writer
 from sluice.router.testing.interworker import claim_link
 from sluice.supervisor.children.framing import MessageSplitter, pack
 from sluice.supervisor.telemetry import process
@@ -219,6 +220,17 @@ def test_rows_wait_while_files_cannot_be_written(start: Start, tmp_path: Path) -
     lines = [(report["log"], report["text"]) for report in made.reports if "log" in report]
     levels = [level for level, text in lines if "be written to" in text]
     assert levels == ["error", "notice"], "the failure is reported once, and its end"
+
+
+def test_lost_rows_are_reported(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MOST_WAITING", 2)
+    path = tmp_path / "folder"
+    path.write_text("a file where the folder should be")
+    made = start(path)
+    made.setup(interval=SOON, period=SOON)
+    made.send(table="event", rows=[event(number) for number in range(5)])
+    assert made.wait_for("lost") >= 3
+    path.unlink()
 
 
 def test_process_without_answer_goes_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

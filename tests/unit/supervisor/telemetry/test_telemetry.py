@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice.router.config.entities import Configuration
+from sluice.router.config.entities import Configuration, TelemetryConfig
 from sluice.router.config.load import load_text
 from sluice.router.control import messages
 from sluice.router.control.handover import InitiateData
@@ -341,6 +341,16 @@ def test_receivers_get_no_rows_if_switched_off(router: TelemetryRouter) -> None:
     router.link(router.opened(), "out", ADDRESS)
     process.describe(1)
     assert not process.knows_receivers()
+
+
+def test_lost_rows_are_counted_over_all_processes(router: TelemetryRouter) -> None:
+    process = router.start()
+    process.report(lost=3)
+    process.replace()
+    process.report(lost=2)
+    assert router.telemetry.rows_lost() == 5
+    (config,) = [each for each in ON.others if isinstance(each, TelemetryConfig)]
+    assert router.telemetry.live_attributes()["telemetry"](config) == {"rowsLost": 5}
 
 
 def test_process_writes_to_log_of_router(router: TelemetryRouter) -> None:

@@ -19,6 +19,7 @@ from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 from sluice.router.ring.region import Region
 from sluice.router.stats.sums import AddressCounters
 from sluice.supervisor.telemetry.health import Health, Lag
+from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.web import server
 from sluice.supervisor.web.connection_limits import MOST_ARRIVING_OF_HOST
 from sluice.supervisor.web.server import HttpService
@@ -60,7 +61,9 @@ class HttpRouter(AcceptorWithWorkers):
             self.core,
             self.region,
             counters,
+            Usage(self.configuration, self.region, self.core.policy.vhost_of),
             health,
+            lambda: 0,
             self.acceptor,
         )
         self.listener = self.service.bind(self.config)
