@@ -13,6 +13,7 @@ from sluice.router.escapes import CONTINUED
 from sluice.router.log.entry import LogEntry
 
 TEXT: Final = "text"  # the default
+NEWLINE: Final = "\n"
 RFC_3339: Final = "%Y-%m-%dT%H:%M:%S.%%06luZ"  # pattern of timestamps of structured lines, for UTC
 
 # Format an entry. timestamp: None to leave it out. source: whether the line names the calling code.
@@ -29,6 +30,21 @@ def _text_line(entry: LogEntry, timestamp: str | None, source: bool) -> str:
     if source and entry.file is not None:
         line = f"{line} ({entry.file}:{entry.line})"
     return line
+
+
+def journal_fields(entry: LogEntry, line: str | None) -> dict[str, bytes]:
+    """Return the fields of an entry for systemd's journal, without priority.
+
+    line: the message; None: module, level and text, without a timestamp, because the journal has its own. A traceback
+    keeps its line ends.
+    """
+    text = f"{entry.module} ({entry.level}) {entry.text.replace(CONTINUED, NEWLINE)}" if line is None else line
+    fields: dict[str, str | int | None] = {"MESSAGE": text, "SLUICE_MODULE": entry.module}
+    named = _CONNECTION.match(entry.text)
+    if named is not None:
+        fields.update(SLUICE_CONNECTION=named[1], SLUICE_LINK=named[2])
+    fields.update(CODE_FILE=entry.file, CODE_LINE=entry.line)
+    return {name: str(value).encode("utf-8", "backslashreplace") for name, value in fields.items() if value is not None}
 
 
 def _fields(entry: LogEntry, timestamp: str | None, source: bool) -> dict[str, str | int | None]:

@@ -338,7 +338,8 @@ class ProcessLog:
         self._kept.append(entry)
         clock = self._clock if source.format == TEXT else self._structured_clock
         timestamp = clock.stamp(now) if source.timestamp else None
-        source.sink.write(FORMATS[source.format](entry, timestamp, source.show_source), level, source.format)
+        line = FORMATS[source.format](entry, timestamp, source.show_source)
+        source.sink.write(line, level, source.format, entry)
         self._fresh += 1
         if self.on_line is not None:
             self.on_line()

@@ -11,7 +11,8 @@ from typing import Final
 
 from sluice.router.files import open_trusted
 from sluice.router.log.entry import LogEntry
-from sluice.router.log.formats import FORMATS, TEXT
+from sluice.router.log.formats import FORMATS, TEXT, journal_fields
+from sluice.router.log.journal import JournalSocket
 from sluice.router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
 from sluice.router.log.settings import LogError
 
@@ -41,10 +42,11 @@ class Sink:
         self._held = bytearray()  # lines not written yet
         self._format = TEXT  # of the last line
         self._owned = False
-        self._is_journal = False
+        self._journal: JournalSocket | None = None  # None: the sink is not the journal
         if name in ("stderr", "stdout"):
             self._descriptor = 2 if name == "stderr" else 1
-            self._is_journal = _is_journal(self._descriptor)
+            if _is_journal(self._descriptor):
+                self._journal = JournalSocket()
             return
         # Non-blocking: neither open nor write waits for the reader of a FIFO.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -75,9 +77,18 @@ class Sink:
         self._holds = False
         self._flush()
 
-    def write(self, line: str, level: int, line_format: str = TEXT) -> None:
-        """Write or buffer `line` and a newline. line_format: also of a report of lost lines after it."""
+    def write(self, line: str, level: int, line_format: str = TEXT, entry: LogEntry | None = None) -> None:
+        """Write or buffer `line` and a newline. line_format: also of a report of lost lines after it.
+
+        entry: parts of the line, which the journal gets as fields. If it does not take them, the line goes to the
+        stream.
+        """
         self._format = line_format
+        if self._journal is not None and entry is not None:
+            fields = journal_fields(entry, None if line_format == TEXT else line)
+            self._flush()
+            if self._journal.send({**fields, "PRIORITY": str(_SYSLOG_PRIORITIES[level]).encode()}):
+                return
         octets = self._prefixed(line, level).encode("utf-8", "backslashreplace") + b"\n"
         if len(self._held) + len(octets) > MOST_HELD:
             self._flush()
@@ -87,7 +98,7 @@ class Sink:
 
     def _prefixed(self, line: str, level: int) -> str:
         """Return `line` with the priority that the journal expects in front of each of its lines (sd-daemon(3))."""
-        if not self._is_journal:
+        if self._journal is None:
             return line
         prefix = f"<{_SYSLOG_PRIORITIES[level]}>"
         return prefix + line.replace("\n", f"\n{prefix}")
@@ -130,6 +141,8 @@ class Sink:
     def close(self) -> None:
         """Write the buffered lines, and close the descriptor if it is a file's."""
         self._flush()
+        if self._journal is not None:
+            self._journal.close()
         if self._owned:
             self._owned = False
             os.close(self._descriptor)
@@ -147,6 +160,7 @@ class SyslogSink(Sink):
     def __init__(self) -> None:
         self.name = "syslog"
         self.lost = 0
+        self._journal = None
         self._owned = False
         self._socket: socket.socket | None = None
         self._program = os.path.basename(sys.argv[0]) or "sluice"
@@ -157,7 +171,7 @@ class SyslogSink(Sink):
     def release(self) -> None:
         """Do nothing: no lines are buffered."""
 
-    def write(self, line: str, level: int, line_format: str = TEXT) -> None:
+    def write(self, line: str, level: int, line_format: str = TEXT, entry: LogEntry | None = None) -> None:
         """Send `line` to the daemon; count it as lost if the daemon does not accept it immediately."""
         if self._send(line, level):
             if self.lost and self._send(_lost_line(self.lost, line_format), WARNING):

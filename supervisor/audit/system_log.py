@@ -2,7 +2,6 @@
 
 import os
 import socket
-import struct
 import sys
 import syslog
 import time
@@ -10,15 +9,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluice.router import json_codec
+from sluice.router.log.journal import JOURNAL_PATH, encode_fields
 from sluice.supervisor.audit.output import WriteResult
 
 SYSLOG_PATH: Final = "/dev/log"
-JOURNAL_PATH: Final = "/run/systemd/journal/socket"
 SECONDS: Final = 1.0  # time limit for a daemon to accept a line
 FACILITY: Final = syslog.LOG_AUTHPRIV
 # Priorities by outcome; other events have priority LOG_INFO.
 _PRIORITIES: Final = {"denied": syslog.LOG_NOTICE, "failure": syslog.LOG_WARNING}
-_LENGTH: Final = struct.Struct("<Q")
 
 
 class _Datagrams:
@@ -116,14 +114,9 @@ class JournalOutput(_Datagrams):
         for name in ("event", "outcome", "user"):
             if isinstance(value := event.get(name), str):
                 fields[f"SLUICE_{name.upper()}"] = value.encode("utf-8", "backslashreplace")
-        return b"".join(_field(name.encode(), value) for name, value in fields.items())
+        return encode_fields(fields)
 
 
 def priority_of(event: dict[str, object]) -> int:
     """Return the syslog priority of an event."""
     return _PRIORITIES.get(str(event.get("outcome")), syslog.LOG_INFO)
-
-
-def _field(name: bytes, value: bytes) -> bytes:
-    """Encode a field of the journal's protocol, with its length, because a value may contain any octets."""
-    return name + b"\n" + _LENGTH.pack(len(value)) + value + b"\n"
