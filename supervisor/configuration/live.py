@@ -57,6 +57,8 @@ class LiveConfiguration:
         self._log: Final = log
         # Refused exchanges and bindings are left out; the subsystems have logged the refusals.
         self._inventory = Inventory(without_refused(configuration, settings)[0])
+        # Entities of the file as last read, by type and identity, with the values that they got then.
+        self._filed = _by_identity(self._inventory.configuration)
         self._held: asyncio.Future[None] | None = None  # management changes wait until it completes
         sys.setswitchinterval(SWITCH_INTERVAL)
 
@@ -74,6 +76,14 @@ class LiveConfiguration:
         if name is not None:
             return self._inventory.named(name)
         return [] if identity is None else self._inventory.identified(identity)
+
+    def in_file(self, entity: EntityConfig) -> bool:
+        """Return whether a restart with the configuration file, as it was last read, would keep an entity as it is.
+
+        False for what management has created or changed since.
+        """
+        filed = self._filed.get((entity.type, entity.identity))
+        return filed is not None and (filed is entity or filed.values == entity.values)
 
     # Single changes
 
@@ -180,11 +190,16 @@ class LiveConfiguration:
         """Return the change of a reload."""
         return ConfigurationChange(self.configuration, prepared.reached, whole=True, addresses=prepared.addresses)
 
-    def apply(self, change: ConfigurationChange, prepared: PreparedReload) -> None:
-        """Make the change of a reload, completely or not at all. Raises ChangeError."""
+    def apply(self, change: ConfigurationChange, prepared: PreparedReload, *, from_file: bool) -> None:
+        """Make the change of a reload, completely or not at all. Raises ChangeError.
+
+        from_file: the configuration was read from the file, and is not an earlier one.
+        """
         self._make(change)
         if prepared.plan.changes:
             self._inventory = prepared.inventory
+        if from_file:
+            self._filed = _by_identity(self._inventory.configuration)
         self._waker.wake()
 
     # Steps of a change
@@ -258,6 +273,10 @@ class LiveConfiguration:
 
 def _change(kind: Kind, entity: EntityConfig, old: EntityConfig | None, new: EntityConfig | None) -> Change:
     return Change(kind, entity.type, entity.identity, {}, "live", old, new)
+
+
+def _by_identity(configuration: Configuration) -> dict[tuple[str, str], EntityConfig]:
+    return {(entity.type, entity.identity): entity for entity in configuration.entities()}
 
 
 def _discard(change: ConfigurationChange, subsystems: Sequence[Subsystem]) -> None:

@@ -186,7 +186,7 @@ class Reloads:
             tries += 1
             if tries >= MAX_INVALIDATED_PLANS:
                 self._live.hold()
-        self._live.apply(change, prepared)
+        self._live.apply(change, prepared, from_file=not job.undo)
         if prepared.plan.changes:
             self._previous = present
         for module, text in prepared.warnings:

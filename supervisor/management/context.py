@@ -35,6 +35,9 @@ class Changes(Protocol):
     def find(self, name: str | None, identity: str | None) -> Sequence[EntityConfig]:
         """Return all entities with this name, otherwise with this identity."""
 
+    def in_file(self, entity: EntityConfig) -> bool:
+        """Return whether a restart with the configuration file, as it was last read, would keep an entity as it is."""
+
     def create(self, entity_type: str, name: str | None, attributes: object) -> AnswerChangeSteps[EntityConfig]:
         """Create an entity."""
 

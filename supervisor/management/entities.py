@@ -51,11 +51,12 @@ def entity(
     return StoreEntity(found, attributes, config)
 
 
-def shown(config: EntityConfig, more: Mapping[str, Any] | None = None) -> StoreEntity:
-    """Return a configured entity without its secrets."""
+def shown(context: AgentContext, config: EntityConfig, more: Mapping[str, Any] | None = None) -> StoreEntity:
+    """Return a configured entity without its secrets. more: attributes besides the configured ones."""
     attributes = config.entity_type.attributes
     open_to_all = {name: value for name, value in config.values.items() if not attributes[name].hidden}
-    return entity(config.type, config.name, config.identity, {**open_to_all, **(more or {})}, config)
+    own = {**open_to_all, "inFile": context.changes.in_file(config), **(more or {})}
+    return entity(config.type, config.name, config.identity, own, config)
 
 
 def entities(context: AgentContext, kind: EntityType | None = None) -> Iterator[StoreEntity]:
@@ -72,7 +73,7 @@ def named(context: AgentContext, name: str | None, identity: str | None) -> Iter
     """
     for config in context.changes.find(name, identity):
         if config.type in _MANY and (config.line or config.type not in NUMBERED):
-            yield shown(config)
+            yield shown(context, config)
     for kind, source in _SOURCES.items():
         if kind not in _MANY:
             for each in source(context):
@@ -87,7 +88,7 @@ def management(context: AgentContext) -> StoreEntity:
 
 def _configured(kind: str) -> Source:
     return lambda context: (
-        shown(config, context.core.live_attributes(config)) for config in context.changes.entities(kind)
+        shown(context, config, context.core.live_attributes(config)) for config in context.changes.entities(kind)
     )
 
 
@@ -96,7 +97,7 @@ def _from_file(kind: str) -> Source:
 
     management.md 1.
     """
-    return lambda context: (shown(config) for config in context.changes.entities(kind) if config.line)
+    return lambda context: (shown(context, config) for config in context.changes.entities(kind) if config.line)
 
 
 def _router(context: AgentContext) -> Iterator[StoreEntity]:
@@ -114,7 +115,7 @@ def _router(context: AgentContext) -> Iterator[StoreEntity]:
         "nodeCount": 0,
     }
     for config in context.changes.entities("router"):
-        yield shown(config, live)
+        yield shown(context, config, live)
 
 
 def _policy(context: AgentContext) -> Iterator[StoreEntity]:
@@ -129,7 +130,7 @@ def _policy(context: AgentContext) -> Iterator[StoreEntity]:
         "totalDenials": core.connections.denied + core.policy.total_denials,
     }
     for config in context.changes.entities("policy"):
-        yield shown(config, {"maxConnections": MAX_CONNECTIONS, **live})
+        yield shown(context, config, {"maxConnections": MAX_CONNECTIONS, **live})
 
 
 def _vhost_stats(context: AgentContext) -> Iterator[StoreEntity]:

@@ -185,6 +185,10 @@ def _identity(row: ConfiguredTypeRow) -> bytes:
     return values.string(str(row.number))
 
 
+def _in_file(row: "ConfiguredTypeRow | AutoLinkRow") -> bytes:
+    return values.boolean(row.context.changes.in_file(row.entity))
+
+
 def _counter(name: str) -> Callable[[ConfiguredTypeRow], bytes]:
     return lambda row: values.ulong(row.counters.get(name, 0))
 
@@ -208,6 +212,7 @@ class ConfiguredAddresses(ConfiguredType):
         "fallback": lambda row: values.boolean(row.entity.fallback),
     }
     more: ClassVar[Mapping[str, Column]] = {
+        "inFile": _in_file,
         "enableFallback": columns["fallback"],
         "presettledOverflow": lambda row: values.string(row.entity.presettled_overflow),
         "scope": lambda row: values.string(row.entity.scope),
@@ -244,6 +249,7 @@ class ConfiguredLinkRoutes(ConfiguredType):
         "delExternalPrefix": lambda row: values.string(row.entity.delete_prefix),
     }
     more: ClassVar[Mapping[str, Column]] = {
+        "inFile": _in_file,
         "stateSeconds": lambda row: _of_route(row, values.uint, lambda route: int(route.availability.seconds)),
         "attempts": lambda row: _of_route(row, values.uint, lambda route: route.address.attempts),
         "refusals": lambda row: _of_route(row, values.uint, lambda route: route.address.refusals),
@@ -268,6 +274,7 @@ class AutoLinkRow(NamedTuple):
 
     entity: Any
     number: int
+    context: AgentContext
     state: AutoLinkShown
     availability: Availability
 
@@ -296,6 +303,7 @@ class ConfiguredAutoLinks(ConfiguredType):
         "fallback": lambda row: values.boolean(row.entity.fallback),
     }
     more: ClassVar[Mapping[str, Column]] = {
+        "inFile": _in_file,
         "stateSeconds": lambda row: values.uint(int(row.availability.seconds)),
         "attempts": lambda row: values.uint(row.availability.attempts),
         "downReason": lambda row: values.string(row.availability.error or None),
@@ -305,7 +313,7 @@ class ConfiguredAutoLinks(ConfiguredType):
         """Return the row of an auto link with its number and state."""
         auto_links = self.context.core.auto_links
         availability = auto_links.availability(item) or Availability(item.name)
-        return AutoLinkRow(item, self._identities.of(item), auto_links.shown(item), availability)
+        return AutoLinkRow(item, self._identities.of(item), self.context, auto_links.shown(item), availability)
 
 
 class ConfiguredExchanges(ConfiguredType):
@@ -329,7 +337,7 @@ class ConfiguredExchanges(ConfiguredType):
         "forwardedCount": _counter("forwarded"),
         "divertedCount": _counter("diverted"),
     }
-    more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
+    more: ClassVar[Mapping[str, Column]] = {"inFile": _in_file, "type": constant(values.string(name))}
 
     def counters(self, item: EntityConfig) -> Mapping[str, int]:
         """Return the counts of messages received, forwarded, dropped and diverted."""
@@ -369,7 +377,7 @@ class ConfiguredBindings(ConfiguredType):
         "nextHopPhase": lambda row: values.int32(row.entity.next_hop_phase),
         "matchedCount": _counter("matched"),
     }
-    more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
+    more: ClassVar[Mapping[str, Column]] = {"inFile": _in_file, "type": constant(values.string(name))}
 
     def rows(self) -> Iterable[EntityConfig]:
         """Return the bindings, grouped by exchange."""

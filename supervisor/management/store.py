@@ -130,7 +130,7 @@ class Store:
             config = yield from self.context.changes.create(kind.name, name, attributes)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
-        return Response(CREATED, values.mapping(shown(config).attributes))
+        return Response(CREATED, values.mapping(shown(self.context, config).attributes))
 
     def _update(self, request: Request, target: StoreEntity) -> Steps:
         if target.config is None:
@@ -143,7 +143,7 @@ class Store:
             config = yield from self.context.changes.update(target.config, body)
         except ChangeError as error:
             raise StatusError(error.status, error.text) from error
-        return Response(OK, values.mapping(shown(config).attributes))
+        return Response(OK, values.mapping(shown(self.context, config).attributes))
 
     def _delete(self, target: StoreEntity) -> Steps:
         if target.config is None:

@@ -60,11 +60,26 @@ function columnsOf(type: EntityType): Column<Item>[] {
     const likely = ["host", "port", "role", "mode", "module", "enable", "prefix", "pattern", "address", "distribution", "direction", "linkDir", "owningAddr", "container", "operStatus", "connectionStatus", "deliveryCount", "typeSize", "hostname", "cost"];
     const has = new Set(type.attributes.map((each) => each.name));
     const names = [...new Set([...first, ...likely])].filter((name) => has.has(name)).slice(0, 7);
-    return names.map((name, index) => ({
+    const columns = names.map((name, index): Column<Item> => ({
         key: name, title: heading(name), rank: index < 2 ? 1 : index < 4 ? 2 : 3,
         value: ({ row }) => (typeof row[name] === "number" ? row[name] : show(row[name])),
     }));
+    if (has.has(IN_FILE)) columns.splice(1, 0, FILE);
+    return columns;
 }
+
+const IN_FILE = "inFile";
+
+/** Marks entities that a restart would lose, or change back. */
+const FILE: Column<Item> = {
+    key: IN_FILE, title: "File", letters: 15, rank: 1, word: true,
+    hint: "what management has created or changed is lost with a restart, unless it is in the configuration file",
+    value: ({ row }) => (row[IN_FILE] === false ? "not in the file" : ""),
+    show: ({ row }) => (row[IN_FILE] === false ? <Badge kind="warn">not in the file</Badge> : <></>),
+};
+
+/** Names to ask for: all, or none if the router returns the same without names. */
+const namesOf = (type: EntityType): string[] => (type.attributes.some((each) => each.name === IN_FILE) ? type.attributes.map((each) => each.name) : []);
 
 function OfType({ type }: { type: EntityType }): JSX.Element {
     const app = useApp();
@@ -78,7 +93,7 @@ function OfType({ type }: { type: EntityType }): JSX.Element {
         <>
             <Rows
                 title={type.name} about={type.description} sort="name" empty="There is none." columns={columns} wanted={wanted}
-                source={(target) => app.table(target, type.type, [], true, "identity")}
+                source={(target) => app.table(target, type.type, namesOf(type), true, "identity")}
                 actions={(
                     <>
                         <a class="button" href={link("entities")}>All types</a>

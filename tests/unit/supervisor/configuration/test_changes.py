@@ -225,6 +225,25 @@ def test_single_change_with_internal_error_is_undone(run):
     run(scenario)
 
 
+def test_entities_are_in_the_file_until_management_changes_them(run):
+    async def scenario(router):
+        assert all(router.live.in_file(entity) for entity in router.live.configuration.entities())
+        made = await router.create(ADDRESS, prefix="made")
+        assert not router.live.in_file(made)
+        (log,) = [each for each in router.live.entities("log") if each.name == "log/SERVER"]
+        before = log.values.get("enable")
+        changed = await router.change(router.live.update(log, {"enable": "trace+"}))
+        assert not router.live.in_file(changed)
+        assert router.live.in_file(await router.change(router.live.update(changed, {"enable": before})))
+        await router.reload(BASE + MORE + "address {\nprefix: made\n}\n")
+        assert all(router.live.in_file(entity) for entity in router.live.configuration.entities())
+        assert not isinstance(await router.reloads.ask(undo=True), ChangeError)
+        (undone,) = [each for each in router.live.entities(ADDRESS) if each.prefix == "made"]
+        assert router.live.in_file(undone), "the file has it, although management has created it"
+
+    run(scenario)
+
+
 def test_reload_with_internal_error_is_answered(run, monkeypatch):
     async def scenario(router):
         monkeypatch.setattr("sluice.supervisor.configuration.reloads.prepare", failing(prepare, [OSError(5)]))

@@ -41,6 +41,7 @@ def test_attributes_and_operations_are_listed(router):
             "includeSource",
             "outputFile",
             "format",
+            "inFile",
             "name",
             "identity",
             "type",
