@@ -4,6 +4,7 @@ import argparse
 
 from sluice.pipeline.segments import Landing, delete_consumed_segments
 from sluice.pipeline.units import minutes, octets_text
+from sluice.router import json_codec
 
 HELP = "delete segments that all groups of readers have read"
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--forget-group", action="append", default=[], metavar="GROUP", help="forget this group of readers"
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,10 +32,17 @@ def run(options: argparse.Namespace) -> int:
             landing.forget_group(name)
     # A dry run has not forgotten the groups, so they are left out here, too.
     if all(group.name in options.forget_group for group in landing.groups()):
-        print(f"{options.path}: no group has read anything, so nothing is deleted")
+        text = f"{options.path}: no group has read anything, so nothing is deleted"
+        print(_as_json(options, 0, 0, 0) if options.json else text)
         return 0
     deleted = delete_consumed_segments(landing, options.retention, dry=options.dry_run, forgotten=options.forget_group)
-    octets = sum(segment.octets for segment in deleted)
+    octets, messages = sum(segment.octets for segment in deleted), sum(segment.rows for segment in deleted)
     verb = "would delete" if options.dry_run else "deleted"
-    print(f"{verb} {len(deleted)} segments, {octets_text(octets)}, {sum(each.rows for each in deleted)} messages")
+    text = f"{verb} {len(deleted)} segments, {octets_text(octets)}, {messages} messages"
+    print(_as_json(options, len(deleted), octets, messages) if options.json else text)
     return 0
+
+
+def _as_json(options: argparse.Namespace, segments: int, octets: int, messages: int) -> str:
+    found = {"path": options.path, "dry_run": options.dry_run, "segments": segments, "octets": octets}
+    return json_codec.encode({**found, "messages": messages}).decode()

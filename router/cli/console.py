@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sluice.router.cli.client import ManagementClient, Row
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
-from sluice.router.cli.output import one_line
+from sluice.router.cli.output import one_line, to_json
 from sluice.router.cli.tool import run_tool
 from sluice.router.config.entities import console_url
 
@@ -33,6 +33,7 @@ def parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = Parser(program, DESCRIPTION)
     made.add_argument("--print", action="store_true", dest="only_print", help="print the URL, and open no browser")
+    made.add_argument("--json", action="store_true", help="print the URLs as JSON, and open no browser")
     add_target_options(made)
     add_connection_options(made)
     return made
@@ -42,9 +43,13 @@ def _run(options: argparse.Namespace) -> int:
     where = target(options)
     with ManagementClient(where) as client:
         found = consoles(client.rows("listener", _COLUMNS), urlsplit(where.url.text).hostname or "")
+    if options.json:
+        print(to_json({"urls": found}, 2))
     if not found:
         print(NONE, file=sys.stderr)
         return 1
+    if options.json:
+        return 0
     if options.only_print or not webbrowser.open(found[0]):
         print("\n".join(map(one_line, found)))
     return 0

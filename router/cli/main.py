@@ -2,12 +2,13 @@
 
 import argparse
 import importlib
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from sluice.router.cli.default_config import DEFAULT_CONFIGS, config_or_example
-from sluice.router.cli.output import escape_output
+from sluice.router.cli.output import escape_output, to_json
 from sluice.router.cli.streams import run_command
 from sluice.router.version import VERSION
 
@@ -69,7 +70,9 @@ def _run(words: Sequence[str]) -> int:
                 return check(
                     arguments.files, strict=arguments.strict, files=not arguments.no_files, json=arguments.json
                 )
-    print(VERSION)
+    with escape_output():
+        found = {"version": VERSION, "python": platform.python_version()}
+        print(to_json(found, 2) if arguments.json else VERSION)
     return 0
 
 
@@ -107,7 +110,8 @@ def parser() -> argparse.ArgumentParser:
 
     for name, (_, help_text) in TOOLS.items():
         commands.add_parser(name, help=help_text, add_help=False)
-    commands.add_parser("version", help="print the version", description="Print the version.")
+    version = commands.add_parser("version", help="print the version", description="Print the version.")
+    version.add_argument("--json", action="store_true", help="print it, and that of Python, as JSON")
     return made
 
 

@@ -1,5 +1,7 @@
 """Arguments of `compact`, and its report."""
 
+import json
+
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -29,6 +31,9 @@ def test_read_segments_are_moved_and_counted(tmp_path, capsys):
     words = ["--path", str(tmp_path / "landing"), "--into", str(tmp_path / "archive")]
     assert main(["compact", *words], "p") == 0
     assert "0 segments moved to 0 files" in capsys.readouterr().out
+    assert main(["compact", *words, "--json"], "p") == 0
+    expected = {"path": words[1], "into": words[3], "segments": 0, "files": 0}
+    assert json.loads(capsys.readouterr().out) == expected
     assert main(["compact", *words, "--retention", "0"], "p") == 0
     assert "2 segments moved to " in capsys.readouterr().out
     assert [segment.number for segment in landing.listing("l/a").segments] == [2]

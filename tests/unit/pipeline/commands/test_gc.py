@@ -1,5 +1,7 @@
 """Deletion of read segments from the command line."""
 
+import json
+
 from sluice.pipeline.cli import main
 from sluice.pipeline.segments import Group, Landing, now
 from tests.unit.pipeline.test_segments import KEY, publish_segments
@@ -11,9 +13,14 @@ def test_gc_reports_deleted_segments(tmp_path, capsys):
     publish_segments(landing, 0, 1, 2)
     assert main(words, "p") == 0
     assert "no group has read anything" in capsys.readouterr().out
+    assert main([*words, "--json"], "p") == 0
+    assert json.loads(capsys.readouterr().out)["segments"] == 0
     landing.commit(Group("g", {KEY: 2}))
     assert main([*words, "--dry-run"], "p") == 0
     assert "would delete 2 segments, 3 B, 20 messages" in capsys.readouterr().out
+    assert main([*words, "--dry-run", "--json"], "p") == 0
+    expected = {"path": str(tmp_path), "dry_run": True, "segments": 2, "octets": 3, "messages": 20}
+    assert json.loads(capsys.readouterr().out) == expected
     assert main(words, "p") == 0
     assert "deleted 2 segments" in capsys.readouterr().out
     assert [each.number for each in landing.listing(KEY).segments] == [2]

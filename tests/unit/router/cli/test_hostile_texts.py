@@ -133,7 +133,7 @@ CALLS: dict[str, list[list[str]]] = {
     "stat": [[name, *more] for name in _DISPLAYS for more in ([], ["--csv"], ["-v"])],
     "manage": [["query", "--type=router.address"], ["read", "--name=x"], ["TEXT"], ["VALUE"]],
     "top": [["--once", "-i", "0.01"]],
-    "console": [["--print"]],
+    "console": [["--print"], ["--json"]],
     "explain": [["x"], ["x", "--json"], ["x", "--alone"]],
     "trace": [["1"]],
     "policy": [["explain"], ["explain", "--json"]],

@@ -1,6 +1,8 @@
 """Commands of `sluice` and their help."""
 
+import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -17,6 +19,11 @@ pytestmark = pytest.mark.starts
 def test_sluice_version_prints_version(shell, word):
     done = shell("sluice", word)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+def test_sluice_version_prints_json(shell):
+    done = shell("sluice", "version", "--json")
+    assert json.loads(done.stdout) == {"version": VERSION, "python": platform.python_version()}
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["check"], ["run", "x"]])
