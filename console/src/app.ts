@@ -297,6 +297,7 @@ export class App {
                     profiles: await ask("sslProfile", ["name", "expiresInDays"]),
                     autoLinks: await ask("router.config.autoLink", ["name", "address", "operStatus", "lastError", "containerId", "connection"]),
                     vhosts: await ask("vhostStats", VHOST_COLUMNS_OF_ATTENTION),
+                    policies: await ask("policy", []),
                     links: troubled ? await ask("router.link", LINK_COLUMNS_OF_ATTENTION) : [],
                     connections: troubled ? await ask("connection", ["identity", "container", "role", "host", "user"]) : [],
                 };

@@ -202,7 +202,7 @@ test("a form sends what the schema takes", () => {
 });
 
 function watched(id: string, more: object = {}): Asked {
-    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], vhosts: [], links: [], connections: [] };
+    const nothing = { router: { id }, connectors: [], profiles: [], autoLinks: [], vhosts: [], policies: [], links: [], connections: [] };
     return { target: { id, kind: "router" }, error: null, watched: { ...nothing, ...more } };
 }
 
@@ -260,6 +260,12 @@ test("other findings, the worst first", () => {
     const texts = attend([watched("A", trouble)], new Map(), denials, 0).map((each) => each.text);
     assert.ok(texts.includes("Connector c (): Connection refused"), texts.join("\n"));
     assert.ok(texts.includes("By policy, since its start: vhost shut 3 connections, vhost narrow 2 links. The log says whom, and why."), texts.join("\n"));
+});
+
+test("connections for which there is no vhost are refusals", () => {
+    const found = attend([watched("A", { policies: [{ unknownVhostsDenied: 4 }] })], new Map(), new Map(), 0);
+    assert.deepEqual(found.map((each) => each.text), ["By policy, since its start: unknown vhosts 4 connections. The log says whom, and why."]);
+    assert.deepEqual(attend([watched("A", { policies: [{}] })], new Map(), new Map(), 0), []);
 });
 
 test("findings about a router stay when it no longer answers", () => {

@@ -25,6 +25,7 @@ export interface Watched {
     profiles: Row[];
     autoLinks: Row[];
     vhosts: Row[];
+    policies: Row[];
     links: Row[];
     /** Connections of the links; empty if they were not needed. */
     connections: Row[];
@@ -68,7 +69,7 @@ function ofRouter(router: string, watched: Watched, denials: Map<string, number>
         ...connectors(router, watched.connectors),
         ...certificates(router, watched.profiles),
         ...autoLinks(router, watched.autoLinks),
-        ...refusals(router, watched.vhosts, denials),
+        ...refusals(router, [...watched.vhosts, ...watched.policies.map(ofUnknownVhosts)], denials),
         ...lost(router, watched.router),
     ];
 }
@@ -190,6 +191,9 @@ function autoLinks(router: string, rows: Row[]): Finding[] {
 
 const REFUSED = ["connectionsDenied", "sessionDenied", "senderDenied", "receiverDenied", "maxMessageSizeDenied"];
 
+/** Connections for which there is no vhost, as if it were one. Dispatch 1.19 does not count them. */
+const ofUnknownVhosts = (policy: Row): Row => ({ hostname: null, connectionsDenied: policy["unknownVhostsDenied"] ?? 0 });
+
 /** By vhosts: the policy's own counters have no connections that a vhost refused. */
 function refusals(router: string, vhosts: Row[], denials: Map<string, number>): Finding[] {
     const sum = (row: Row, names: string[]): number => names.reduce((all, name) => all + number(row[name]), 0);
@@ -204,7 +208,8 @@ function refusals(router: string, vhosts: Row[], denials: Map<string, number>): 
             [sum(row, ["connectionsDenied"]), "connection"], [sum(row, ["sessionDenied"]), "session"],
             [sum(row, ["senderDenied", "receiverDenied"]), "link"], [sum(row, ["maxMessageSizeDenied"]), "message"],
         ] as const;
-        return `vhost ${text(row["hostname"])} ${parts.filter(([value]) => value > 0).map(([value, what]) => plural(value, what)).join(", ")}`;
+        const name = row["hostname"] === null ? "unknown vhosts" : `vhost ${text(row["hostname"])}`;
+        return `${name} ${parts.filter(([value]) => value > 0).map(([value, what]) => plural(value, what)).join(", ")}`;
     });
     return [{
         weight: now > 0 ? 2.5 : 1, router, href: `#/vhosts?${at(router)}`,
