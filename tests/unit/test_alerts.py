@@ -10,7 +10,8 @@ import pytest
 from sluice.supervisor.telemetry.catalogue import DEFINITIONS
 from tests.promql import ROOT, rules, used_names
 
-MANUAL = ROOT / "docs/user/alerts.md"
+#: Pages of the manual, in the order of the rules.
+PAGES = {name: (ROOT / f"docs/user/{name}.md").read_text("utf-8") for name in ("alerts", "alerts-network")}
 #: Labels that Prometheus adds to each series.
 TARGET_LABELS = {"job", "instance"}
 ALERTS = rules("alert")
@@ -50,16 +51,17 @@ def test_alert_is_complete(name: str) -> None:
     assert alert["labels"].keys() == {"severity"}
     assert alert["labels"]["severity"] in ("critical", "warning")
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
-    assert alert["annotations"]["runbook_url"].endswith(f"/docs/user/alerts.html#{name.lower()}")
+    (page,) = [page for page, text in PAGES.items() if f"\n### {name}\n" in text]
+    assert alert["annotations"]["runbook_url"].endswith(f"/docs/user/{page}.html#{name.lower()}")
 
 
 def test_manual_has_section_for_each_alert_in_order() -> None:
-    sections = re.findall(r"^### (\w+)$", MANUAL.read_text("utf-8"), re.MULTILINE)
+    sections = re.findall(r"^### (\w+)$", "".join(PAGES.values()), re.MULTILINE)
     assert sections == list(ALERTS)
 
 
 def test_manual_says_severity_of_each_alert() -> None:
-    text = MANUAL.read_text("utf-8")
+    text = "".join(PAGES.values())
     said = dict(re.findall(r"^### (\w+)\n\n(Critical|Warning)\.", text, re.MULTILINE))
     assert said == {name: alert["labels"]["severity"].capitalize() for name, alert in ALERTS.items()}
 
