@@ -85,7 +85,6 @@ class RegisteredConnection:
     """Record of a connection: accepted, or with an initiator opened by the router. Owner: the worker that has it."""
 
     __slots__ = (
-        "admits",
         "closing",
         "container",
         "end_reason",
@@ -128,7 +127,6 @@ class RegisteredConnection:
         self.initiate: InitiateData | None = None  # data for the worker that opens it, see Handover
         # octets that the supervisor read from the socket; cleared once a worker has reported the open
         self.read_before = b""
-        self.admits = False  # its worker admits the client
         self.worker: int | None = None  # index of the worker that has it
         self.epoch = -1  # epoch that its worker had acknowledged when the connection was assigned to it
         self.opened = False

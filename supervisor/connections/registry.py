@@ -106,7 +106,6 @@ class Connections(Subsystem):
         profile: key of the listener's profile; None: the name of the listener, which is the key at the start.
         """
         connection = RegisteredConnection(self.take_number(), listener, local, peer, profile or listener.name)
-        connection.admits = self._opens.admits_all(listener)
         self._profiles.enter(connection.profile)
         self.accepted += 1
         if worker is not None:
@@ -136,6 +135,10 @@ class Connections(Subsystem):
             self._initiated.add(connection.number)
         else:
             self._unopened.add(connection)
+
+    def worker_admits(self, connection: RegisteredConnection) -> bool:
+        """True if the worker of a connection is to admit its client at present; see Handover."""
+        return isinstance(connection.origin, ListenerConfig) and self._opens.admits_all(connection.origin)
 
     def take_back(self, connection: RegisteredConnection, worker: WorkerProcess) -> None:
         """Take a connection back from a worker that has not received it."""

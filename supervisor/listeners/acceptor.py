@@ -368,7 +368,7 @@ class Acceptor(Subsystem):
                 profile=connection.profile,
                 peer=connection.peer,
                 initiate=connection.initiate,
-                admits=connection.admits,
+                admits=self._connections.worker_admits(connection),
                 octets=connection.read_before,
             )
         )

@@ -355,7 +355,8 @@ class InProcessRouter:
         """Connect a new client to a worker."""
         known = self.core.workers[worker]
         adopted = self.core.connections.adopt(known, self.listeners[listener], "127.0.0.1:0", "127.0.0.1:1")
-        message = Handover(adopted.number, listener, adopted.peer, admits=adopted.admits)
+        admits = self.core.connections.worker_admits(adopted)
+        message = Handover(adopted.number, listener, adopted.peer, admits=admits)
         return self.hand_over(worker, message, adopted)
 
     def initiate(self, worker: int, config: Any, watching: Any) -> InProcessPeer:
