@@ -1,7 +1,9 @@
 #include "client.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "fault.h"
 #include "login.h"
@@ -24,6 +26,14 @@ static void enter(struct client *l, const struct step *step) {
 }
 
 void client_start(struct client *l, const struct step *script) { enter(l, script); }
+
+void client_watch(struct client *l, int epoll, uint32_t events) {
+    if (l->c.interest == events) return;
+    struct epoll_event event = {.events = events, .data.u32 = l->c.index};
+    if (epoll_ctl(epoll, l->c.interest ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, l->c.fd, &event))
+        fatal("epoll_ctl: %s", strerror(errno));
+    l->c.interest = events;
+}
 
 static void answered(struct client *l, enum answer answer, const char *what) {
     if (!(l->awaited & answer)) {

@@ -37,6 +37,8 @@ struct client {
 
 /* Take the first step of a script, and those that need no answer. */
 void client_start(struct client *l, const struct step *script);
+/* Set the events of interest in an epoll instance; the events' data is the index of the connection. */
+void client_watch(struct client *l, int epoll, uint32_t events);
 static inline bool client_done(const struct client *l) { return !l->step->send; }
 const struct handlers *client_handlers(void);
 

@@ -23,17 +23,9 @@ static unsigned width, resumed;
 static int epoll;
 static SSL_SESSION *session; /* each connection resumes it; NULL: none */
 
-static void watch(struct client *l, uint32_t events) {
-    if (l->c.interest == events) return;
-    struct epoll_event event = {.events = events, .data.u32 = l->c.index};
-    if (epoll_ctl(epoll, l->c.interest ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, l->c.fd, &event))
-        fatal("epoll_ctl: %s", strerror(errno));
-    l->c.interest = events;
-}
-
 static void flush(struct client *l) {
     connection_flush(&l->c);
-    watch(l, EPOLLIN | (connection_writes(&l->c) ? EPOLLOUT : 0));
+    client_watch(l, epoll, EPOLLIN | (connection_writes(&l->c) ? EPOLLOUT : 0));
 }
 
 static void start(struct client *l, const struct step *script, bool connects) {
@@ -44,7 +36,7 @@ static void start(struct client *l, const struct step *script, bool connects) {
     }
     client_start(l, script);
     l->busy = true;
-    if (connects) watch(l, EPOLLIN | EPOLLOUT); /* written when it is connected */
+    if (connects) client_watch(l, epoll, EPOLLIN | EPOLLOUT); /* written when it is connected */
     else flush(l);
 }
 

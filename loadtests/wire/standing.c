@@ -34,14 +34,6 @@ static int epoll;
 static struct { uint64_t began, ended; unsigned came, retries; } storm;
 static uint64_t retry_at, progress_at; /* ns */
 
-static void watch(struct client *l, uint32_t events) {
-    if (l->c.interest == events) return;
-    struct epoll_event event = {.events = events, .data.u32 = l->c.index};
-    if (epoll_ctl(epoll, l->c.interest ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, l->c.fd, &event))
-        fatal("epoll_ctl: %s", strerror(errno));
-    l->c.interest = events;
-}
-
 static void let_wait(struct client *l) { waiting[(next_waiting + waits++) % options.standing] = l->c.index; }
 
 static void start(struct client *l) {
@@ -52,7 +44,7 @@ static void start(struct client *l) {
     l->busy = true;
     connecting++;
     client_start(l, script_standing);
-    watch(l, EPOLLIN | EPOLLOUT); /* written when it is connected */
+    client_watch(l, epoll, EPOLLIN | EPOLLOUT); /* written when it is connected */
 }
 
 static void start_some(uint64_t now) {
@@ -88,7 +80,7 @@ static void act(struct client *l, uint32_t events, uint64_t now) {
         lose(l, now);
         return;
     }
-    watch(l, EPOLLIN | (connection_writes(&l->c) ? EPOLLOUT : 0));
+    client_watch(l, epoll, EPOLLIN | (connection_writes(&l->c) ? EPOLLOUT : 0));
     if (!l->busy || !client_done(l)) return;
     l->busy = false;
     connecting--, complete++, storm.came++;
