@@ -148,7 +148,7 @@ class SaslServer:
             return frame(codec.encode_described(CHALLENGE, [codec.encode_binary(challenge)]))
         if user is None:
             return self.refuse("", self.mechanism)
-        self.done = True
+        self.end()
         self.user = user
         fields = [codec.encode_ubyte(OK)]
         if additional is not None:
@@ -158,11 +158,17 @@ class SaslServer:
     def refuse(self, reason: str, mechanism: str | None) -> bytes:
         """Return the frames that refuse a client, with Dispatch's text for the log (security.md S-6, A-5). mechanism:
         chosen by the client; None: none yet. routing-semantics.md C-2."""
-        self.done = True
         failed = f"Failed to authenticate client [mech={mechanism or 'none'}]"
         self.error = (UNAUTHORIZED, f"{reason} ({failed})" if reason else failed)
         offer = self.offer({}) if self.mechanisms is None else b""
+        self.end()
         return offer + frame(codec.encode_described(OUTCOME, [codec.encode_ubyte(AUTH)]))
+
+    def end(self) -> None:
+        """End the layer, and drop mechanisms and factories, which may refer to this object. Workers collect reference
+        cycles seldom."""
+        self.done = True
+        self.running = self.mechanisms = None
 
 
 class External(Mechanism):

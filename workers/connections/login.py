@@ -131,6 +131,8 @@ class Login:
 
     def end(self) -> None:
         """Drop the SASL layer, which refers to the handler."""
+        if isinstance(self.sasl, SaslServer):
+            self.sasl.end()
         self.sasl = self._exchange = None
 
 

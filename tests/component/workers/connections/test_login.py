@@ -1,5 +1,6 @@
 """Logins of clients: without SASL, by mechanisms of the worker, and by an exchange with the supervisor."""
 
+import gc
 from typing import Any
 
 import msgspec
@@ -8,7 +9,13 @@ import pytest
 from sluice.router.control import login_messages
 from sluice.router.control.messages import TlsFacts
 from sluice.supervisor.auth.authentication import Authentication
-from sluice.workers.connections.login import ANONYMOUS_USER, make_local_server, user_without_sasl
+from sluice.workers.connections.handler import ConnectionHandler
+from sluice.workers.connections.login import (
+    ANONYMOUS_USER,
+    DelegatedExchange,
+    make_local_server,
+    user_without_sasl,
+)
 from tests.peer.frames import SASL_HEADER, Performative, frame_octets
 from tests.peer.talk import frames, start
 
@@ -145,3 +152,25 @@ def test_reply_after_end_of_exchange_is_ignored(login):
     assert [frame.name for frame in login.say(start())] == ["open", "begin"]
     assert login.answer(login_messages.SaslChallenge(login.number, b"late")) == []
     assert login.peer.known.user == "u"
+
+
+@pytest.mark.parametrize("end", ["open", "refused", "lost"])
+def test_exchange_is_freed_without_collector(login, end):
+    """A worker collects reference cycles so seldom that they would add up."""
+    gc.collect()
+    gc.disable()
+    try:
+        login.begin()
+        if end == "lost":
+            login.peer.lose()
+            login.router.settle()
+        else:
+            login.answer(login_messages.SaslOutcome(conn=login.number, user="u" if end == "open" else None))
+            login.say(start())
+        if end != "open":
+            del login.peer  # the peer refers to the handler
+        login.router.pass_time(60_000)
+        left = [type(each) for each in gc.get_objects() if isinstance(each, (DelegatedExchange, ConnectionHandler))]
+    finally:
+        gc.enable()
+    assert left == ([ConnectionHandler] if end == "open" else [])
