@@ -53,6 +53,7 @@ STEADY_SECONDS = 2.5  # for which pairs are connected before the storm
 ALONE_SECONDS = 4.0  # of the pairs without a storm
 MOST_SECONDS = 300.0  # of a storm
 STALL_SECONDS = 90  # without progress of the clients; their system sends a SYN again after 63 s at most
+RETURN_SECONDS = 6.0  # until a quiet worker has returned the free memory of its heap to the system
 CALM_SECONDS = 1.0  # between two samples of memory that must agree
 CALM_KIB = 1024
 CALM_SAMPLES = 10
@@ -121,7 +122,8 @@ class StandingClients:
 
 
 def steady_memory(pid: int) -> float:
-    """Return the memory of a router in KiB when two samples agree: it frees memory that it needed for the storm."""
+    """Return the memory of a router in KiB when it has freed what it needed for the storm, and two samples agree."""
+    time.sleep(RETURN_SECONDS)
     last = memory_kib(pid)
     for _ in range(CALM_SAMPLES):
         time.sleep(CALM_SECONDS)

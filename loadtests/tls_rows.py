@@ -8,13 +8,19 @@ is not counted.
 from __future__ import annotations
 
 import subprocess
+import time
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from loadtests.configuration import INFO_LOG, configuration_text, listener, router_section
 from loadtests.haproxy import CIPHER, Certificate, Haproxy
-from loadtests.measuring import BODY, MIB, Bench, Readings
+from loadtests.measuring import BODY, FULL, MIB, Bench, Readings
+from loadtests.operation_rows import Variant, logging_in
+from loadtests.operation_rows import encrypted as encrypted_variant
 from loadtests.processes import BenchRouter, MeasureError, Relay, finish_load, load, start_load
+from loadtests.reconnect_rows import StandingClients, client_count, steady_memory
 from loadtests.report import Figure, at_most, ratio_at_least, ratio_at_most
 
 LARGE_BODY = 100_000
@@ -25,6 +31,9 @@ CROWD = 1_000  # handshakes at once
 CROWD_ROUNDS = 3
 PACED_RATE = 5_000  # messages/s of established connections beside the crowd
 IDLE_CONNECTIONS = 5_000
+WARM_CONNECTIONS = 200  # before memory is measured: the authentication process starts with the first login
+IDLE_KIB = 30  # bar for an idle connection
+WORKERS = 2
 TLS = {"tls": True, "cipher": CIPHER}
 
 
@@ -167,12 +176,47 @@ def beside_crowds(router: BenchRouter, established: subprocess.Popen[str]) -> di
     return finish_load(established)
 
 
+def idle_variants(folder: Path, certificate: Certificate) -> list[Variant]:
+    """Return the ways in which idle clients connect: without a login, with a password, with a certificate as well."""
+    without_login = encrypted_variant(certificate, "TLS", resume=False)
+    password = logging_in(folder, without_login)
+    sections = [
+        (name, {**values, "caCertFile": certificate.certificate} if name == "sslProfile" else values)
+        for name, values in password.sections
+    ]
+    return [
+        without_login,
+        password,
+        Variant(
+            f"{password.title}, client certificate",
+            tuple(sections),
+            {**password.attributes, "saslMechanisms": "SCRAM-SHA-256 EXTERNAL"},
+            {**password.options, "certificate": certificate.certificate, "key": certificate.key},
+        ),
+    ]
+
+
+def idle_memory(bench: Bench, count: int, variant: Variant) -> list[Figure]:
+    """Measure idle connections that were opened all at once."""
+    text = configuration_text(router_section(WORKERS), *variant.sections, listener(**variant.attributes), INFO_LOG)
+    with bench.router(WORKERS, text) as router:
+        with StandingClients(router.port, min(count, WARM_CONNECTIONS), **variant.options) as clients:
+            clients.wait(0.0)
+        before, began = steady_memory(router.pid), time.monotonic()
+        with StandingClients(router.port, count, **variant.options) as clients:
+            seconds = clients.wait(began)
+            memory = steady_memory(router.pid) - before
+    what = f"{count:,} idle connections, {variant.title}"
+    return [
+        Figure(what, memory / count, "KiB each", at_most(IDLE_KIB)),
+        Figure(f"{what}: admitted", count / seconds, "/s", None),
+    ]
+
+
 def tls_idle(bench: Bench) -> list[Figure]:
     """Measure the memory of an idle TLS connection with a session and two links, all router processes together."""
-    certificate = Certificate()
-    with bench.router(2, configuration(certificate, workers=2)) as router:
-        report = router.load(idle=IDLE_CONNECTIONS, address="idle", **TLS)
-    return [
-        Figure(f"{IDLE_CONNECTIONS:,} idle TLS connections", report["kib_per_connection"], "KiB each", at_most(60)),
-        Figure(f"{IDLE_CONNECTIONS:,} idle TLS connections: accepted", report["per_second"], "/s", None),
-    ]
+    count = client_count(IDLE_CONNECTIONS, bench.effort is not FULL)
+    with TemporaryDirectory(prefix="bench-") as folder:
+        certificate = Certificate()  # its files exist as long as this object
+        variants = idle_variants(Path(folder), certificate)
+        return [figure for each in variants for figure in idle_memory(bench, count, each)]

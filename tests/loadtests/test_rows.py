@@ -87,6 +87,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconnect_rows, "LEAST_QUICK", 20)
     monkeypatch.setattr(reconnect_rows, "QUICK_DIVISOR", reconnect_rows.CLIENTS)
     monkeypatch.setattr(reconnect_rows, "PACED_RATE", 500)
+    monkeypatch.setattr(reconnect_rows, "RETURN_SECONDS", 0)
     monkeypatch.setattr(reconnect_rows, "STEADY_SECONDS", 0.5)
     monkeypatch.setattr(reconnect_rows, "ALONE_SECONDS", 0.5)
     monkeypatch.setattr(reload_rows, "QUICK_SIZE", ReloadSize(8, 20, 2, reloads=3, interval=0.3, rate=400))

@@ -133,6 +133,9 @@ cdef class TlsTransport(Transport):
                 self.connection.transport_failed("certificate has expired")
                 return HANDSHAKE_FAILED
             self.more = True           # octets behind the handshake may be buffered
+            # Buffers of a handshake take several times the memory of the connection. In a connection burst they stay
+            # in the heap, as holes between the connections, until the heap is trimmed.
+            self.loop.note_memory_use()
             SSL_set_msg_callback(self.ssl, limit_empty_records)
             SSL_set_msg_callback_arg(self.ssl, &self.records)
             return HANDSHAKE_DONE

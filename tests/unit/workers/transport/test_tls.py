@@ -1,5 +1,6 @@
 """Transport over TLS, with Python's `ssl` at the other end of the socket (security.md T-4, T-14, T-15)."""
 
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import sluice.workers.testing as testing
 from sluice.router.amqp.connection import Connection
 from sluice.router.control.ops import Credentials
 from sluice.router.tls.context import TlsContext
+from sluice.workers.fairness import LoopScheduler
 from sluice.workers.loop import Loop
 from sluice.workers.transport.tls import TlsTransport
 from tests.peer.frames import AMQP_HEADER
@@ -21,6 +24,9 @@ pytestmark = pytest.mark.starts
 
 WAKES = 20  # enough for a handshake and an open
 OPEN = AMQP_HEADER + say("open", container_id="test")
+BURST = 200  # handshakes at once
+QUIET_NS = 6_000_000_000  # more than the time after which a quiet loop returns free memory
+LEAST_RETURNED_KIB = 5  # for each handshake; buffers take 16 or more
 MAJOR_OF_TLS = 3  # first octet of the version in the head of a record
 
 
@@ -220,3 +226,53 @@ def test_certificate_revoked_during_connection_is_found(authority: Pki, connect:
     for revoked, expected in ((others, False), (authority.client, True)):
         lists = text(authority.trusted) + authority.revocations(revoked).decode()
         assert pair.transport.revoked(server_context(authority, verify_peer=True, trusted=lists)) is expected
+
+
+def resident_kib() -> int:
+    """Return the resident memory of this process."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+
+def test_buffers_of_handshake_burst_are_returned_when_quiet(authority: Pki) -> None:
+    """The handshakes take their steps together, so that their buffers exist at the same time."""
+    poller = testing.ManualPoller()
+    loop, context = Loop(REGION, 0, poller), server_context(authority)
+    scheduler, client_context = loop.scheduler, authority.context()
+    assert isinstance(scheduler, LoopScheduler)
+    transports: list[TlsTransport] = []
+    clients: list[ssl.SSLSocket] = []
+
+    def run() -> None:
+        poller.events = [(each.fd, 1) for each in transports if poller.interest[each.fd]]
+        loop.step()
+        while scheduler.entering:
+            loop.step()
+
+    for _ in range(BURST):
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        connection = Connection(scheduler, ClosingHandler())
+        transports.append(TlsTransport(loop, near.detach(), connection, context))
+        loop.add(transports[-1].fd, transports[-1])
+        transports[-1].begin()
+        clients.append(client_context.wrap_socket(far, do_handshake_on_connect=False, server_hostname="localhost"))
+    waiting = list(clients)
+    while waiting:
+        for client in list(waiting):
+            try:
+                client.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.remove(client)
+        run()
+    assert all(each.tls for each in transports)
+    before = resident_kib()
+    poller.time_ns += QUIET_NS
+    loop.step()
+    assert before - resident_kib() > BURST * LEAST_RETURNED_KIB
+    for client in clients:
+        client.close()
+    for transport in transports:
+        os.close(transport.fd)
