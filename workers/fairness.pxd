@@ -24,8 +24,11 @@ cdef class LoopScheduler(Scheduler):
     cdef bint shared                       # established clients were active when the wake began
     cdef uint64_t budget_ends              # end of the current time budget in ns
     cdef uint64_t active_at                # time in ms when deliveries, outcomes or credit last arrived
-    # deque of (ms, Transport): transports that wait for an admission step, with the time when the wait began
-    cdef readonly object entering
+    # Heap of (place, ms, Transport): transports that wait for an admission step, each with the place of its client and
+    # the time at which the client first had to wait. A client keeps its place until it is open. So few clients are
+    # admitted in part: a handshake holds several times the memory of an open connection, and clients bound its time.
+    cdef readonly list entering
+    cdef uint64_t last_place               # last place given to a client
     cdef TokenBucket admission_bucket      # for admission steps and messages of the supervisor
     cdef int32_t admission_steps_left      # admission steps left in this wake while sockets are read
     cdef int32_t admission_steps_reserved  # admission steps reserved for transports in `entering`
@@ -37,7 +40,8 @@ cdef class LoopScheduler(Scheduler):
     cdef bint take_admission_step(self, int32_t cost) noexcept
     cdef void allow_admission_step(self) noexcept
     cdef void release_admission_steps(self) noexcept
-    cdef int add_entering(self, object transport) except -1
+    cdef uint64_t take_place(self) noexcept
+    cdef int add_entering(self, uint64_t place, uint64_t since, object transport) except -1
     cdef bint may_admit(self) noexcept
     cdef object take_first_entering(self)
 

@@ -8,7 +8,7 @@ from sluice.router.amqp.buffer cimport buffer_used
 from sluice.router.amqp.connection cimport Connection
 from sluice.router.pacing.admission_share cimport ACTIVE_MS, SMALL_SHARE_DIVISOR, share_divisor
 
-from collections import deque
+import heapq
 
 cdef enum:
     # Time budget of each kind of interpreter work in a wake, of which at least one item is done. A quiet worker does
@@ -43,7 +43,7 @@ cdef list order_deliveries_first(list dirty):
 cdef class LoopScheduler(Scheduler):
     def __cinit__(self, Poller poller not None):
         self.poller = poller
-        self.entering = deque()
+        self.entering = []
         self.admission_bucket = TokenBucket(BUCKET_CAPACITY_NS, MAX_DEFICIT_NS)
         self.admission_steps_left = ADMISSION_STEPS_PER_WAKE
 
@@ -81,7 +81,7 @@ cdef class LoopScheduler(Scheduler):
         cdef uint64_t waits_since
         if not self.entering:
             return SMALL_SHARE_DIVISOR
-        waits_since = self.entering[0][0]
+        waits_since = self.entering[0][1]
         return share_divisor(self.now - waits_since)
 
     cdef int admission_delay(self) noexcept:
@@ -114,9 +114,15 @@ cdef class LoopScheduler(Scheduler):
         self.admission_steps_left += self.admission_steps_reserved
         self.admission_steps_reserved = 0
 
-    cdef int add_entering(self, object transport) except -1:
-        """Queue a transport whose peer waits for an admission step."""
-        self.entering.append((self.now, transport))
+    cdef uint64_t take_place(self) noexcept:
+        """Return the place of a client in the order of admission, behind all others."""
+        self.last_place += 1
+        return self.last_place
+
+    cdef int add_entering(self, uint64_t place, uint64_t since, object transport) except -1:
+        """Queue a transport whose peer waits for an admission step. place: of its client. since: time in ms at which
+        the client first had to wait."""
+        heapq.heappush(self.entering, (place, since, transport))
         return 0
 
     cdef bint may_admit(self) noexcept:
@@ -124,6 +130,5 @@ cdef class LoopScheduler(Scheduler):
         return bool(self.entering) and self.admission_steps_left > 0
 
     cdef object take_first_entering(self):
-        """Return the transport that has waited longest, and remove it from the queue."""
-        _, transport = self.entering.popleft()
-        return transport
+        """Return the transport whose client has the first place, and remove it from the queue."""
+        return heapq.heappop(self.entering)[2]

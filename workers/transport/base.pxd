@@ -39,6 +39,8 @@ cdef class Transport:
     cdef uint32_t interest                 # events of interest
     cdef bint ending                       # the connection has ended and its last octets are not sent yet
     cdef bint waits                        # for an admission step, in `LoopScheduler.entering`
+    cdef uint64_t place                    # in the order of admission; 0: it never waited for an admission step
+    cdef uint64_t waits_since              # time in ms at which it got its place
     cdef bint reads_bulk                   # the last read returned BULK_OCTETS or more
     cdef uint64_t turn                     # number of the last wake in which the connection wrote
     cdef uint64_t due                      # when the connection needs its tick, in ms; 0: never

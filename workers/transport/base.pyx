@@ -173,7 +173,10 @@ cdef class Transport:
         fill each list of events, and delay the events of others."""
         if not self.waits:
             self.waits = True
-            self.loop.scheduler.add_entering(self)
+            if not self.place:
+                self.place = self.loop.scheduler.take_place()
+                self.waits_since = self.loop.scheduler.now
+            self.loop.scheduler.add_entering(self.place, self.waits_since, self)
             self.interest = 0
             self.loop.poller.change(self.fd, 0)
         return 0

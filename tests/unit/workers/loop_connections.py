@@ -15,6 +15,7 @@ RING_OCTETS = 1 << 18
 # The process keeps a pointer to the slot of the last loop, so the region is never released.
 REGION = Region.create(1, LINKS, 16, RING_OCTETS)
 EMPTY = frame_octets(b"")
+OPENING = AMQP_HEADER + say("open", container_id="test")
 SOCKET_OCTETS = 50_000
 STOP = 1000  # descriptor of a test in its poller
 
@@ -64,15 +65,15 @@ class LoopConnections:
         self.handlers = []
         self.transports = []
 
-    def connect(self, pair=socket.socketpair):
-        """Connect a client, which opens during the next steps of the loop."""
+    def connect(self, pair=socket.socketpair, octets=OPENING):
+        """Connect a client, which opens during the next steps of the loop. octets: sent by the client at once."""
         near, far = pair()
         near.setblocking(False)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_OCTETS)  # Linux doubles this value
         handler = OpeningHandler()
         transport = TcpTransport(self.loop, near.detach(), Connection(self.loop.scheduler, handler))
         self.loop.add(transport.fd, transport)
-        far.send(AMQP_HEADER + say("open", container_id="test"))
+        far.send(octets)
         self.far.append(far)
         self.handlers.append(handler)
         self.transports.append(transport)
