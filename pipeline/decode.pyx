@@ -1,8 +1,8 @@
 """Decoder from messages to columns: sections of many messages as buffers in the layout of Arrow. Needs no pyarrow.
 
-Only requested columns are built. docs/user/pipeline.md defines the values for odd messages. In short: a message that
-is no sequence of whole sections has body_kind "malformed", its octets as body, and no other value. A field of another
-type than part 3 specifies is given as text, or as null in a column that is no text.
+Only requested columns are built. docs/user/pipeline-reference.md defines the values for odd messages. In short: a
+message that is no sequence of whole sections has body_kind "malformed", its octets as body, and no other value. A field
+of another type than part 3 specifies is given as text, or as null in a column that is no text.
 """
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t

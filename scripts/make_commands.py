@@ -17,7 +17,7 @@ On this page you find each command of `sluice` with all its arguments and option
 
 Every command also has `-h` (`--help`), and those for running routers `--version`. `qdstat` and `qdmanage` have the
 options of `sluice stat` and `sluice manage`, without `--json`. The options of `sluice pipeline VERB` are on the pages
-[pipeline](pipeline.md) and [telemetry](telemetry.md).
+[reference of the pipeline](pipeline-reference.md) and [telemetry](telemetry.md).
 
 <!-- Made by scripts/make_commands.py from the parsers of the commands; edit those. -->
 """

@@ -88,7 +88,7 @@ class SparkCluster:
         )  # fmt: skip
 
     def archive(self) -> Path:
-        """Return the archive of this tree with the contents that docs/user/pipeline.md names."""
+        """Return the archive of this tree with the contents that docs/user/pipeline-cluster.md names."""
         path = self.folder / "sluice.tgz"
         with tarfile.open(path, "w:gz") as archive:
             for name in ("sluice/__init__.py", "sluice/router", "sluice/pipeline", "pyspark_amqp.py"):

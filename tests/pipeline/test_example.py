@@ -1,4 +1,4 @@
-"""Example of docs/user/pipeline.md, run as printed there."""
+"""Example of docs/user/pipeline-sensors.md, run as printed there."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PATIENCE = 120
 
 
 def example_code() -> str:
-    page = (ROOT / "docs" / "user" / "pipeline.md").read_text()
-    match = re.search(r"^## Example: sensors$.*?^```python\n(.*?)^```$", page, re.S | re.M)
+    page = (ROOT / "docs" / "user" / "pipeline-sensors.md").read_text()
+    match = re.search(r"^# A program: sensors$.*?^```python\n(.*?)^```$", page, re.S | re.M)
     assert match is not None
     return match[1]
 
@@ -47,7 +47,7 @@ def test_sensors_example_computes_averages(spark: SparkSession, url: str, tmp_pa
     names: dict[str, Any] = {"landing": str(landing), "url": url, "out": str(out)}
     with LanderProcess(url, landing, address="sensors") as lander, ReceivingThread(url, "averages") as consumer:
         lander.ready()
-        exec(compile(code, "docs/user/pipeline.md", "exec"), names)
+        exec(compile(code, "docs/user/pipeline-sensors.md", "exec"), names)
         table, averages = names["table"], names["averages"]
         try:
             with connect(url, timeout=10) as connection:
