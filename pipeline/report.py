@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from html import escape
 
+from sluice.pipeline import report_advice
 from sluice.pipeline.jobs import capacity
 from sluice.pipeline.jobs.addresses import AddressFigures
 from sluice.pipeline.jobs.capacity import RouterCapacity
+from sluice.pipeline.jobs.diagnoses import Diagnosis
 from sluice.pipeline.jobs.links import LinkFigures
 from sluice.pipeline.report_parts import bar, duration, lines, number, percent, spark, style, table, tile
 
@@ -26,6 +28,8 @@ class Findings:
     addresses: Sequence[AddressFigures]
     busiest: Sequence[LinkFigures]
     stalled: Sequence[LinkFigures]
+    diagnoses: Sequence[Diagnosis] = ()
+    minutes: bool = False  # True: figures over time are by minute, not by hour
 
 
 def page(findings: Findings) -> str:
@@ -33,15 +37,34 @@ def page(findings: Findings) -> str:
     f = findings
     period = f"{f.start:%Y-%m-%d %H:%M} to {f.end:%Y-%m-%d %H:%M} UTC"
     names = ", ".join(each.router for each in f.capacities)
-    sections = [_tiles(f), _load(f), _addresses(f), _busiest(f), _stalled(f)]
+    sections = [_tiles(f), _advice(f), _load(f), _addresses(f), _busiest(f), _stalled(f)]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>Routers, {escape(period)}</title><style>{style()}</style></head><body><main>"
-        f'<h1>Routers: report</h1><p class="lead">{escape(period)} · {escape(names)}</p>'
+        f'<h1>Routers: report</h1><p class="lead">{escape(period)}{escape(_covered(f))} · {escape(names)}</p>'
         f"{''.join(sections)}<footer>Made by sluice pipeline report. Times are UTC. Latency is from the first octet "
         "at the router to the settlement, in histograms by powers of two, interpolated.</footer></main></body></html>\n"
     )
+
+
+def _covered(f: Findings) -> str:
+    """Return the times of the first and the last telemetry, if the period has less than it could."""
+    times = [hour for each in f.capacities for hour, _, _ in each.hourly]
+    if not times or f.seconds >= 0.99 * (f.end - f.start).total_seconds():
+        return ""
+    step = timedelta(minutes=1) if f.minutes else timedelta(hours=1)
+    between = f"{min(times):%m-%d %H:%M} and {max(times) + step:%m-%d %H:%M}"
+    return f" · telemetry of {f.seconds / 60:,.0f} min between {between}"
+
+
+def _by(f: Findings) -> str:
+    return "minute" if f.minutes else "hour"
+
+
+def _advice(f: Findings) -> str:
+    hint = "The most urgent first: what still goes on, then senders that wait, then deliveries that were not accepted."
+    return _section("What to do", hint, report_advice.section(f.diagnoses, f.minutes))
 
 
 def _section(title: str, hint: str, body: str) -> str:
@@ -71,8 +94,8 @@ def _tiles(f: Findings) -> str:
 def _load(f: Findings) -> str:
     rates = [(each.router, [(hour, rate) for hour, rate, _ in each.hourly]) for each in f.capacities]
     shares = [(each.router, [(hour, share) for hour, _, share in each.hourly]) for each in f.capacities]
-    charts = _card(lines("Deliveries a second, by hour", rates)) + _card(
-        lines("Busiest worker, share of a core, by hour", shares, capacity.FULL)
+    charts = _card(lines(f"Deliveries a second, by {_by(f)}", rates)) + _card(
+        lines(f"Busiest worker, share of a core, by {_by(f)}", shares, capacity.FULL)
     )
     rows = [
         [
@@ -105,10 +128,10 @@ def _addresses(f: Findings) -> str:
             *(duration(each.settle_us[share]) for share in (50, 95, 99)),
             percent(bad / each.deliveries) if each.deliveries and bad else "–",
         ])  # fmt: skip
-    heads = ("Address", "Deliveries", "", "By hour", "Rate p50 / p99", "Settled p50", "p95", "p99", "Refused")
+    heads = ("Address", "Deliveries", "", f"By {_by(f)}", "Rate p50 / p99", "Settled p50", "p95", "p99", "Refused")
     return _section(
         "Addresses",
-        "What producers sent; rates are deliveries a second by hour, of the time in which routers ran.",
+        f"What producers sent; rates are deliveries a second by {_by(f)}, of the time in which routers ran.",
         _card(table(heads, rows, (1, 4, 5, 6, 7, 8))),
     )
 

@@ -3,7 +3,7 @@
 No JavaScript; colours are in the style sheet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -100,8 +100,13 @@ def spark(values: Sequence[float]) -> str:
 Points = Sequence[tuple[datetime, float]]
 
 
-def lines(title: str, series: Sequence[tuple[str, Points]], limit: float | None = None) -> str:
-    """Return a chart over time. limit: a level that should not be exceeded."""
+def lines(
+    title: str,
+    series: Sequence[tuple[str, Points]],
+    limit: float | None = None,
+    show: Callable[[float], str] | None = None,
+) -> str:
+    """Return a chart over time. limit: a level that should not be exceeded. show: formats values of the axis."""
     points = [point for _, own in series for point in own]
     if not points:
         return '<p class="none">No figures.</p>'
@@ -122,7 +127,8 @@ def lines(title: str, series: Sequence[tuple[str, Points]], limit: float | None 
     for part in range(5):
         value = most * part / 4
         drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        drawn.append(f'<text class="axis end" x="{_LEFT - 6}" y="{y(value) + 4:.1f}">{_axis(value, most)}</text>')
+        text = show(value) if show else _axis(value, most)
+        drawn.append(f'<text class="axis end" x="{_LEFT - 6}" y="{y(value) + 4:.1f}">{text}</text>')
     for part in range(5) if first != last else (2,):
         when = first + (last - first) * part / 4
         anchor = "start" if part == 0 else "end" if part == 4 else "middle"

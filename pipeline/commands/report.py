@@ -8,7 +8,7 @@ from sluice.pipeline import report
 from sluice.pipeline.env import convert_spark_errors
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.jobs.period import add_period, open_telemetry
-from sluice.pipeline.jobs.rollup import Rollups
+from sluice.pipeline.jobs.rollup import HOUR, MINUTE, SHORT, Rollups
 
 HELP = "make a self-contained HTML page about a period, from telemetry"
 
@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     telemetry = open_telemetry(options, "report")
+    step = MINUTE if telemetry.covered().total_seconds() < SHORT else HOUR
     with convert_spark_errors():
-        findings = collect(Rollups.of(telemetry))
+        findings = collect(Rollups.of(telemetry, step))
     try:
         Path(options.out).write_text(report.page(findings), "utf-8")
     except OSError as error:
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
 def collect(rollups: Rollups) -> report.Findings:
     """Run all jobs."""
-    from sluice.pipeline.jobs import addresses, capacity, links
+    from sluice.pipeline.jobs import addresses, capacity, diagnoses, links
 
     covered: dict[datetime, float] = {}
     for (_, hour), seconds in rollups.covered().items():
@@ -45,4 +46,6 @@ def collect(rollups: Rollups) -> report.Findings:
         addresses=addresses.by_address(rollups),
         busiest=links.busiest_links(rollups),
         stalled=links.stalled_links(rollups),
+        diagnoses=diagnoses.by_address(rollups),
+        minutes=rollups.step == MINUTE,
     )

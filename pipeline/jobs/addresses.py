@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sluice.pipeline.jobs.percentiles import PERCENTS, merge_histograms, percentile, rate_percentile
-from sluice.pipeline.jobs.rollup import HOUR, Rollups
+from sluice.pipeline.jobs.rollup import Rollups
 from sluice.pipeline.telemetry.names import OUTCOMES
 
 
@@ -16,10 +16,10 @@ class AddressFigures:
     deliveries: int
     outcomes: dict[str, int]  # outcomes of producers' deliveries
     settle_us: dict[int, float | None]  # by percent: time from the first octet at the router to the settlement
-    hourly: list[float] = field(default_factory=list)  # deliveries a second, by hour
+    hourly: list[float] = field(default_factory=list)  # deliveries a second, by hour or minute
 
     def rate(self, percent: float) -> float:
-        """Return a percentile of the hourly rates."""
+        """Return a percentile of the rates."""
         return rate_percentile(self.hourly, percent)
 
 
@@ -46,7 +46,7 @@ def by_address(rollups: Rollups, most: int = 50) -> list[AddressFigures]:
     sent = rollups.links.where("dir = 'in'").where(chosen).groupBy("router", "address", "hour").sum("deliveries")
     for router, address, hour, count in sent.orderBy("hour").collect():
         rates = hours.setdefault(address, {})
-        rates[hour] = rates.get(hour, 0.0) + count / covered.get((router, hour), HOUR)
+        rates[hour] = rates.get(hour, 0.0) + count / covered.get((router, hour), rollups.step)
     found = []
     for address, deliveries, *outcomes in rows:
         histogram = merge_histograms(histograms.get(address, []))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sluice.pipeline.jobs.rollup import Rollups
+from sluice.pipeline.jobs.rollup import HOUR, Rollups
 from sluice.pipeline.telemetry.reader import collected_to_utc
 
 FULL: Final = 0.7  # share of a core; beyond it, latency grows
@@ -18,7 +18,7 @@ class RouterCapacity:
 
     router: str
     cpu_us_a_delivery: float
-    hourly: list[tuple[datetime, float, float]]  # hour, deliveries a second, busiest worker's share of a core
+    hourly: list[tuple[datetime, float, float]]  # hour or minute, deliveries a second, busiest worker's share of a core
     busiest: float  # share of a core that a worker used in its busiest interval
     full_on: datetime | None  # date at which the busiest worker uses FULL of a core, by extrapolation
 
@@ -50,7 +50,7 @@ def by_router(rollups: Rollups) -> list[RouterCapacity]:
                 sum(row[2] for row in own) / deliveries if deliveries else 0.0,
                 hourly,
                 max(row[5] for row in own),
-                full_on([(hour, share) for hour, _, share in hourly]),
+                full_on([(hour, share) for hour, _, share in hourly]) if rollups.step == HOUR else None,
             )
         )
     return found

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 VERSION: Final = 1  # version of the layout, in the path below rollup/
 _FILE: Final = "rollup.parquet"  # a file for each day, because rows are few
 HOUR: Final = 3600.0  # seconds
+MINUTE: Final = 60.0  # seconds
+SHORT: Final = 3 * HOUR  # a report of less telemetry than this shows minutes
 _MOST_TASKS: Final = 64
 
 
@@ -23,6 +25,7 @@ def _by_date(
     names: Iterable[str],
     make: "Callable[[str, date, pa.Table], pa.RecordBatch]",
     columns: str,
+    step: int,
 ) -> "DataFrame":
     """Apply `make` to the name, date and rows of each roll-up, with the roll-ups of a date in one task."""
     import pyarrow as pa
@@ -41,7 +44,7 @@ def _by_date(
         for day, name in sorted(sums):
             yield make(name, day, TABLES[name].of(pa.concat_tables(map(unpacked, sums.pop((day, name)))), clients))
 
-    found = telemetry.sums({name: TABLES[name].sums for name in names})
+    found = telemetry.sums({name: TABLES[name].sums for name in names}, step)
     return found.repartition(days, "date").mapInArrow(made, columns)
 
 
@@ -66,7 +69,7 @@ def write(telemetry: TelemetryTables, path: str) -> dict[str, int]:
         return pa.record_batch([pa.array([name]), pa.array([rows.num_rows])], names=["name", "rows"])
 
     counts = dict.fromkeys(TABLES, 0)
-    for name, rows in _by_date(telemetry, TABLES, written, "name string, rows long").collect():
+    for name, rows in _by_date(telemetry, TABLES, written, "name string, rows long", round(HOUR * 1_000_000)).collect():
         counts[name] += rows
     return counts
 
@@ -76,27 +79,28 @@ class Rollups(NamedTuple):
 
     start: datetime
     end: datetime
+    step: float  # seconds of the time that a row sums up: an hour or a minute, which the column `hour` starts
     links: "DataFrame"
     settles: "DataFrame"
     workers: "DataFrame"
 
     @classmethod
-    def of(cls, telemetry: TelemetryTables) -> "Rollups":
+    def of(cls, telemetry: TelemetryTables, step: float = HOUR) -> "Rollups":
         """Return the roll-ups of the telemetry, kept in memory as far as they fit. One partition: rows are few."""
         from sluice.pipeline.jobs.sums import TABLES
         from sluice.pipeline.telemetry.hourly import PACKED
 
         names = ("links", "settles", "workers")
-        tables = _by_date(telemetry, names, _packed, ddl(PACKED)).persist()
+        tables = _by_date(telemetry, names, _packed, ddl(PACKED), round(step * 1_000_000)).persist()
 
         def table(name: str) -> "DataFrame":
             octets = tables.where(tables["name"] == name).select("data")
             return octets.mapInArrow(_rows, ddl(TABLES[name].columns)).repartition(1).persist()
 
-        return cls(telemetry.start, telemetry.end, *map(table, names))
+        return cls(telemetry.start, telemetry.end, step, *map(table, names))
 
     def covered(self) -> dict[tuple[str, datetime], float]:
-        """Return the seconds with telemetry by router and hour: under 3600 if a router was started or stopped."""
+        """Return the seconds with telemetry by router and hour or minute: fewer if a router was started or stopped."""
         from pyspark.sql import functions as f
 
         most = self.workers.groupBy("router", "hour").agg(f.max("interval_ms"))

@@ -1,4 +1,4 @@
-"""Hourly sums that Arrow computes from telemetry files in Spark's tasks.
+"""Sums by hour or minute that Arrow computes from telemetry files in Spark's tasks.
 
 Spark only moves these sums, a few out of a thousand rows: Spark itself needs about ten times as long for each row.
 Nothing here imports Spark, so that a task starts soon.
@@ -16,7 +16,8 @@ from sluice.pipeline.errors import FileError
 from sluice.router.telemetry.schema import HISTOGRAM, INT, LONG, TABLES, TEXT, TIME, time_column
 
 ROWS_AT_ONCE: Final = 1 << 18  # rows that are summed at once: some 100 MB of links
-_HOUR: Final = 3_600_000_000  # microseconds
+HOUR: Final = 3_600_000_000  # microseconds
+MINUTE: Final = 60_000_000  # microseconds
 DOUBLE: Final = "double"
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     INT: pa.int32(),
@@ -47,7 +48,10 @@ class MicrosecondPeriod(NamedTuple):
 
 @dataclass(frozen=True)
 class HourlySums:
-    """Definition of hourly sums: rows of one table, grouped by hour, router and keys."""
+    """Definition of sums: rows of one table, grouped by hour (or minute), router and keys.
+
+    The column `hour` is the start of that time. Roll-ups have hours, reports of short periods minutes.
+    """
 
     table: str
     reads: tuple[str, ...]  # columns that are read, beside the time
@@ -63,11 +67,11 @@ class HourlySums:
         keys = {"hour": TIME, "router": TEXT, **self.keys}
         return {**keys, **dict.fromkeys(self.sums, LONG), **self.peaks}
 
-    def of(self, rows: pa.Table) -> pa.Table:
-        """Return the sums of rows that were read."""
+    def of(self, rows: pa.Table, step: int = HOUR) -> pa.Table:
+        """Return the sums of rows that were read. step: HOUR or MINUTE."""
         rows = rows.select([_STARTS, "router", *self.reads])
         starts = rows.column(_STARTS).cast(pa.int64())
-        rows = rows.append_column("hour", pc.multiply(pc.divide(starts, _HOUR), _HOUR).cast(_TYPES[TIME]))
+        rows = rows.append_column("hour", pc.multiply(pc.divide(starts, step), step).cast(_TYPES[TIME]))
         if self.derive is not None:
             rows = self.derive(rows)
         return self.grouped(rows, self.columns)
@@ -103,7 +107,7 @@ def columns_read(wanted: Iterable[HourlySums]) -> list[str]:
 
 
 def sums_of_files(
-    wanted: Mapping[str, HourlySums], parts: Iterable[RouterFiles], period: MicrosecondPeriod
+    wanted: Mapping[str, HourlySums], parts: Iterable[RouterFiles], period: MicrosecondPeriod, step: int = HOUR
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield sums of the rows that begin in the period, from files of one table, with their names in `wanted`.
 
@@ -118,22 +122,24 @@ def sums_of_files(
             waiting.append(rows_in_period(rows, _STARTS, period))
             count += rows.num_rows
             if count >= ROWS_AT_ONCE:
-                yield from _sums(wanted, waiting)
+                yield from _sums(wanted, waiting, step)
                 waiting, count = [], 0
     if waiting:
-        yield from _sums(wanted, waiting)
+        yield from _sums(wanted, waiting, step)
 
 
-def sums_of_rows(wanted: Mapping[str, HourlySums], batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+def sums_of_rows(
+    wanted: Mapping[str, HourlySums], batches: Iterable[pa.RecordBatch], step: int = HOUR
+) -> Iterator[tuple[str, pa.Table]]:
     """Yield sums of rows that Spark has read, with their names in `wanted`. Rows: time, router, columns read."""
     for batch in batches:
-        yield from _sums(wanted, [pa.Table.from_batches([batch])])
+        yield from _sums(wanted, [pa.Table.from_batches([batch])], step)
 
 
-def _sums(wanted: Mapping[str, HourlySums], tables: list[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+def _sums(wanted: Mapping[str, HourlySums], tables: list[pa.Table], step: int) -> Iterator[tuple[str, pa.Table]]:
     rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     for name, each in wanted.items():
-        yield name, each.of(rows)
+        yield name, each.of(rows, step)
 
 
 def pack_by_date(name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """Reader of the telemetry tables in a folder, for one period."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from heapq import heappop, heappush
@@ -22,6 +23,7 @@ _SLACK: Final = timedelta(hours=1)
 _HOUR: Final = timedelta(hours=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TASKS_A_CORE: Final = 4  # several, so that all cores end at about the same time
+_FILE_TIME: Final = timedelta(minutes=1)  # time that a file covers
 _FILE: Final = 1 << 16  # octets that take as long to read as opening a file
 
 
@@ -94,8 +96,24 @@ class TelemetryTables:
         """Return the first and the last hour whose folders may have rows of the period."""
         return (self.start - _SLACK).astimezone(UTC), (self.end + _SLACK).astimezone(UTC)
 
-    def sums(self, wanted: "Mapping[str, HourlySums]") -> "DataFrame":
-        """Return hourly sums of the tables, by their names in `wanted`.
+    def covered(self) -> timedelta:
+        """Return about how long a time of the period has telemetry, by the names of files.
+
+        A file's name begins with the time of its first row. A file of a merged hour counts as a minute.
+        """
+        first, last = self._slack()
+        starts = []
+        for path in (self._root / "fact_worker").glob("router=*/date=*/hour=*/[0-9]*"):
+            date, name = path.parent.parent.name.partition("=")[2], path.name[:6]
+            with suppress(ValueError):  # no telemetry file
+                starts.append(datetime.fromisoformat(f"{date}T{name[:2]}:{name[2:4]}:{name[4:]}").replace(tzinfo=UTC))
+        near = [start for start in starts if first <= start <= last]
+        if not near:
+            return timedelta()
+        return max(timedelta(), min(self.end, max(near) + _FILE_TIME) - max(self.start, min(near)))
+
+    def sums(self, wanted: "Mapping[str, HourlySums]", step: int) -> "DataFrame":
+        """Return sums of the tables by `step` (HOUR or MINUTE of hourly.py), by their names in `wanted`.
 
         Columns PACKED: name, date of the hours, Arrow table. A key may occur in several of them.
         """
@@ -108,7 +126,7 @@ class TelemetryTables:
         columns = ddl(PACKED)
 
         def of_parts(table: str, parts: "list[RouterFiles]") -> "Iterator[RecordBatch]":
-            for name, found in sums_of_files(tables[table], parts, period):
+            for name, found in sums_of_files(tables[table], parts, period, step):
                 yield from pack_by_date(name, found)
 
         first, last = self._slack()
@@ -120,7 +138,7 @@ class TelemetryTables:
                 def of_rows(
                     batches: "Iterator[RecordBatch]", of_table: "dict[str, HourlySums]" = of_table
                 ) -> "Iterator[RecordBatch]":
-                    for name, found in sums_of_rows(of_table, batches):
+                    for name, found in sums_of_rows(of_table, batches, step):
                         yield from pack_by_date(name, found)
 
                 rows = lines.select("router", time_column(table), *columns_read(of_table.values()))

@@ -9,6 +9,7 @@ import pytest
 
 from sluice.pipeline.jobs.addresses import AddressFigures
 from sluice.pipeline.jobs.capacity import RouterCapacity
+from sluice.pipeline.jobs.diagnoses import NOBODY, REJECTED, RETURNED, SLOW, WINDOW, WITHHELD, Diagnosis
 from sluice.pipeline.jobs.links import LinkFigures
 from sluice.pipeline.report import Findings, page
 from sluice.pipeline.telemetry.names import OUTCOMES
@@ -114,3 +115,47 @@ def test_stalled_link_shows_its_direction():
     assert "receives from" in text
     assert "sends to" not in text
     assert "sends to" in page(replace(findings(), busiest=[], stalled=[replace(consumer, direction="in")]))
+
+
+def diagnosis(kind: str = SLOW, clients: tuple[str, ...] = (NASTY,)) -> Diagnosis:
+    outcomes = {"rejected": 5, "released": 7, "modified": 0}
+    series = [(START, 0.5), (START + timedelta(minutes=1), 1.0)]
+    until = START + timedelta(hours=2)
+    return Diagnosis(
+        kind, NASTY, clients, [NASTY], START, until, False, 400.0, 12, 100, outcomes, 8e6, 250, series, series
+    )
+
+
+@pytest.mark.parametrize("kind", [SLOW, WITHHELD, NOBODY, WINDOW, REJECTED, RETURNED])
+@pytest.mark.parametrize("clients", [(NASTY,), ()])
+def test_entry_has_time_action_and_evidence_that_exists(kind, clients):
+    text = page(replace(findings(), diagnoses=[diagnosis(kind, clients)]))
+    balance = ElementBalance()
+    balance.feed(text)
+    assert balance.open == []
+    assert "<script" not in text
+    assert "2026-03-01 00:00 to 02:00" in text
+    assert re.search(r'<p class="do">[A-Z].+\.</p>', text)
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(re.findall(r' id="([^"]+)"', text))
+
+
+@pytest.mark.parametrize("kind", [SLOW, WITHHELD, NOBODY])
+def test_larger_capacity_is_not_advised_for_slow_or_missing_receivers(kind):
+    text = page(replace(findings(), diagnoses=[diagnosis(kind)]))
+    assert re.search(r"larger <code>linkCapacity</code> (does not help|would only let more messages wait)", text)
+
+
+def test_released_deliveries_are_not_called_rejected():
+    listed = page(replace(findings(), diagnoses=[diagnosis(RETURNED)])).partition("<ol")[2].partition("</ol>")[0]
+    assert "7 released" in listed
+    assert "rejected" not in listed
+
+
+def test_charts_of_short_period_are_by_minute():
+    text = page(replace(findings(), minutes=True))
+    assert "Deliveries a second, by minute" in text
+    assert "by hour" not in text
+
+
+def test_page_says_how_much_telemetry_there_is():
+    assert "telemetry of 8 min between 03-01 00:00 and 03-02 00:00" in page(findings())
