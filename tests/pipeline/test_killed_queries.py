@@ -76,6 +76,10 @@ class QueryProcess:
             f"{batches} batches in {folder}",
             PATIENCE,
         )
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill Java and Python."""
         for child in self.children():
             with contextlib.suppress(psutil.NoSuchProcess):  # a child of one that was killed
                 child.kill()
