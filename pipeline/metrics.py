@@ -1,5 +1,6 @@
 """Status of a lander: text lines for operators, and /metrics for Prometheus."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +27,14 @@ def lag(link: AddressLander) -> float:
     return max(now() - link.counts.oldest, 0) / 1000 if link.counts.oldest is not None else 0.0
 
 
+def free_octets(path: str) -> int | None:
+    """Return the octets that are free on the disk of a landing folder. None: the folder is no local one."""
+    try:
+        return None if "://" in path else shutil.disk_usage(path).free
+    except OSError:  # the folder was removed
+        return None
+
+
 class LanderCollector(Collector):
     """Collector for prometheus_client. It is called from another thread and only reads numbers."""
 
@@ -48,6 +57,7 @@ class LanderCollector(Collector):
             "in_hand_octets": ("Octets of messages in memory.", lambda link: link.octets_in_memory),
             "credit": ("Credit that the router has.", lambda link: link.state.credit if link.state else 0),
             "attached": ("1: the link is attached.", lambda link: int(bool(link.state and link.state.attached))),
+            "write_failing": ("1: the last segment could not be written.", lambda link: int(link.failures > 0)),
         }
         for link in links:
             rejected.add_metric([link.address], link.rejected)
@@ -58,6 +68,11 @@ class LanderCollector(Collector):
                 gauge.add_metric([link.address], read(link))
             yield gauge
         yield GaugeMetricFamily("sluice_lander_held", "1: too much is staged, no credit.", value=int(self.lander.held))
+        limit = self.lander.options.stage_high
+        yield GaugeMetricFamily("sluice_lander_stage_limit_octets", "Value of --stage-high; 0: no limit.", value=limit)
+        free = free_octets(self.lander.options.path)
+        if free is not None:
+            yield GaugeMetricFamily("sluice_lander_free_octets", "Free octets on the disk of the folder.", value=free)
         about = "Times that credit was withheld, because too much was staged."
         yield CounterMetricFamily("sluice_lander_holds", about, value=self.lander.holds)
 

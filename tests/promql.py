@@ -12,6 +12,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "conf/prometheus/rules.yml"
+PIPELINE_RULES = ROOT / "conf/prometheus/pipeline.yml"
 DASHBOARDS = sorted((ROOT / "conf/grafana").glob("*.json"))
 
 _TEXT = re.compile(r'"[^"]*"')
@@ -64,9 +65,9 @@ def dashboard_queries() -> list[DashboardQuery]:
     ]
 
 
-def rules(kind: str) -> dict[str, dict[str, Any]]:
+def rules(kind: str, file: Path = RULES) -> dict[str, dict[str, Any]]:
     """Return the rules of a kind, `alert` or `record`, by name."""
-    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    groups = yaml.safe_load(file.read_text("utf-8"))["groups"]
     found = [rule for group in groups for rule in group["rules"] if kind in rule]
     named = {rule[kind]: rule for rule in found}
     assert len(named) == len(found), "two rules have the same name"

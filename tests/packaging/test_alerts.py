@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from scripts.packaging_tools import TOOLS
-from tests.promql import RULES, rules
+from tests.promql import PIPELINE_RULES, RULES, rules
 
 PROMTOOL = TOOLS / "promtool" if (TOOLS / "promtool").exists() else shutil.which("promtool")
 #: Time of every evaluation, in minutes of the series. All windows and waits of the rules are shorter.
@@ -217,33 +217,77 @@ CASES = {
 ABSENT = "SluiceNoRouters"
 
 
-def with_target(series: str) -> str:
+ADDRESS = {"address": "orders"}
+ORDERS = '{address="orders"}'
+GIB = 1 << 30
+LIMIT = {"sluice_lander_stage_limit_octets": f"{4 * GIB}x60"}
+PIPELINE_CASES = {
+    "SluiceLanderDown": Case({"up": "1x50 0x20"}, {"up": "1x57 0x20"}),
+    "SluiceLanderNotAttached": Case(
+        {f"sluice_lander_attached{ORDERS}": "1x50 0x20"}, {f"sluice_lander_attached{ORDERS}": "1x57 0x20"}, ADDRESS
+    ),
+    "SluiceLanderCannotWrite": Case(
+        {f"sluice_lander_write_failing{ORDERS}": "0x50 1x20"},
+        {f"sluice_lander_write_failing{ORDERS}": "1x57 0x1 1x20"},
+        ADDRESS,
+    ),
+    "SluiceLandingHeld": Case({"sluice_lander_held": "0x50 1x20"}, {"sluice_lander_held": "1x57 0x1 1x20"}),
+    "SluiceLandingBehind": Case(
+        {f"sluice_lander_lag_seconds{ORDERS}": "0+60x60"}, {f"sluice_lander_lag_seconds{ORDERS}": "590x60"}, ADDRESS
+    ),
+    "SluiceLandingNearLimit": Case(
+        {**LIMIT, f"sluice_lander_staged_octets{ORDERS}": f"{3 * GIB}x60",
+         'sluice_lander_staged_octets{address="returns"}': f"{GIB // 2}x60"},
+        {"sluice_lander_stage_limit_octets": "0x60", f"sluice_lander_staged_octets{ORDERS}": f"{9 * GIB}x60"},
+    ),
+    "SluiceLandingDiskFull": Case(
+        {"sluice_lander_free_octets": f"{90 * GIB}-{GIB}x60"}, {"sluice_lander_free_octets": f"{3 * GIB}x60"}
+    ),
+    "SluiceMessagesNotLanded": Case(
+        {f"sluice_lander_rejected_total{ORDERS}": "0+1x60"}, {f"sluice_lander_rejected_total{ORDERS}": "7x60"}, ADDRESS
+    ),
+}  # fmt: skip
+
+
+def with_target(series: str, job: str = "sluice") -> str:
     """Return a series with the labels that Prometheus adds."""
     name, brace, labels = series.partition("{")
-    return f'{name}{{job="sluice", instance="router:8888"{", " + labels if brace else "}"}'
+    return f'{name}{{job="{job}", instance="router:8888"{", " + labels if brace else "}"}'
 
 
-def promtool(tmp_path: Path, alert: str, series: dict[str, str], labels: dict[str, str] | None) -> None:
-    """Evaluate the rules on series; expect the alert with these labels, or no such alert."""
+def promtool(
+    tmp_path: Path,
+    alert: str,
+    series: dict[str, str],
+    labels: dict[str, str] | None,
+    file: Path = RULES,
+    job: str = "sluice",
+) -> None:
+    """Evaluate the rules of a file on series; expect the alert with these labels, or no such alert."""
     samples = []
     if labels is not None:
-        known = {"alertname": alert, "alertstate": "firing", "severity": rules("alert")[alert]["labels"]["severity"]}
+        known = {
+            "alertname": alert,
+            "alertstate": "firing",
+            "severity": rules("alert", file)[alert]["labels"]["severity"],
+        }
         text = ", ".join(f'{name}="{value}"' for name, value in {**known, **labels}.items())
         samples = [{"labels": f"ALERTS{{{text}}}", "value": 1}]
     query = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
     test = {
         "interval": "1m",
-        "input_series": [{"series": with_target(name), "values": values} for name, values in series.items()],
+        "input_series": [{"series": with_target(name, job), "values": values} for name, values in series.items()],
         "promql_expr_test": [{"expr": query, "eval_time": f"{MINUTES}m", "exp_samples": samples}],
     }
-    file = tmp_path / "test.yml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
-    result = subprocess.run([str(PROMTOOL), "test", "rules", str(file)], capture_output=True, text=True)
+    cases = tmp_path / "test.yml"
+    cases.write_text(yaml.safe_dump({"rule_files": [str(file)], "evaluation_interval": "1m", "tests": [test]}))
+    result = subprocess.run([str(PROMTOOL), "test", "rules", str(cases)], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_rules_are_valid() -> None:
-    result = subprocess.run([str(PROMTOOL), "check", "rules", str(RULES)], capture_output=True, text=True)
+@pytest.mark.parametrize("file", [RULES, PIPELINE_RULES], ids=lambda file: file.name)
+def test_rules_are_valid(file: Path) -> None:
+    result = subprocess.run([str(PROMTOOL), "check", "rules", str(file)], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -271,3 +315,17 @@ def test_alert_without_targets_fires(tmp_path: Path) -> None:
 
 def test_alert_without_targets_is_quiet_with_target(tmp_path: Path) -> None:
     promtool(tmp_path, ABSENT, {"up": "0x60"}, None)
+
+
+def test_cases_cover_each_alert_of_the_pipeline() -> None:
+    assert PIPELINE_CASES.keys() == rules("alert", PIPELINE_RULES).keys()
+
+
+@pytest.mark.parametrize("alert", PIPELINE_CASES)
+def test_pipeline_alert_fires_on_fault_only(alert: str, tmp_path: Path) -> None:
+    case, job = PIPELINE_CASES[alert], "sluice-landers"
+    labels = {"job": job, "instance": "router:8888", **case.labels}
+    promtool(tmp_path, alert, case.fires, labels, PIPELINE_RULES, job)
+    promtool(tmp_path, alert, case.quiet, None, PIPELINE_RULES, job)
+    used = re.findall(r"\$labels\.(\w+)", str(rules("alert", PIPELINE_RULES)[alert]["annotations"]))
+    assert {*used} <= {*labels}, "an annotation names a label that the alert lacks"

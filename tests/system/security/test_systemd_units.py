@@ -22,6 +22,7 @@ from tests.system.security.confined import LIBRARY, allowed_calls
 
 UNITS = ROOT / "conf" / "systemd"
 SERVICES = ("sluice.service", "sluice@.service")
+PIPELINE = ("sluice-lander@.service", "sluice-query@.service")
 MOST_EXPOSURE = 30  # tenths; the scale of systemd-analyze ends at 10.0
 PATIENCE = 20.0
 CONFINED = Path(__file__).with_name("confined.py")
@@ -45,14 +46,14 @@ def analyze(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", [*SERVICES, *PIPELINE])
 def test_services_exposure_is_at_most_three(name: str) -> None:
     done = analyze("security", "--offline=true", f"--threshold={MOST_EXPOSURE}", str(UNITS / name))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Overall exposure level" in done.stdout
 
 
-@pytest.mark.parametrize("name", [*SERVICES, "sluice.socket"])
+@pytest.mark.parametrize("name", [*SERVICES, *PIPELINE, "sluice.socket"])
 def test_units_have_no_errors(name: str, tmp_path: Path) -> None:
     """The command of the units is replaced by that of the checkout, because systemd looks for the program."""
     for unit in UNITS.glob("sluice*"):
