@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 
 from sluice.pipeline.cli import main
 from sluice.pipeline.commands.report import collect
-from sluice.pipeline.jobs import addresses, capacity, links, rollup
+from sluice.pipeline.jobs import addresses, capacity, diagnoses, links, rollup
 from sluice.pipeline.telemetry.reader import TelemetryError, TelemetryTables
 from tests.pipeline.days import INTERVAL, START, TelemetryDay, write_usual_day
 
@@ -89,6 +89,41 @@ def test_stalled_links_list_consumers_before_producers(spark, tmp_path):
     assert [(each.direction, each.client, each.without_seconds, each.deliveries) for each in found] == [
         ("out", "?", 10, 0), ("in", "sensor-*", 500, 0),
     ]  # fmt: skip
+
+
+def test_usual_day_has_no_diagnosis(rollups):
+    """Its consumer withholds credit for half of the time, but no producer waits; one of 100 orders is rejected."""
+    assert diagnoses.by_address(rollups) == []
+
+
+def test_stalled_producer_is_diagnosed_by_hour(spark, tmp_path):
+    day = TelemetryDay(tmp_path, "R", hours=4)
+    day.connection(1, "shop-1", 0)
+    day.connection(2, "billing-1", 0)
+    for at, when in enumerate(day.intervals()):
+        slow = 12 <= at < 18  # the third hour
+        for number, direction in ((1, "in"), (2, "out")):
+            day.add(
+                "fact_link", when, worker=0, link_id=number, connection_id=number, dir=direction, address="a",
+                deliveries=2400, accepted=2400, rejected=0, released=0, modified=0, presettled=0,
+                delayed_1s=2400 * slow, unsettled=250 * slow, capacity=250, zero_credit_ms=0,
+                settle_hist={23 if slow else 11: 2400} if direction == "in" else {},
+            )  # fmt: skip
+        day.add("fact_worker", when, worker=0)
+    day.write()
+    telemetry = TelemetryTables(spark, str(tmp_path), START, START + DAY)
+    (found,) = diagnoses.by_address(rollup.Rollups.of(telemetry))
+    assert (found.kind, found.clients, found.senders) == (diagnoses.SLOW, ["billing-*"], ["shop-*"])
+    assert (found.since, found.until, found.present) == (START + 2 * HOUR, START + 3 * HOUR, True)
+    assert [each.kind for each in diagnoses.by_address(rollup.Rollups.of(telemetry, rollup.MINUTE))] == [diagnoses.SLOW]
+
+
+def test_covered_time_is_that_of_the_files(spark, tmp_path):
+    write_usual_day(tmp_path, hours=4)
+    minute = timedelta(minutes=1)
+    assert TelemetryTables(spark, str(tmp_path), START, START + DAY).covered() == 3 * HOUR + minute
+    assert TelemetryTables(spark, str(tmp_path), START + HOUR, START + 2 * HOUR).covered() == HOUR
+    assert TelemetryTables(spark, str(tmp_path), START + DAY, START + 2 * DAY).covered() == timedelta()
 
 
 def test_capacity_is_computed_by_router(rollups):

@@ -57,6 +57,14 @@ def test_consumer_that_prefetches_and_settles_late_is_the_cause():
     assert [share for _, share in found.held[:4]] == [0.0, 0.0, 0.0, 1.0]
 
 
+def test_minutes_of_slow_consumer_are_found_in_an_hour_of_quick_deliveries():
+    """Six minutes at 40 deliveries a second, beside millions that were quick."""
+    hours = minutes(1, settled={MS_10: 3_000_000, SECONDS_8: 14_400}, deliveries=3_014_400)
+    (found,) = diagnose("orders", hours, [client("slow", unsettled=250)], 3600.0, START)
+    assert found.kind == SLOW
+    assert 300 < found.seconds < 420
+
+
 def test_full_link_with_late_deliveries_counts_as_held():
     """The deliveries that wait longest are not settled yet, so the histogram does not have them."""
     late = {SECONDS_8: 20}
