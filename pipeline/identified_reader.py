@@ -33,6 +33,8 @@ class NumberedReader(Protocol):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
 
+    def skip_delay(self) -> None: ...
+
     def reportLatestOffset(self) -> dict[str, Any] | None: ...
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]: ...
@@ -82,6 +84,7 @@ class IdentifiedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if anew:
             self.reader.lost(f"log {', '.join(anew)} was made anew since the query's last batch")
             at = without(at, anew)
+            self.reader.skip_delay()
             end = self.reader.latestOffset(at, limit)
             now = self._read_identities(landing, advanced_logs(at, end))
         kept = {key: name for key, name in identities.items() if key in end}

@@ -3,7 +3,8 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
@@ -17,9 +18,10 @@ MODES = ("raw", "body", "full")
 PATHS = "paths"  # option in which Spark gives the argument of `load`, if it is a list
 SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SOURCE = (
-    "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "maxRecordsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "group",
-    "decode", "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
+    "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger",
+    "minRecordsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
+    "failOnDataLoss", "group", "decode", "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
 #: Properties that Spark adds to the options of a table in its catalog.
@@ -168,6 +170,53 @@ def check_offsets(found: Mapping[str, Any]) -> Offsets:
     return dict(sorted(found.items()))
 
 
+def parse_time(value: str | int) -> int:
+    """Parse ms since 1970, or an ISO 8601 time with its offset from UTC; return ms since 1970. Raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a time")
+    if isinstance(value, int) or re.fullmatch(r"\d{1,18}", value):
+        if int(value) < 0:
+            raise ValueError(f"{value!r} is before 1970")
+        return int(value)
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or found.year < 1970:
+        raise ValueError(f"{value!r} is not a time: expected ms since 1970, or for example 2026-01-31T08:00:00Z")
+    return max(int(found.timestamp() * 1000), 0)
+
+
+def times(value: str) -> dict[str, int]:
+    """Parse JSON like {"ADDRESS": TIME}. Raises ValueError."""
+    try:
+        found = json_codec.decode(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str | int) for each in found.values()):
+        raise ValueError(f"""{value!r}: expected JSON like {{"ADDRESS": "2026-01-31T08:00:00Z"}}""")
+    return {address: parse_time(each) for address, each in found.items()}
+
+
+def parse_duration(value: str) -> float:
+    """Parse a time such as "500ms", "30s", "15m" or "1h"; return seconds. Raises ValueError."""
+    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|h)", value.lower())
+    if match is None:
+        raise ValueError(f"{value!r} is not a time: expected for example 30s or 15m")
+    return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+
+
+@dataclass(frozen=True)
+class TimeBounds:
+    """Landing times in ms since 1970 at which logs begin or end to be read."""
+
+    all: int | None = None  # of addresses that are not named
+    by_address: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, address: str) -> int | None:
+        return self.by_address.get(address, self.all)
+
+
 @dataclass(frozen=True)
 class SourceOptions:
     """Options of a reader."""
@@ -177,8 +226,11 @@ class SourceOptions:
     pattern: str
     starting: str | Offsets
     ending: str | Offsets
-    starting_time: int | None  # ms since 1970
+    starting_times: TimeBounds
+    ending_times: TimeBounds
     most_rows: int
+    least_rows: int  # of a batch, unless the last one began `delay` ago
+    delay: float  # seconds
     most_octets: int
     partitions: int | None  # None: chosen from the amount of data
     fail_on_loss: bool
@@ -205,7 +257,9 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
             "a source in Python: use SELECT … FROM table WITH (path '…'), or a temporary view)"
         )
     options.one_of("subscribe", "subscribePattern")
-    options.one_of("startingOffsets", "startingTimestamp")
+    options.one_of("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    options.one_of("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    options.one_of("minRecordsPerTrigger", "minOffsetsPerTrigger")
     options.one_of("maxRecordsPerTrigger", "maxOffsetsPerTrigger")
     mode = options.get("decode", choice(*MODES), "body")
     headers = options.get("includeHeaders", flag, False)
@@ -215,19 +269,28 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
     ending = options.get("endingOffsets", offsets, cast("str | dict[str, int]", LATEST))
     if ending == EARLIEST:
         raise PipelineOptionError("option endingOffsets cannot be earliest")
-    if stream and options.given("endingOffsets"):
-        raise PipelineOptionError("option endingOffsets is for spark.read only: a stream has no end")
+    ends = options.given("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    if stream and ends:
+        raise PipelineOptionError(f"option {ends[0]} is for spark.read only: a stream has no end")
     if stream is False and starting == LATEST:
         raise PipelineOptionError("option startingOffsets=latest is for spark.readStream only: a batch would be empty")
     rows = options.get("maxOffsetsPerTrigger", number(), 1_000_000)
+    least = options.get("minOffsetsPerTrigger", number(), 1)
     return SourceOptions(
         path=path if "://" in path else os.path.abspath(path.removeprefix("file:")),  # Spark writes file:/folder
         subscribe=options.get("subscribe", names, ()),
         pattern=options.get("subscribePattern", pattern, ""),
         starting=starting,
         ending=ending,
-        starting_time=options.get("startingTimestamp", number(0), None),
+        starting_times=TimeBounds(
+            options.get("startingTimestamp", parse_time, None), options.get("startingOffsetsByTimestamp", times, {})
+        ),
+        ending_times=TimeBounds(
+            options.get("endingTimestamp", parse_time, None), options.get("endingOffsetsByTimestamp", times, {})
+        ),
         most_rows=options.get("maxRecordsPerTrigger", number(), rows),
+        least_rows=options.get("minRecordsPerTrigger", number(), least),
+        delay=options.get("maxTriggerDelay", parse_duration, 15 * 60.0),
         most_octets=options.get("maxBytesPerTrigger", octets, 512 << 20),
         partitions=options.get("minPartitions", number(), 8) if options.given("minPartitions") else None,
         fail_on_loss=options.get("failOnDataLoss", flag, True),

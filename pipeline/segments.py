@@ -368,6 +368,11 @@ class Landing:
         self.store.delete(f"{CONSUMERS}/{name}.json")
 
 
+def first_since(landing: Landing, key: str, at: int) -> int:
+    """Return the number of the first segment of a log that landed at `at` (ms) or later; the log's end if none did."""
+    return next((each.number for each in landing.by_number(key) if each.landed >= at), landing.end(key))
+
+
 def consumed_end(log: LandingLog, groups: Iterable[Group]) -> int:
     """Return the end of the range that every interested group has read; 0 if no group wants the log."""
     return min((group.offsets.get(log.key, 0) for group in groups if group_wants_log(group, log)), default=0)

@@ -37,9 +37,18 @@ from sluice.pipeline import columns
 from sluice.pipeline.errors import DataLossError, LandingError, OtherLogError
 from sluice.pipeline.identified_reader import IdentifiedReader
 from sluice.pipeline.identity import Identities
-from sluice.pipeline.options import LATEST, SourceOptions, check_offsets, source_options
+from sluice.pipeline.options import LATEST, SourceOptions, TimeBounds, check_offsets, source_options
 from sluice.pipeline.reading import read_segment
-from sluice.pipeline.segments import Group, Landing, Offsets, Segment, delete_consumed_segments, now
+from sluice.pipeline.segments import (
+    Group,
+    Landing,
+    Offsets,
+    Segment,
+    delete_consumed_segments,
+    first_since,
+    now,
+    parse_log_key,
+)
 from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 
 #: Size of a task, if the options do not give the number of tasks.
@@ -132,15 +141,10 @@ class _SourceReader:
         starting = self.options.starting
         if isinstance(starting, dict):
             return starting
-        found = {}
-        for key in self.logs(landing):
-            if starting == LATEST:
-                found[key] = landing.end(key)
-                continue
-            at = self.options.starting_time or 0
-            numbers = (each.number for each in landing.by_number(key) if each.landed >= at)
-            found[key] = next(numbers, landing.end(key))
-        return found
+        if starting == LATEST:
+            return {key: landing.end(key) for key in self.logs(landing)}
+        times = self.options.starting_times
+        return {key: first_since(landing, key, time_of_log(times, key) or 0) for key in self.logs(landing)}
 
     def lost(self, what: str) -> None:
         """Report lost segments: raise DataLossError, or log a warning with failOnDataLoss=false."""
@@ -199,6 +203,10 @@ def add_batch_time(batch: pa.RecordBatch, names: Sequence[str], batch_time: int)
     return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(names))
 
 
+def time_of_log(times: TimeBounds, key: str) -> int | None:
+    return times.of(parse_log_key(key).address)
+
+
 def format_ranges(numbers: Sequence[int]) -> str:
     """Format numbers as ranges for people: "3-5, 9"."""
     parts: list[list[int]] = []
@@ -220,7 +228,8 @@ class BatchReader(_SourceReader, DataSourceReader):
         if isinstance(ending, dict):
             end = {key: ending[key] for key in sorted({*self.logs(landing), *ending}) if key in ending}
         else:
-            end = {key: landing.end(key) for key in self.logs(landing)}
+            ends = {key: time_of_log(self.options.ending_times, key) for key in self.logs(landing)}
+            end = {key: landing.end(key) if at is None else first_since(landing, key, at) for key, at in ends.items()}
         segments = self.segments(landing, start, end)
         batch_time = max((each.landed for each in segments), default=0)
         return divide_into_bins(segments, self.options.partitions, batch_time)
@@ -239,6 +248,8 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         self.unread: dict[str, UnreadLog] = {}
         self.behind: dict[str, int] = {}
         self.latest: Offsets = {}
+        self.batch_at: float | None = None  # time of the last batch (monotonic)
+        self.available = 0  # rows that the last plan could have taken without limits
         self.collect_at = 0.0  # time of the next search for segments to delete (monotonic)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -265,12 +276,23 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         while waiting:
             time.sleep(HOLE_POLL)
             taken, end, waiting = self.plan(at, limit)
-        if end == at:
+        if end == at or self.waits_for_rows(taken):
             return start
+        self.batch_at = time.monotonic()
         if taken:
             # Limited by this clock, or a lander whose clock is ahead would hold the batch time until that time.
             batch_time = max(batch_time, min(max(each.landed for each in taken), now()))
         return make_position(end, batch_time)
+
+    def waits_for_rows(self, taken: Sequence[Segment]) -> bool:
+        """Return True if the rows are too few for a batch, and the last one began less than maxTriggerDelay ago."""
+        if not taken or self.target is not None or self.batch_at is None:
+            return False
+        return self.available < self.options.least_rows and time.monotonic() - self.batch_at < self.options.delay
+
+    def skip_delay(self) -> None:
+        """Let the next batch begin with any number of rows."""
+        self.batch_at = None
 
     def plan(self, at: Offsets, limit: ReadLimit) -> tuple[list[Segment], Offsets, bool]:
         """Return the segments of the next batch, its end, and True if a hole alone keeps this run from its target."""
@@ -283,6 +305,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         taken = merge_segments(runs, *self.limits(limit), min(behind_holes, default=UNLIMITED))
         for segment in taken:
             end[segment.log] = segment.number + 1
+        self.available = sum(log.rows for log in logs)
         self.latest = {log.key: log.last_end for log in logs if log.key in end or log.last_end}
         self.behind = backlog(logs, end)
         return taken, end, end == at and self.target is not None and bool(behind_holes)

@@ -49,6 +49,13 @@ def test_relative_path_becomes_absolute_and_url_is_kept(monkeypatch, tmp_path):
         ({"startingOffsets": '{"l/a": -1}'}, r"option startingOffsets: -1 is not a segment number \(log l/a\)"),
         ({"startingOffsets": '{"l/a": true}'}, "option startingOffsets: True is not a segment number"),
         ({"startingOffsets": '{"a": 1}'}, "option startingOffsets: .*is not a log"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp: 'yesterday' is not a time: expected ms since"),
+        ({"endingTimestamp": "2026-01-31T08:00:00"}, "option endingTimestamp: '2026-01-31T08:00:00' is not a time"),
+        ({"startingOffsetsByTimestamp": "[1]"}, r"option startingOffsetsByTimestamp: '\[1\]': expected JSON like"),
+        ({"startingOffsetsByTimestamp": '{"a": true}'}, "option startingOffsetsByTimestamp: True is not a time"),
+        ({"endingOffsetsByTimestamp": '{"a": -1}'}, "option endingOffsetsByTimestamp: -1 is before 1970"),
+        ({"maxTriggerDelay": "1 day"}, "option maxTriggerDelay: '1 day' is not a time: expected for example 30s"),
+        ({"minOffsetsPerTrigger": "0"}, "option minOffsetsPerTrigger: '0' is not a whole number of 1 or more"),
     ],
 )
 def test_wrong_value_is_refused_with_name_of_option(given, text):
@@ -62,6 +69,9 @@ def test_wrong_value_is_refused_with_name_of_option(given, text):
         ({"subscribe": "a", "subscribePattern": "b"}, "options subscribe and subscribePattern: only one"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "only one of them can be given"),
         ({"maxRecordsPerTrigger": "1", "maxOffsetsPerTrigger": "1"}, "only one of them can be given"),
+        ({"minRecordsPerTrigger": "1", "minOffsetsPerTrigger": "1"}, "only one of them can be given"),
+        ({"startingOffsetsByTimestamp": "{}", "startingTimestamp": "1"}, "only one of them can be given"),
+        ({"endingOffsetsByTimestamp": "{}", "endingTimestamp": "1"}, "only one of them can be given"),
         ({"includeHeaders": "true"}, "option includeHeaders needs decode=full"),
         ({"endingOffsets": "earliest"}, "option endingOffsets cannot be earliest"),
     ],
@@ -71,9 +81,7 @@ def test_contradicting_options_are_refused(given, text):
         options(**given)
 
 
-def test_stream_has_no_end_and_batch_does_not_begin_at_the_end():
-    with pytest.raises(PipelineOptionError, match=r"endingOffsets is for spark\.read only"):
-        options(stream=True, endingOffsets="latest")
+def test_batch_does_not_begin_at_the_end():
     with pytest.raises(PipelineOptionError, match=r"startingOffsets=latest is for spark\.readStream only"):
         options(stream=False, startingOffsets="latest")
     assert options(stream=True, startingOffsets="Latest").starting == "latest"
@@ -87,6 +95,26 @@ def test_offsets_are_sorted_by_log():
 def test_times_are_converted_to_seconds():
     found = options(retentionMinutes="1.5", holeTimeoutMs="250")
     assert (found.retention, found.patience) == (90.0, 0.25)
+
+
+def test_landing_times_are_numbers_or_iso_texts():
+    found = options(startingTimestamp="2026-01-31T08:00:00.250+02:00", endingTimestamp="1769900000000")
+    assert found.starting_times.of("a") == 1769839200250
+    assert found.ending_times.of("a") == 1769900000000
+    named = options(startingOffsetsByTimestamp='{"a": "2026-01-31T06:00:00Z", "b/c": 5}').starting_times
+    assert [named.of(address) for address in ("a", "b/c", "d")] == [1769839200000, 5, None]
+
+
+def test_delay_of_a_batch_has_a_unit():
+    found = [options(maxTriggerDelay=text).delay for text in ("250ms", "30s", "15M", "1h")]
+    assert found == [0.25, 30.0, 900.0, 3600.0]
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_stream_has_no_end(name):
+    value = {"endingOffsets": "latest", "endingTimestamp": "1", "endingOffsetsByTimestamp": "{}"}[name]
+    with pytest.raises(PipelineOptionError, match=rf"option {name} is for spark\.read only"):
+        options(stream=True, **{name: value})
 
 
 def test_sizes_have_binary_units():

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from sluice.pipeline.errors import DataLossError, LandingError
 from sluice.pipeline.options import source_options
 from sluice.pipeline.segments import Landing, LandingLog, Segment, now
-from sluice.pipeline.source import SegmentBin, StreamReader
+from sluice.pipeline.source import BatchReader, SegmentBin, StreamReader
 from sluice.pipeline.stores import LocalStore
 
 START = 1_700_000_000_000
@@ -305,3 +305,61 @@ def test_known_segments_are_planned_without_listing(landing: Landing, monkeypatc
     bins = [each for each in driver.reader.partitions(start, end) if isinstance(each, SegmentBin)]
     assert places(bins) == [(A.key, 0), (A.key, 1), (A.key, 2)], "a batch that is repeated after a restart is the same"
     assert listed == [A.key, f"{A.key}/000000000"]
+
+
+def test_stream_waits_for_the_least_number_of_rows(tmp_path: Path) -> None:
+    landing = Landing.create(str(tmp_path))
+    log = LandingLog("one", "a")
+    land(landing, log, 0)
+    driver = SparkDriver(landing, 100, minOffsetsPerTrigger="12", maxTriggerDelay="1h")
+    assert numbers(driver.batch()) == [0], "the first batch does not wait"
+    land(landing, log, 10, 20, first=1)
+    assert driver.batch() == []
+    land(landing, log, 30, first=3)
+    assert numbers(driver.batch()) == [1, 2, 3]
+
+
+def test_stream_with_few_rows_ends_its_wait_after_the_delay(tmp_path: Path) -> None:
+    landing = Landing.create(str(tmp_path))
+    log = LandingLog("one", "a")
+    land(landing, log, 0)
+    driver = SparkDriver(landing, 100, minOffsetsPerTrigger="12", maxTriggerDelay="0s")
+    assert numbers(driver.batch()) == [0]
+    land(landing, log, 10, first=1)
+    assert numbers(driver.batch()) == [1]
+
+
+def test_run_with_available_now_does_not_wait_for_rows(tmp_path: Path) -> None:
+    landing = Landing.create(str(tmp_path))
+    land(landing, LandingLog("one", "a"), 0, 10, 20)
+    driver = SparkDriver(landing, 5, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")
+    driver.reader.prepareForTriggerAvailableNow()
+    assert [numbers(each) for each in driver.batches()] == [[0], [1], [2]]
+
+
+def numbers(bins: list[SegmentBin]) -> list[int]:
+    return sorted(segment.number for each in bins for segment in each.segments)
+
+
+def test_batch_reader_reads_landing_times_of_addresses(tmp_path: Path) -> None:
+    landing = Landing.create(str(tmp_path))
+    for address in ("a", "b"):
+        land(landing, LandingLog("one", address), 0, 10, 20, 30)
+
+    def read(**options: str) -> dict[str, list[int]]:
+        reader = BatchReader(source_options({"path": landing.url, **options}, stream=False), ["message"])
+        found: dict[str, list[int]] = {"one/a": [], "one/b": []}
+        for each in reader.partitions():
+            assert isinstance(each, SegmentBin)
+            for segment in each.segments:
+                found[segment.log].append(segment.number)
+        return {log: sorted(each) for log, each in found.items()}
+
+    assert read(startingTimestamp=str(START + 10), endingTimestamp=str(START + 30)) == {
+        "one/a": [1, 2],
+        "one/b": [1, 2],
+    }
+    times = json.dumps({"a": START + 15})
+    assert read(startingOffsetsByTimestamp=times) == {"one/a": [2, 3], "one/b": [0, 1, 2, 3]}
+    assert read(endingOffsetsByTimestamp=times) == {"one/a": [0, 1], "one/b": [0, 1, 2, 3]}
+    assert read(endingTimestamp="2030-01-01T00:00:00Z")["one/a"] == [0, 1, 2, 3]
