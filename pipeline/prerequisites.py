@@ -14,11 +14,11 @@ JAVA_OLDEST = 17
 JAVA_PATIENCE = 20.0  # seconds
 
 
-def require(*modules: str) -> None:
-    """Raise MissingError unless these modules of the extra are installed."""
+def require(*modules: str, extra: str = "pipeline") -> None:
+    """Raise MissingError unless these modules of an extra are installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        raise MissingError(f"{', '.join(missing)} not installed: pip install 'sluice-router[pipeline]'")
+        raise MissingError(f"{', '.join(missing)} not installed: pip install 'sluice-router[{extra}]'")
 
 
 def find_java() -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.prerequisites import find_java, require
+from sluice.pipeline.tables import FORMATS
 from sluice.pipeline.units import count, seconds
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-HELP = "write landed messages to a Parquet table, exactly once, or show them"
+HELP = "write landed messages to a table (Parquet, Delta, Iceberg), exactly once, or show them"
+MIN_ROWS, MAX_DELAY = 50_000, 60.0  # of --min-rows and --max-delay
 SHOWN = 20  # rows of --show by default
 LOOK = 0.5  # seconds between checks of a running query
 
@@ -23,8 +25,18 @@ LOOK = 0.5  # seconds between checks of a running query
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", required=True, metavar="DIR", help="landing folder, or its URL")
     goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--out", metavar="DIR", help="folder of the table; needs --checkpoint")
+    goal.add_argument(
+        "--table", "--out", metavar="TABLE",
+        help="table to write: a folder, or CATALOG.NAMESPACE.TABLE for Iceberg; needs --checkpoint",
+    )  # fmt: skip
     goal.add_argument("--show", nargs="?", type=count, const=SHOWN, metavar="N", help="print N rows, and end")
+    parser.add_argument(
+        "--format", choices=("parquet", *FORMATS), default="parquet", help="format of the table (%(default)s)"
+    )
+    parser.add_argument(
+        "--catalog-option", action="append", default=[], metavar="NAME=VALUE",
+        help="property of Iceberg's catalog (else those of .pyiceberg.yaml)",
+    )  # fmt: skip
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="folder for the progress of this query; not shared with others"
     )
@@ -41,6 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dedup", type=count, metavar="SECONDS",
         help="drop messages whose address and message_id were seen within SECONDS; messages without an id stay",
+    )  # fmt: skip
+    parser.add_argument(
+        "--unique", nargs="+", default=[], metavar="COLUMN",
+        help="drop messages whose COLUMNs are in the table already, with --format delta or iceberg; nulls are unique",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-rows", type=count, default=MIN_ROWS, metavar="ROWS",
+        help="write fewer messages only when the last batch is --max-delay old (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-delay", type=seconds, default=MAX_DELAY, metavar="SECONDS",
+        help="time after which fewer than --min-rows are written (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--trigger", type=seconds, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
@@ -69,12 +93,23 @@ def pairs(words: list[str], name: str) -> dict[str, str]:
     return found
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.out and not options.checkpoint:
-        raise PipelineError("--out needs --checkpoint DIR")
+def check_options(options: argparse.Namespace) -> None:
+    """Raise PipelineError for options that do not go together."""
+    if options.table and not options.checkpoint:
+        raise PipelineError("--table needs --checkpoint DIR")
     if options.dedup and options.decode != "full":
         raise PipelineError("--dedup needs --decode full, because it compares message ids")
+    if options.unique and options.format not in FORMATS:
+        raise PipelineError(f"--unique needs --format {' or '.join(FORMATS)}, whose tables the query can read")
+    if options.catalog_option and options.format != "iceberg":
+        raise PipelineError("--catalog-option needs --format iceberg")
+
+
+def run(options: argparse.Namespace) -> int:
+    check_options(options)
     require("pyspark", "pandas", "pyarrow")
+    if options.format in FORMATS:
+        require({"delta": "deltalake", "iceberg": "pyiceberg"}[options.format], extra="tables")
     find_java()
     from sluice.pipeline.segments import Landing
 
@@ -82,6 +117,8 @@ def run(options: argparse.Namespace) -> int:
     from sluice.pipeline.env import convert_spark_errors, spark_session
 
     source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
+    if not source.keys() & {"minOffsetsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay"}:
+        source |= {"minOffsetsPerTrigger": str(options.min_rows), "maxTriggerDelay": f"{int(options.max_delay)}s"}
     if options.decode == "full":
         source.setdefault("includeHeaders", "true")
     if options.address:
@@ -97,13 +134,25 @@ def run(options: argparse.Namespace) -> int:
             return 0
         frame = spark.readStream.format("amqp").options(**source).load(options.path)
         rows = drop_repetitions(frame, options.dedup).drop("batch_time")
-        writer = rows.writeStream.format("parquet").outputMode("append")
-        writer = writer.option("checkpointLocation", options.checkpoint)
-        if options.partition_by:
-            writer = writer.partitionBy(*options.partition_by)
-        return run_query(set_trigger(writer, options), options.out)
+        writer = set_trigger(target(rows, options), options).option("checkpointLocation", options.checkpoint)
+        return run_query(writer, options.table if options.format not in FORMATS else None)
     finally:
         spark.stop()
+
+
+def target(rows: "DataFrame", options: argparse.Namespace) -> Any:
+    """Return a writer of the rows to the table that the options name."""
+    if options.format not in FORMATS:
+        writer = rows.writeStream.format("parquet").outputMode("append")
+        return writer.partitionBy(*options.partition_by) if options.partition_by else writer
+    from sluice.pipeline.tables.batch_writer import TableBatchWriter
+    from sluice.pipeline.tables.table import open_table
+
+    if options.dedup:  # its shuffle would make a file for each of its partitions
+        rows = rows.repartition(1)
+    properties = pairs(options.catalog_option, "--catalog-option")
+    table = open_table(options.format, options.table, rows.schema, options.partition_by, properties)
+    return rows.writeStream.foreachBatch(TableBatchWriter(table, options.unique, rows.columns))
 
 
 def set_trigger(writer: Any, options: argparse.Namespace) -> Any:

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 from tests.pipeline.landers import COMMAND
 from tests.pipeline.receiving import ReceivingThread
-from tests.pipeline.test_killed_queries import PATIENCE, SLOW_START, TRIES, QueryProcess, count_batches
+from tests.pipeline.test_killed_queries import PATIENCE, SLOW_START, TRIES, QueryProcess, count_names
 from tests.system.router import poll
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -73,9 +73,9 @@ def test_rows_of_killed_publisher_arrive_at_least_once_with_stable_ids(java_runs
         table.add(FILES)
         run_to_end()
         received = len(receiver.messages)
-        done = count_batches(checkpoint / "commits")
+        done = count_names(checkpoint / "commits", ("",))
         run_to_end()
-        assert (len(receiver.messages), count_batches(checkpoint / "commits")) == (received, done)
+        assert (len(receiver.messages), count_names(checkpoint / "commits", ("",))) == (received, done)
         messages = receiver.wait(received)
 
     copies: Counter[str] = Counter()

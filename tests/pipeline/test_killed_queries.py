@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -67,15 +68,10 @@ class QueryProcess:
         with self.printed.open("w") as file:
             self.process = subprocess.Popen(words, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stderr=file)
 
-    def kill_at(self, folder: str, batches: int) -> None:
-        """Kill Java and Python when so many more batches are planned ("offsets") or done ("commits")."""
-        path = self.checkpoint / folder
-        before = count_batches(path)
-        poll(
-            lambda: self.process.poll() is not None or count_batches(path) >= before + batches,
-            f"{batches} batches in {folder}",
-            PATIENCE,
-        )
+    def kill_after(self, count: Callable[[], int], more: int) -> None:
+        """Kill Java and Python when a count has grown by so much: of batches that are planned, written or done."""
+        before = count()
+        poll(lambda: self.process.poll() is not None or count() >= before + more, f"{more} batches more", PATIENCE)
         self.kill()
 
     def kill(self) -> None:
@@ -102,47 +98,133 @@ class QueryProcess:
         return text
 
 
-def count_batches(folder: Path) -> int:
-    return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
+class WrittenTable:
+    """Table that queries write, as its readers see it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def words(self) -> list[str]:
+        """Return the arguments of the query that name the table."""
+        raise NotImplementedError
+
+    def commits(self) -> int:
+        """Return a number that grows by 1 with each batch that readers can see."""
+        raise NotImplementedError
+
+    def ids(self) -> list[str]:
+        """Return the message ids of all rows."""
+        raise NotImplementedError
 
 
-def read_ids(table: Path) -> Counter[str]:
-    """Return how often each message id is in a table, as readers see it that honour `_spark_metadata`."""
-    files: set[str] = set()
-    for log in (table / "_spark_metadata").iterdir():
-        if log.name.removesuffix(".compact").isdigit():
-            files.update(Path(json.loads(line)["path"]).name for line in log.read_text().splitlines()[1:])
-    rows = ds.dataset([str(table / name) for name in sorted(files)]).to_table(columns=["message_id"])
-    return Counter(rows["message_id"].to_pylist())
+class ParquetQueryTable(WrittenTable):
+    def words(self) -> list[str]:
+        return ["--out", str(self.folder)]
+
+    def commits(self) -> int:
+        return count_names(self.folder / "_spark_metadata", ("",))
+
+    def ids(self) -> list[str]:
+        files: set[str] = set()
+        for log in (self.folder / "_spark_metadata").iterdir():
+            if log.name.removesuffix(".compact").isdigit():
+                files.update(Path(json.loads(line)["path"]).name for line in log.read_text().splitlines()[1:])
+        rows = ds.dataset([str(self.folder / name) for name in sorted(files)]).to_table(columns=["message_id"])
+        found: list[str] = rows["message_id"].to_pylist()
+        return found
 
 
-@pytest.mark.parametrize("dedup", [False, True], ids=["plain", "dedup"])
-def test_table_is_exact_after_kills_at_random_moments(java_runs: None, landing: Landing, tmp_path: Path, dedup: bool):
+class DeltaQueryTable(WrittenTable):
+    def words(self) -> list[str]:
+        return ["--format", "delta", "--table", str(self.folder)]
+
+    def commits(self) -> int:
+        return count_names(self.folder / "_delta_log", (".json",))
+
+    def ids(self) -> list[str]:
+        table = pytest.importorskip("deltalake").DeltaTable(str(self.folder))
+        found: list[str] = table.to_pyarrow_table(columns=["message_id"])["message_id"].to_pylist()
+        return found
+
+
+class IcebergQueryTable(WrittenTable):
+    @property
+    def catalog(self) -> dict[str, str]:
+        self.folder.mkdir(exist_ok=True)
+        return {"type": "sql", "uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}"}
+
+    def words(self) -> list[str]:
+        options = [f"{name}={value}" for name, value in self.catalog.items()]
+        options = [word for option in options for word in ("--catalog-option", option)]
+        return ["--format", "iceberg", "--table", "test.sensors.readings", *options]
+
+    def commits(self) -> int:
+        return count_names(self.folder / "sensors" / "readings" / "metadata", (".metadata.json",))
+
+    def ids(self) -> list[str]:
+        catalog = pytest.importorskip("pyiceberg.catalog").load_catalog("test", **self.catalog)
+        found = catalog.load_table("sensors.readings").scan(selected_fields=("message_id",)).to_arrow()
+        ids: list[str] = found["message_id"].to_pylist()
+        return ids
+
+
+def count_names(folder: Path, endings: tuple[str, ...]) -> int:
+    """Return the number of files whose names begin with a digit and have one of these endings."""
+    if not folder.is_dir():
+        return 0
+    return sum(path.name[0].isdigit() and path.name.endswith(endings) for path in folder.iterdir())
+
+
+TABLES = {"parquet": ParquetQueryTable, "delta": DeltaQueryTable, "iceberg": IcebergQueryTable}
+
+
+@pytest.mark.parametrize(
+    ("kind", "once"),
+    [
+        ("parquet", ()),
+        ("parquet", ("--dedup", str(WINDOW))),
+        ("delta", ()),
+        ("delta", ("--unique", "address", "message_id")),
+        ("iceberg", ()),
+        ("iceberg", ("--unique", "address", "message_id")),
+    ],
+    ids=["parquet", "parquet-dedup", "delta", "delta-unique", "iceberg", "iceberg-unique"],
+)
+def test_table_is_exact_after_kills_at_random_moments(
+    java_runs: None, landing: Landing, tmp_path: Path, kind: str, once: tuple[str, ...]
+):
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
     print(f"seed {seed}")
     logs = UnequalLogs(landing)
-    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    table, checkpoint = TABLES[kind](tmp_path / "table"), tmp_path / "checkpoint"
 
     def run(limit: str, *trigger: str) -> QueryProcess:
-        words = [*COMMAND, "query", "--path", landing.url, "--out", str(table), "--checkpoint", str(checkpoint)]
-        words += [*trigger, "--option", limit, "--option", "retentionMinutes=0", "--memory", "768m"]
-        words += ["--conf", "spark.sql.shuffle.partitions=2", *(["--dedup", str(WINDOW)] if dedup else [])]
+        words = [*COMMAND, "query", "--path", landing.url, *table.words(), "--checkpoint", str(checkpoint)]
+        words += [*trigger, "--min-rows", "1", "--option", limit, "--option", "retentionMinutes=0"]
+        words += ["--memory", "768m", "--conf", "spark.sql.shuffle.partitions=2", *once]
         print(*words)
         return QueryProcess(words, checkpoint)
 
+    moments = {
+        "planned": lambda: count_names(checkpoint / "offsets", ("",)),
+        "written": table.commits,
+        "done": lambda: count_names(checkpoint / "commits", ("",)),
+    }
     for _ in range(KILLS):
         logs.land(dice.randint(10, 25))
         limit = dice.choice(
             [f"maxRecordsPerTrigger={dice.randint(1, 120)}", f"maxBytesPerTrigger={dice.randint(2, 30)}k"]
         )
         trigger = dice.choice([["--once"], ["--trigger", str(dice.choice([0, 0.1, 1]))]])
-        run(limit, *trigger).kill_at(dice.choice(["offsets", "commits"]), dice.randint(1, 3))
+        moment = dice.choice(list(moments))
+        print(f"kill after a batch is {moment}")
+        run(limit, *trigger).kill_after(moments[moment], dice.randint(1, 3))
     logs.land(5)
     for _ in range(TRIES):
         last = run(f"maxRecordsPerTrigger={dice.randint(50, 300)}", "--once")
         if SLOW_START not in last.finish():
             break
     assert last.process.returncode == 0
-    expected = Counter(dict.fromkeys(logs.landed, 1)) if dedup else logs.landed
-    assert read_ids(table) == expected
+    expected = Counter(dict.fromkeys(logs.landed, 1)) if once else logs.landed
+    assert Counter(table.ids()) == expected

@@ -23,7 +23,9 @@ def test_word_that_is_no_pair_is_refused(word):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--out", "table"), "p query: --out needs --checkpoint DIR\n"),
+        (("--out", "table"), "p query: --table needs --checkpoint DIR\n"),
+        (("--table", "t", "--checkpoint", "c", "--unique", "message_id"), "p query: --unique needs --format delta or"),
+        (("--show", "--catalog-option", "type=sql"), "p query: --catalog-option needs --format iceberg\n"),
         (("--show", "--dedup", "5", "--decode", "body"), "p query: --dedup needs --decode full, because"),
     ],
 )

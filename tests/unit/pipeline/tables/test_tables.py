@@ -1,0 +1,216 @@
+"""Tables of each format without Spark: batches, their numbers, concurrent writers, keys, compaction, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+from pyspark.sql.types import StructType
+
+from sluice.pipeline.errors import PipelineOptionError
+from sluice.pipeline.tables import FORMATS
+from sluice.pipeline.tables.files import RESULT, FileWriter
+from sluice.pipeline.tables.keys import known_keys
+from sluice.pipeline.tables.table import DataFile, TargetTable, TargetTableError, open_table
+from sluice.router import json_codec
+
+FIELDS = {"address": "string", "message_id": "string", "segment": "long", "body": "binary", "landed_time": "timestamp"}
+ARROW = pa.schema(
+    [
+        ("address", pa.string()),
+        ("message_id", pa.string()),
+        ("segment", pa.int64()),
+        ("body", pa.binary()),
+        ("landed_time", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def schema(**fields: str) -> StructType:
+    described = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields.items()]
+    return StructType.fromJson({"type": "struct", "fields": described})
+
+
+class Tables:
+    """Tables of one format in a temporary folder."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        (folder / "warehouse").mkdir()
+        self.catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        }
+
+    def open(self, *partition_by: str, fields: dict[str, str] = FIELDS) -> TargetTable:
+        name = str(self.folder / "table") if self.kind == "delta" else "test.sensors.readings"
+        return open_table(self.kind, name, schema(**fields), partition_by, self.catalog)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows as the format's own library reads them."""
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            found = DeltaTable(str(self.folder / "table")).to_pyarrow_table()
+        else:
+            from pyiceberg.catalog import load_catalog
+
+            found = load_catalog("test", **self.catalog).load_table("sensors.readings").scan().to_arrow()
+        return sorted(found.select(ARROW.names).to_pylist(), key=lambda row: row["segment"])
+
+    def files(self) -> int:
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            return len(DeltaTable(str(self.folder / "table")).file_uris())
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog("test", **self.catalog).load_table("sensors.readings")
+        return len(list(table.scan().plan_files()))
+
+
+@pytest.fixture(params=FORMATS)
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
+    return Tables(request.param, tmp_path)
+
+
+def rows(*segments: int, address: str | None = "a") -> list[dict[str, Any]]:
+    return [
+        {"address": address, "message_id": f"m{n}", "segment": n, "body": b"\0\xff", "landed_time": None}
+        for n in segments
+    ]
+
+
+def write(table: TargetTable, start: str, given: list[dict[str, Any]]) -> list[DataFile]:
+    """Write rows as a task of Spark does."""
+    from sluice.pipeline.stores import open_store
+
+    open_store(table.folder).make_folder(start.rpartition("/")[0])
+    writer = FileWriter(table.folder, start, table.partition_by, table.stores_partition_columns)
+    found = [row for batch in writer(iter([pa.RecordBatch.from_pylist(given, ARROW)])) for row in batch.to_pylist()]
+    assert not found or [*found[0]] == [each.split()[0] for each in RESULT.split(", ")]
+    return [
+        DataFile(each["path"], each["octets"], each["rows"], tuple(json_codec.decode(each["partition"])))
+        for each in found
+    ]
+
+
+def test_batch_that_runs_again_is_in_the_table_once(tables: Tables) -> None:
+    table = tables.open()
+    assert table.last_batch("q") == -1
+    assert table.append("q", 0, write(table, "q/0/0", rows(1, 2)))
+    again = tables.open()  # a new process
+    assert again.last_batch("q") == 0
+    assert not again.append("q", 0, write(again, "q/0/0-again", rows(1, 2)))
+    assert again.append("q", 1, write(again, "q/0/1", rows(3)))
+    assert again.last_batch("other") == -1, "each query counts for itself"
+    assert tables.rows() == rows(1, 2, 3)
+
+
+def test_batch_of_two_processes_is_committed_once(tables: Tables) -> None:
+    one, two = tables.open(), tables.open()
+    first, second = write(one, "q/0/0", rows(1)), write(two, "q/0/0-2", rows(1))
+    assert one.append("q", 0, first)
+    assert not two.append("q", 0, second), "the other process has committed since this one opened the table"
+    assert two.append("p", 0, write(two, "p/0/0", rows(2))), "a commit of another writer does not stop this one"
+    assert one.append("q", 1, write(one, "q/0/1", rows(3)))
+    assert tables.rows() == rows(1, 2, 3)
+
+
+def test_batch_without_rows_is_remembered(tables: Tables) -> None:
+    table = tables.open()
+    assert table.append("q", 0, write(table, "q/0/0", rows(1)))
+    assert table.append("q", 1, [])
+    assert tables.open().last_batch("q") == 1
+    assert tables.rows() == rows(1)
+
+
+def test_partitioned_rows_come_back_with_their_values(tables: Tables) -> None:
+    table = tables.open("address")
+    given = [*rows(1, 2), *rows(3, address="b c/ü"), *rows(4, address="")]
+    files = write(table, "q/0/0", given)
+    assert sorted(each.partition for each in files) == [("",), ("a",), ("b c/ü",)]
+    table.append("q", 0, files)
+    found = tables.rows()
+    if tables.kind == "delta":  # its protocol stores an empty text as null
+        assert found.pop() == {**given.pop(), "address": None}
+    assert found == given
+
+
+def test_null_partition_value_comes_back(tables: Tables) -> None:
+    table = tables.open("address")
+    table.append("q", 0, write(table, "q/0/0", [*rows(1), *rows(2, address=None)]))
+    assert tables.rows() == [*rows(1), *rows(2, address=None)]
+
+
+def test_keys_that_the_table_has_are_found(tables: Tables) -> None:
+    table = tables.open()
+    for batch in range(3):
+        given = rows(*range(10 * batch, 10 * batch + 10))
+        table.append("q", batch, write(table, f"q/0/{batch}", [*given, *rows(100 + batch, address=None)]))
+    wanted = pa.table({"address": ["a", "b", "a"], "message_id": ["m7", "m7", "m77"]})
+    assert known_keys(wanted, table).to_pylist() == [{"address": "a", "message_id": "m7"}]
+    assert known_keys(wanted.slice(0, 0), table).num_rows == 0
+
+
+@pytest.mark.parametrize("partition_by", [(), ("address",)])
+def test_compaction_keeps_rows_and_batches(tables: Tables, partition_by: tuple[str, ...]) -> None:
+    table = tables.open(*partition_by)
+    for batch in range(12):
+        table.append("q", batch, write(table, f"q/0/{batch}", rows(batch)))
+    assert tables.files() == 12
+    assert table.compact() == 12
+    assert tables.files() == 1
+    assert tables.rows() == rows(*range(12))
+    again = tables.open(*partition_by)
+    assert again.last_batch("q") == 11
+    assert again.append("q", 12, write(again, "q/0/12", rows(12)))
+    assert tables.rows() == rows(*range(13))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda tables: tables.open(fields={**FIELDS, "more": "string"}), "has no column 'more', which the query"),
+        (lambda tables: tables.open(fields={**FIELDS, "segment": "string"}), "column 'segment' is .*, and the query"),
+        (lambda tables: tables.open(fields={"address": "string"}), "columns that the query does not write: body, "),
+        (lambda tables: tables.open("address"), r"is partitioned by \(\), and the query by \('address',\)"),
+    ],
+)
+def test_table_with_other_columns_is_refused(
+    tables: Tables, change: Callable[[Tables], TargetTable], text: str
+) -> None:
+    tables.open()
+    with pytest.raises(TargetTableError, match=text):
+        change(tables)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [("nothing", "there is no column 'nothing'"), ("body", "column 'body' is binary; expected")]
+)
+def test_column_that_cannot_partition_is_refused(tables: Tables, column: str, text: str) -> None:
+    with pytest.raises(PipelineOptionError, match=f"--partition-by: {text}"):
+        tables.open(column)
+
+
+@pytest.mark.parametrize(
+    ("name", "properties", "error", "text"),
+    [
+        ("readings", {}, PipelineOptionError, "expected CATALOG.NAMESPACE.TABLE"),
+        ("nothing.sensors.readings", {}, TargetTableError, "catalog 'nothing': .*[(]give --catalog-option"),
+    ],
+)
+def test_iceberg_name_without_catalog_is_refused(
+    name: str, properties: dict[str, str], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        open_table("iceberg", name, schema(**FIELDS), (), properties)
