@@ -68,12 +68,12 @@ DECODE_OCTETS_MAX = 64 << 20
 
 
 def columns_of_mode(mode: str, headers: bool) -> list[str]:
-    """Return the names of the columns of `decode=MODE`."""
+    """Return the names of the columns of `decode=MODE`, without payloads."""
+    full = {**LANDED, **PLACE, **BATCH, **FIELDS, **BODY}
     columns = {
         "raw": {**MESSAGE, **LANDED, **PLACE, **BATCH},
         "body": {**LANDED, **PLACE, **BATCH, **BODY},
-        "full": {**LANDED, **PLACE, **BATCH, **FIELDS, **BODY},
-    }[mode]
+    }.get(mode, full)
     return list({**columns, **HEADERS} if headers else columns)
 
 

@@ -9,19 +9,21 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from sluice.pipeline.errors import LandingError, PipelineOptionError
+from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.segments import GROUP, Offsets, parse_log_key
 from sluice.router import json_codec
 
 T = TypeVar("T")
 EARLIEST, LATEST = "earliest", "latest"
-MODES = ("raw", "body", "full")
+MODES = ("raw", "body", "full", *PAYLOADS)
 PATHS = "paths"  # option in which Spark gives the argument of `load`, if it is a list
 SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SOURCE = (
     "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger",
     "minRecordsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
-    "failOnDataLoss", "group", "decode", "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
+    "failOnDataLoss", "group", "decode", "payloadSchema", "payloadMessage", "payloadContentType", "includeHeaders",
+    "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
 #: Properties that Spark adds to the options of a table in its catalog.
@@ -135,6 +137,10 @@ def names(value: str) -> tuple[str, ...]:
     return found
 
 
+def lower_names(value: str) -> tuple[str, ...]:
+    return names(value.lower())
+
+
 def pattern(value: str) -> str:
     try:
         re.compile(text(value))
@@ -236,6 +242,9 @@ class SourceOptions:
     fail_on_loss: bool
     group: str
     decode: str
+    payload_schema: str  # path of a file, "" without one
+    payload_message: str  # full name of a Protobuf message
+    payload_types: tuple[str, ...]  # content types of the messages with payloads; none: all
     headers: bool
     delete: bool
     retention: float  # seconds
@@ -263,8 +272,11 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
     options.one_of("maxRecordsPerTrigger", "maxOffsetsPerTrigger")
     mode = options.get("decode", choice(*MODES), "body")
     headers = options.get("includeHeaders", flag, False)
-    if headers and mode != "full":
+    if headers and mode in ("raw", "body"):
         raise PipelineOptionError("option includeHeaders needs decode=full")
+    for name in options.given("payloadSchema", "payloadMessage", "payloadContentType"):
+        if mode not in PAYLOADS:
+            raise PipelineOptionError(f"option {name} needs decode={' or '.join(PAYLOADS)}")
     starting = options.get("startingOffsets", offsets, cast("str | dict[str, int]", EARLIEST))
     ending = options.get("endingOffsets", offsets, cast("str | dict[str, int]", LATEST))
     if ending == EARLIEST:
@@ -296,6 +308,9 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         fail_on_loss=options.get("failOnDataLoss", flag, True),
         group=options.get("group", group, "default"),
         decode=mode,
+        payload_schema=options.get("payloadSchema", text, ""),
+        payload_message=options.get("payloadMessage", text, ""),
+        payload_types=options.get("payloadContentType", lower_names, ()),
         headers=headers,
         delete=options.get("deleteOnCommit", flag, True),
         retention=options.get("retentionMinutes", parse_real, 60.0) * 60,

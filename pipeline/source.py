@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
@@ -31,13 +32,16 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from sluice.pipeline import columns
-from sluice.pipeline.errors import DataLossError, LandingError, OtherLogError
+from sluice.pipeline.errors import DataLossError, LandingError, OtherLogError, PipelineOptionError
 from sluice.pipeline.identified_reader import IdentifiedReader
 from sluice.pipeline.identity import Identities
 from sluice.pipeline.options import LATEST, SourceOptions, TimeBounds, check_offsets, source_options
+from sluice.pipeline.payloads import ERROR, PAYLOAD
+from sluice.pipeline.payloads import FORMATS as PAYLOADS
+from sluice.pipeline.payloads.payload import NEEDED, Payload, open_payload, spark_schema, spark_type
 from sluice.pipeline.reading import read_segment
 from sluice.pipeline.segments import (
     Group,
@@ -68,15 +72,21 @@ class Amqp(DataSource):
     def name(cls) -> str:
         return "amqp"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         options = source_options(self.options)
-        return columns.ddl(columns.columns_of_mode(options.decode, options.headers))
+        names = columns.columns_of_mode(options.decode, options.headers)
+        if options.decode not in PAYLOADS:
+            return columns.ddl(names)
+        found: StructType = spark_schema(names, open_payload(options, None))
+        return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(source_options(self.options, stream=False), _names(schema))
+        options = source_options(self.options, stream=False)
+        return BatchReader(options, *read_columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return IdentifiedReader(StreamReader(source_options(self.options, stream=True), _names(schema)))
+        options = source_options(self.options, stream=True)
+        return IdentifiedReader(StreamReader(options, *read_columns(options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from sluice.pipeline.sink import BatchWriter, sink_options
@@ -89,8 +99,25 @@ class Amqp(DataSource):
         return StreamWriter(sink_options(self.options, overwrite), schema)
 
 
-def _names(schema: StructType) -> list[str]:
-    return columns.check_user_schema((field.name, field.dataType.simpleString()) for field in schema.fields)
+def read_columns(options: SourceOptions, schema: StructType) -> tuple[list[str], Payload | None]:
+    """Return the names of the columns that Spark wants, and the maker of payloads if they are among them."""
+    typed = options.decode in PAYLOADS
+    own = (PAYLOAD, ERROR) if typed else ()
+    columns.check_user_schema(
+        (field.name, field.dataType.simpleString()) for field in schema.fields if field.name not in own
+    )
+    names = [field.name for field in schema.fields]
+    if not set(names) & set(own):
+        return names, None
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if kinds.get(ERROR, StringType()) != StringType():
+        raise PipelineOptionError(f"schema: column {ERROR!r} is string")
+    wanted = kinds.get(PAYLOAD)
+    payload = open_payload(options, None if wanted is None else to_arrow_type(wanted, timezone="UTC"))
+    if wanted is not None and spark_type(payload.codec.type).simpleString() != wanted.simpleString():
+        found = spark_type(payload.codec.type).simpleString()
+        raise PipelineOptionError(f"schema: column {PAYLOAD!r} is {found}, not {wanted.simpleString()}")
+    return names, payload
 
 
 class SegmentBin(InputPartition):
@@ -123,9 +150,10 @@ def divide_into_bins(segments: Sequence[Segment], count: int | None, batch_time:
 class _SourceReader:
     """Base class of the batch reader and the stream reader."""
 
-    def __init__(self, options: SourceOptions, names: list[str]) -> None:
+    def __init__(self, options: SourceOptions, names: list[str], payload: Payload | None = None) -> None:
         self.options = options
         self.names = names
+        self.payload = payload
 
     def landing(self) -> Landing:
         return Landing.open(self.options.path)
@@ -182,10 +210,15 @@ class _SourceReader:
         if not isinstance(partition, SegmentBin):
             return  # Spark calls this way if there are no partitions
         landing = self.landing()
-        names = [name for name in self.names if name not in columns.BATCH] or ["segment"]
+        wanted = [name for name in self.names if name not in columns.BATCH]
+        names = wanted or ["segment"]
+        if self.payload:
+            names = list(dict.fromkeys([*(name for name in wanted if name not in (PAYLOAD, ERROR)), *NEEDED]))
         for segment in partition.segments:
             try:
                 for batch in read_segment(landing, segment, names, (identities or {}).get(segment.log)):
+                    if self.payload:
+                        batch = self.payload.add(batch, wanted)
                     yield add_batch_time(batch, self.names, partition.batch_time)
             except FileNotFoundError:
                 self.lost(f"segment {segment.path} was deleted")
@@ -200,7 +233,7 @@ def add_batch_time(batch: pa.RecordBatch, names: Sequence[str], batch_time: int)
     value = pa.scalar(batch_time * 1000, columns.TYPES[columns.BATCH[columns.BATCH_TIME]])
     added = {columns.BATCH_TIME: pa.repeat(value, batch.num_rows)}
     arrays = [added[name] if name in added else batch.column(name) for name in names]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns.schema(names))
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 def time_of_log(times: TimeBounds, key: str) -> int | None:
@@ -241,8 +274,8 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
     Spark gets offsets from one instance for the life of a query, and plans in others.
     """
 
-    def __init__(self, options: SourceOptions, names: list[str]) -> None:
-        super().__init__(options, names)
+    def __init__(self, options: SourceOptions, names: list[str], payload: Payload | None = None) -> None:
+        super().__init__(options, names, payload)
         self.target: Offsets | None = None  # end offsets of Trigger.AvailableNow
         self.holes: dict[tuple[str, int], float] = {}  # (log, missing number): time of its discovery (monotonic)
         self.unread: dict[str, UnreadLog] = {}

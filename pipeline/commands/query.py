@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.payloads import ERROR
+from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.prerequisites import find_java, require
 from sluice.pipeline.tables import FORMATS
 from sluice.pipeline.units import count, seconds
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 HELP = "write landed messages to a table (Parquet, Delta, Iceberg), exactly once, or show them"
 MIN_ROWS, MAX_DELAY = 50_000, 60.0  # of --min-rows and --max-delay
+OBSERVED = "payloads"  # name of the observation in Spark's progress
 SHOWN = 20  # rows of --show by default
 LOOK = 0.5  # seconds between checks of a running query
 
@@ -42,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--address", nargs="+", default=[], help="addresses to read (all)")
     parser.add_argument(
-        "--decode", choices=("raw", "body", "full"), default="full", help="set of columns (%(default)s)"
+        "--decode", choices=("raw", "body", "full", *PAYLOADS), default="full", help="set of columns (%(default)s)"
     )
     parser.add_argument(
         "--group", default="default", help="group of readers, a separate one for each query (%(default)s)"
@@ -97,7 +100,7 @@ def check_options(options: argparse.Namespace) -> None:
     """Raise PipelineError for options that do not go together."""
     if options.table and not options.checkpoint:
         raise PipelineError("--table needs --checkpoint DIR")
-    if options.dedup and options.decode != "full":
+    if options.dedup and options.decode in ("raw", "body"):
         raise PipelineError("--dedup needs --decode full, because it compares message ids")
     if options.unique and options.format not in FORMATS:
         raise PipelineError(f"--unique needs --format {' or '.join(FORMATS)}, whose tables the query can read")
@@ -119,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
     if not source.keys() & {"minOffsetsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay"}:
         source |= {"minOffsetsPerTrigger": str(options.min_rows), "maxTriggerDelay": f"{int(options.max_delay)}s"}
-    if options.decode == "full":
+    if options.decode not in ("raw", "body"):
         source.setdefault("includeHeaders", "true")
     if options.address:
         source["subscribe"] = ",".join(options.address)
@@ -133,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
                 with_text_bodies(table).limit(options.show).show(options.show, truncate=60)
             return 0
         frame = spark.readStream.format("amqp").options(**source).load(options.path)
-        rows = drop_repetitions(frame, options.dedup).drop("batch_time")
+        rows = count_errors(drop_repetitions(frame, options.dedup).drop("batch_time"))
         writer = set_trigger(target(rows, options), options).option("checkpointLocation", options.checkpoint)
         return run_query(writer, options.table if options.format not in FORMATS else None)
     finally:
@@ -190,6 +193,15 @@ def drop_repetitions(frame: "DataFrame", seconds: int | None) -> "DataFrame":
     )
 
 
+def count_errors(frame: "DataFrame") -> "DataFrame":
+    """Let the progress of a query have the number of its payloads that cannot be decoded."""
+    if ERROR not in frame.columns:
+        return frame
+    from pyspark.sql import functions as f
+
+    return frame.observe(OBSERVED, f.count(ERROR).alias(ERROR))
+
+
 class QueryProgress:
     """Sums over the batches of a query."""
 
@@ -198,6 +210,7 @@ class QueryProgress:
         self.read = 0  # messages
         self.repeated = 0  # messages that were dropped as repetitions
         self.late = 0  # messages that a watermark dropped
+        self.undecoded = 0  # messages whose payload could not be decoded
 
     def add(self, batches: "Iterable[StreamingQueryProgress]") -> "list[StreamingQueryProgress]":
         """Add batches; return those that are new and have messages. Raises PipelineError if a watermark dropped any."""
@@ -210,6 +223,8 @@ class QueryProgress:
             for state in each.stateOperators:
                 self.late += state.numRowsDroppedByWatermark
                 self.repeated += int(state.customMetrics.get("numDroppedDuplicateRows", 0))
+            if OBSERVED in each.observedMetrics:
+                self.undecoded += each.observedMetrics[OBSERVED][ERROR]
         if self.late:
             raise PipelineError(
                 f"{self.late} messages are missing in the table: they came after the query's watermark. They are still "
@@ -239,5 +254,7 @@ def run_query(writer: Any, out: str | None) -> int:
         finally:
             query.stop()
     repeated = f", {progress.repeated} of them repeated" if progress.repeated else ""
+    if progress.undecoded:
+        print(f"{progress.undecoded} payloads could not be decoded: see column {ERROR}", file=sys.stderr)
     print(f"{progress.read} messages{repeated} in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0

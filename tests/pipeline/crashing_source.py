@@ -25,7 +25,7 @@ from sluice.pipeline.identified_reader import IdentifiedReader
 from sluice.pipeline.identity import Identities
 from sluice.pipeline.options import source_options
 from sluice.pipeline.sink import StreamWriter, sink_options
-from sluice.pipeline.source import Amqp, StreamReader, _names
+from sluice.pipeline.source import Amqp, StreamReader, read_columns
 
 PATIENCE = 120.0  # seconds for a query
 
@@ -96,7 +96,11 @@ class CrashingSource(Amqp):
         return "crashing"
 
     def streamReader(self, schema: StructType) -> IdentifiedReader:
-        return IdentifiedReader(CrashingReader(source_options(self.options, stream=True), _names(schema)))
+        return IdentifiedReader(
+            CrashingReader(
+                source_options(self.options, stream=True), *read_columns(source_options(self.options), schema)
+            )
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         writer = CrashingWriter(sink_options(self.options, overwrite), schema)

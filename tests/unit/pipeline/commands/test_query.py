@@ -41,21 +41,25 @@ def test_wrong_command_line_is_refused(words, tmp_path):
     assert ended.value.code == 2
 
 
-def batch(number: int, second: int, rows: int, *, repeated: int = 0, late: int = 0) -> Any:
+def batch(number: int, second: int, rows: int, *, repeated: int = 0, late: int = 0, undecoded: int = 0) -> Any:
     """Return a batch as Spark reports it."""
     state = SimpleNamespace(numRowsDroppedByWatermark=late, customMetrics={"numDroppedDuplicateRows": repeated})
     return SimpleNamespace(
-        batchId=number, timestamp=f"2026-01-02T03:04:{second:02}.000Z", numInputRows=rows, stateOperators=[state]
+        batchId=number,
+        timestamp=f"2026-01-02T03:04:{second:02}.000Z",
+        numInputRows=rows,
+        stateOperators=[state],
+        observedMetrics={"payloads": {"payload_error": undecoded}} if undecoded else {},
     )
 
 
 def test_progress_counts_each_batch_once():
     progress = QueryProgress()
-    first, idle, second = batch(0, 0, 10, repeated=2), batch(1, 1, 0), batch(1, 2, 5, repeated=1)
+    first, idle, second = batch(0, 0, 10, repeated=2), batch(1, 1, 0), batch(1, 2, 5, repeated=1, undecoded=3)
     assert progress.add([first]) == [first]
     assert progress.add([first, idle]) == []
     assert progress.add([idle, second]) == [second], "an idle trigger has the number of the next batch"
-    assert (progress.read, progress.repeated) == (15, 3)
+    assert (progress.read, progress.repeated, progress.undecoded) == (15, 3, 3)
 
 
 def test_progress_with_late_messages_fails_with_their_number():

@@ -1,0 +1,107 @@
+"""Avro payloads: the binary encoding of one value, without a header."""
+
+import io
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from sluice.pipeline.errors import PipelineOptionError
+from sluice.pipeline.payloads.codec import PayloadError
+from sluice.router import json_codec
+
+SIMPLE = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+}
+LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+}
+#: Logical types that fastavro decodes to values of Python without an Arrow type of theirs here.
+REFUSED = ("time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros", "uuid", "duration")
+
+
+class AvroCodec:
+    """Decoder of Avro values of one schema (the text of an .avsc file)."""
+
+    def __init__(self, schema: str, where: str) -> None:
+        try:
+            self._schema: Any = fastavro.parse_schema(json_codec.decode(schema))  # names are complete in it
+        except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+            raise PipelineOptionError(f"{where}: not a schema of Avro: {error}") from None
+        try:
+            self.type = _type(self._schema, {}, ())
+        except ValueError as error:
+            raise PipelineOptionError(f"{where}: {error}") from None
+
+    def decode(self, body: bytes) -> Any:
+        octets = io.BytesIO(body)
+        try:
+            value = fastavro.schemaless_reader(octets, self._schema)
+        except Exception as error:  # noqa: BLE001 - fastavro raises whatever damaged octets lead to
+            raise PayloadError(f"not Avro of this schema: {type(error).__name__} {error}") from None
+        if octets.tell() != len(body):
+            raise PayloadError(f"not Avro of this schema: {len(body) - octets.tell()} octets are left")
+        return value
+
+
+def _type(schema: Any, names: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
+    """Return the Arrow type of a schema. names: types defined so far. inside: records around it. Raises ValueError."""
+    if isinstance(schema, list):
+        kinds = [each for each in schema if each != "null"]
+        if len(kinds) != 1:
+            raise ValueError("only unions of null and one other type are supported")
+        return _type(kinds[0], names, inside)
+    if isinstance(schema, str):
+        if schema in inside:
+            raise ValueError(f"type {schema} contains itself, which Spark's types cannot")
+        if schema in names:
+            return _type(names[schema], names, inside)
+        if schema not in SIMPLE:
+            raise ValueError(f"type {schema!r} is not supported")
+        return SIMPLE[schema]
+    kind, logical = schema["type"], schema.get("logicalType")
+    if logical in REFUSED:
+        raise ValueError(f"logical type {logical} is not supported")
+    if isinstance(kind, list | dict):
+        return _type(kind, names, inside)
+    if "name" in schema:
+        names[schema["name"]] = schema
+    if kind in ("record", "error"):
+        inner = (*inside, schema["name"])
+        return pa.struct([pa.field(each["name"], _type(each["type"], names, inner)) for each in schema["fields"]])
+    if kind == "array":
+        if _may_be_empty(schema["items"], names):
+            raise ValueError(
+                "arrays of items without octets are not supported: few octets could mean any number of them"
+            )
+        return pa.list_(_type(schema["items"], names, inside))
+    if kind == "map":
+        return pa.map_(pa.string(), _type(schema["values"], names, inside))
+    if logical == "decimal":
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if (kind, logical) in LOGICAL:
+        return LOGICAL[kind, logical]
+    return _type(kind, names, inside) if kind not in SIMPLE else SIMPLE[kind]
+
+
+def _may_be_empty(schema: Any, names: dict[str, Any]) -> bool:
+    """Return True if a value of a schema may have no octets."""
+    if isinstance(schema, list):  # the branch has at least one
+        return False
+    if isinstance(schema, str):
+        return schema == "null" or (schema in names and _may_be_empty(names[schema], names))
+    if schema["type"] in ("record", "error"):
+        return all(_may_be_empty(each["type"], names) for each in schema["fields"])
+    if schema["type"] == "fixed":
+        return not schema["size"]
+    return isinstance(schema["type"], list | dict | str) and _may_be_empty(schema["type"], names)

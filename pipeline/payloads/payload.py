@@ -1,0 +1,138 @@
+"""Payloads of a source: its codec, and which messages are decoded."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.pipeline import columns
+from sluice.pipeline.errors import PipelineOptionError
+from sluice.pipeline.options import SourceOptions
+from sluice.pipeline.payloads import ERROR, PAYLOAD
+from sluice.pipeline.payloads.codec import KINDS, PayloadCodec, PayloadError, payload_columns
+from sluice.pipeline.payloads.json_payload import JsonCodec, infer, parse
+from sluice.pipeline.prerequisites import require
+from sluice.pipeline.reading import read_segment
+from sluice.pipeline.segments import Landing
+from sluice.router import json_codec
+
+#: Columns from which payloads are made.
+NEEDED = ("body", "body_kind", "content_type")
+#: Messages, and segments, from which a type of JSON payloads is inferred.
+SAMPLES, SAMPLED_SEGMENTS = 1000, 100
+
+
+class Payload:
+    """Maker of the columns `payload` and `payload_error`. Pickled, so that nodes need no schema files."""
+
+    def __init__(self, codec: PayloadCodec, kinds: Sequence[str], content_types: Sequence[str]) -> None:
+        self.codec = codec
+        self._kinds = kinds
+        self._content_types = frozenset(content_types)
+
+    def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """Return the columns `names` of a batch that has NEEDED, and of its payloads."""
+        wanted = decoded_rows(batch.column("content_type"), self._content_types)
+        values = payload_columns(self.codec, self._kinds, wanted, batch.column("body"), batch.column("body_kind"))
+        added = dict(zip((PAYLOAD, ERROR), values, strict=True))
+        arrays = [added[name] if name in added else batch.column(name) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def decoded_rows(found: pa.Array, wanted: frozenset[str]) -> Iterator[bool]:
+    """Yield True for each content type that is wanted; parameters such as charset do not count."""
+    for value in found.to_pylist():
+        yield not wanted or (value is not None and value.partition(";")[0].strip().lower() in wanted)
+
+
+def open_payload(options: SourceOptions, kind: pa.DataType | None) -> Payload:
+    """Return the payloads of a source. kind: the type that Spark expects, None if it asks for it.
+
+    Raises PipelineOptionError, MissingError.
+    """
+    return Payload(_codec(options, kind), KINDS[options.decode], options.payload_types)
+
+
+def _codec(options: SourceOptions, kind: pa.DataType | None) -> PayloadCodec:
+    path = options.payload_schema
+    if options.decode == "json":
+        if kind is None:
+            kind = _json_type(path) if path else _inferred(options)
+        return JsonCodec(kind)
+    if not path:
+        raise PipelineOptionError(f"option payloadSchema is required with decode={options.decode}")
+    if options.decode == "avro":
+        require("fastavro", extra="payloads")
+        from sluice.pipeline.payloads.avro_payload import AvroCodec
+
+        return AvroCodec(_read(path).decode(errors="replace"), f"option payloadSchema: {path}")
+    require("google.protobuf", extra="payloads")
+    if not options.payload_message:
+        raise PipelineOptionError(
+            "option payloadMessage is required with decode=protobuf: the full name of the message"
+        )
+    from sluice.pipeline.payloads.protobuf_payload import ProtobufCodec
+
+    return ProtobufCodec(_read(path), options.payload_message, f"option payloadSchema: {path}")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise PipelineOptionError(f"option payloadSchema: {path}: {error.strerror}") from None
+
+
+def _json_type(path: str) -> pa.DataType:
+    """Return the type in a file with a schema of Spark as JSON (`frame.schema.json()`)."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StructType
+
+    try:
+        return to_arrow_type(StructType.fromJson(json_codec.decode(_read(path))), timezone="UTC")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PipelineOptionError(f"option payloadSchema: {path}: not a schema of Spark as JSON: {error}") from None
+
+
+def _inferred(options: SourceOptions) -> pa.DataType:
+    try:
+        return infer(islice(_samples(options), SAMPLES))
+    except ValueError as error:
+        raise PipelineOptionError(f"option payloadSchema is required: {error}") from None
+
+
+def _samples(options: SourceOptions) -> Iterator[Any]:
+    """Yield the JSON values in the oldest segments of each log."""
+    landing = Landing.open(options.path)
+    types = frozenset(options.payload_types)
+    for log in landing.logs():
+        if not options.wants(log.address):
+            continue
+        for segment in islice(landing.by_number(log.key), SAMPLED_SEGMENTS):
+            for batch in read_segment(landing, segment, NEEDED):
+                wanted = decoded_rows(batch.column("content_type"), types)
+                for decoded, body, kind in zip(
+                    wanted, *(batch.column(name).to_pylist() for name in NEEDED[:2]), strict=True
+                ):
+                    if decoded and kind in KINDS["json"]:
+                        try:
+                            yield parse(body)
+                        except PayloadError:  # a row of the query tells it
+                            continue
+
+
+def spark_type(kind: pa.DataType) -> Any:
+    """Return Spark's type of an Arrow type."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind)
+
+
+def spark_schema(names: Sequence[str], payload: Payload) -> Any:
+    """Return Spark's schema of columns, with those of payloads at the end."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    fields = [StructField(name, spark_type(columns.TYPES[columns.ALL[name]])) for name in names]
+    return StructType([*fields, StructField(PAYLOAD, spark_type(payload.codec.type)), StructField(ERROR, StringType())])
