@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sluice.pipeline.lag import ReaderLag
 from sluice.pipeline.lander import AddressLander, LandedCounts, Lander
 from sluice.pipeline.segments import now
 from sluice.pipeline.units import octets_text
@@ -20,6 +21,14 @@ COUNTERS: tuple[tuple[str, str, Callable[[LandedCounts], int]], ...] = (
     ("released", "Deliveries that were released, because writing failed.", lambda counts: counts.released),
     ("lost", "Deliveries whose link was lost before they were settled; they come again.", lambda counts: counts.lost),
 )
+
+
+#: Gauges of each group of readers, for the segments of this lander.
+GROUP_GAUGES: dict[str, tuple[str, Callable[[ReaderLag], float]]] = {
+    "lag_rows": ("Messages that the group has not read.", lambda lag: lag.rows),
+    "lag_octets": ("Octets of segments that the group has not read.", lambda lag: lag.octets),
+    "lag_seconds": ("Age of the oldest segment that the group has not read.", lambda lag: lag.seconds),
+}
 
 
 def lag(link: AddressLander) -> float:
@@ -66,6 +75,12 @@ class LanderCollector(Collector):
             gauge = GaugeMetricFamily(f"sluice_lander_{name}", text, labels=["address"])
             for link in links:
                 gauge.add_metric([link.address], read(link))
+            yield gauge
+        for name, (text, read_lag) in GROUP_GAUGES.items():
+            gauge = GaugeMetricFamily(f"sluice_lander_group_{name}", text, labels=["group", "address"])
+            for link in links:
+                for group, behind in link.writer.lags.items():
+                    gauge.add_metric([group, link.address], read_lag(behind))
             yield gauge
         yield GaugeMetricFamily("sluice_lander_held", "1: too much is staged, no credit.", value=int(self.lander.held))
         limit = self.lander.options.stage_high

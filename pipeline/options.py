@@ -312,7 +312,7 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         payload_message=options.get("payloadMessage", text, ""),
         payload_types=options.get("payloadContentType", lower_names, ()),
         headers=headers,
-        delete=options.get("deleteOnCommit", flag, True),
+        delete=options.get("deleteOnCommit", flag, False),
         retention=options.get("retentionMinutes", parse_real, 60.0) * 60,
         patience=options.get("holeTimeoutMs", number(0), 30_000) / 1000,
     )

@@ -2,6 +2,7 @@
 
     _sluice.json                     {"format": 2, "id": …}
     _consumers/GROUP.json            offsets of a group of readers
+    _resets/GROUP.json               position at which the group has to go on (resets.py)
     LANDER/.lock                     held by the lander of this id
     LANDER/ADDRESS/_log.json         {"id": …}
     LANDER/ADDRESS/THOUSANDS/NUMBER-LANDED-ROWS-BYTES.parquet
@@ -16,16 +17,18 @@ Such segments are still read; a lander writes new ones to folders, so that reade
 Planning in a folder on a local disk needs neither Spark nor pyarrow.
 """
 
+import heapq
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from sluice.pipeline.errors import LandingError
 from sluice.pipeline.identity import new_identity, parse_identity
+from sluice.pipeline.resets import delete_reset, read_reset
 from sluice.pipeline.stores import LandingStore, open_store
 from sluice.router import json_codec
 
@@ -180,6 +183,7 @@ class Group:
     subscribe: tuple[str, ...] = ()
     pattern: str = ""
     committed: int = 0  # ms since 1970
+    reset: str = ""  # identity of the last reset that the readers have followed (resets.py)
 
     def wants(self, address: str) -> bool:
         if self.subscribe or self.pattern:
@@ -341,12 +345,17 @@ class Landing:
             "subscribe": list(group.subscribe),
             "pattern": group.pattern,
             "committed": group.committed or now(),
+            "reset": group.reset,
         }
         self.store.make_folder(CONSUMERS)
         self.store.publish(f"{CONSUMERS}/{group.name}.json", json_codec.encode(state))
 
-    def groups(self) -> list[Group]:
-        """Return all groups, by name. Raises LandingError for a damaged file."""
+    def groups(self, *, with_resets: bool = True) -> list[Group]:
+        """Return all groups, by name. Raises LandingError for a damaged file.
+
+        with_resets: a group whose query has not followed its reset is at the lower of both positions, from which on it
+        needs segments.
+        """
         found = []
         for file, _ in sorted(self.store.files(CONSUMERS)):
             name, dot, suffix = file.rpartition(".")
@@ -358,14 +367,23 @@ class Landing:
             try:
                 state = json_codec.decode(octets)
                 offsets = {str(log): int(number) for log, number in state["offsets"].items()}
-                group = Group(name, offsets, tuple(state["subscribe"]), state["pattern"], int(state["committed"]))
+                subscribe, pattern, committed = tuple(state["subscribe"]), state["pattern"], int(state["committed"])
+                group = Group(name, offsets, subscribe, pattern, committed, str(state.get("reset", "")))
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise LandingError(f"{self.url}/{CONSUMERS}/{file} is damaged") from None
-            found.append(group)
+            found.append(self._with_reset(group) if with_resets else group)
         return found
+
+    def _with_reset(self, group: Group) -> Group:
+        reset = read_reset(self.store, group.name)
+        if reset is None or reset.identity == group.reset:
+            return group
+        lower = {log: min(number, group.offsets.get(log, 0)) for log, number in reset.offsets.items()}
+        return replace(group, offsets={**group.offsets, **lower})
 
     def forget_group(self, name: str) -> None:
         self.store.delete(f"{CONSUMERS}/{name}.json")
+        delete_reset(self.store, name)
 
 
 def first_since(landing: Landing, key: str, at: int) -> int:
@@ -435,6 +453,33 @@ def _expired_segments(landing: Landing, log: LandingLog, end: int, before: int, 
     else:
         expired = min(expired, len(segments) - 1) if segments else 0
     return segments[:expired]
+
+
+def delete_beyond(
+    landing: Landing, age: float | None, octets: int | None, *, at: int | None = None, dry: bool = False
+) -> list[Segment]:
+    """Delete the oldest segments, read or not, that landed over `age` seconds ago or exceed `octets`; return them.
+
+    The last segment of a log stays, because numbers continue from it. None: no such limit. dry: delete nothing.
+    """
+    at = now() if at is None else at
+    before = -1 if age is None else at - int(age * 1000)
+    logs = [landing.listing(log.key).segments for log in landing.logs()]
+    left = sum(segment.octets for segments in logs for segment in segments)
+    spared = {segments[-1] for segments in logs if segments}
+    deleted = [each for segments in logs for each in segments[: retained_from(segments, before)] if each not in spared]
+    left -= sum(each.octets for each in deleted)
+    if octets is not None:
+        gone = set(deleted)
+        rest = [[each for each in segments if each not in gone | spared] for segments in logs]
+        for segment in heapq.merge(*rest, key=lambda each: each.landed):  # keeps the order of each log
+            if left <= octets:
+                break
+            deleted.append(segment)
+            left -= segment.octets
+    if not dry:
+        landing.delete(deleted)
+    return deleted
 
 
 def now() -> int:

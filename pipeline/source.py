@@ -43,6 +43,7 @@ from sluice.pipeline.payloads import ERROR, PAYLOAD
 from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.payloads.payload import NEEDED, Payload, open_payload, spark_schema, spark_type
 from sluice.pipeline.reading import read_segment
+from sluice.pipeline.resets import BEGIN, RESET, read_reset
 from sluice.pipeline.segments import (
     Group,
     Landing,
@@ -288,8 +289,11 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
     def initialOffset(self) -> dict[str, Any]:
         landing = self.landing()
         start = self.start(landing)
-        self.register(landing, start)  # keeps these segments from being deleted
-        return make_position(start, 0)
+        # A reset before the first batch of a query is not its own.
+        reset = read_reset(landing.store, self.options.group)
+        marks = {} if reset is None else {RESET: reset.identity}
+        self.register(landing, start, marks.get(RESET, ""))  # keeps these segments from being deleted
+        return {**make_position(start, 0), **marks}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.most_rows)
@@ -305,17 +309,24 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         missing segment appears or counts as lost.
         """
         at, batch_time = self.position(start)
+        reset = read_reset(self.landing().store, self.options.group)
+        marks = {key: start[key] for key in (RESET,) if key in start}
+        if reset is not None and reset.identity != start.get(RESET):
+            log.warning("%s: group %s goes on at the position of its reset", self.options.path, self.options.group)
+            at = {**at, **reset.offsets}
+            marks = {RESET: reset.identity, BEGIN: at}
+            self.skip_delay()
         taken, end, waiting = self.plan(at, limit)
         while waiting:
             time.sleep(HOLE_POLL)
             taken, end, waiting = self.plan(at, limit)
-        if end == at or self.waits_for_rows(taken):
+        if BEGIN not in marks and (end == at or self.waits_for_rows(taken)):
             return start
         self.batch_at = time.monotonic()
         if taken:
             # Limited by this clock, or a lander whose clock is ahead would hold the batch time until that time.
             batch_time = max(batch_time, min(max(each.landed for each in taken), now()))
-        return make_position(end, batch_time)
+        return {**make_position(end, batch_time), **marks}
 
     def waits_for_rows(self, taken: Sequence[Segment]) -> bool:
         """Return True if the rows are too few for a batch, and the last one began less than maxTriggerDelay ago."""
@@ -353,6 +364,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         (first, _), (stop, batch_time) = self.position(start), self.position(end)
+        first = end.get(BEGIN, first)
         return divide_into_bins(self.segments(self.landing(), first, stop), self.options.partitions, batch_time)
 
     def known_segments(self, key: str, first: int, stop: int) -> list[Segment]:
@@ -361,9 +373,9 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         return found if len(found) == stop - first else []
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Store the group's offsets after a batch; then delete old segments that all groups have read."""
+        """Store the group's offsets after a batch; then delete old segments if the options say so."""
         landing = self.landing()
-        self.register(landing, self.position(end)[0])
+        self.register(landing, self.position(end)[0], end.get(RESET, ""))
         if self.options.delete and time.monotonic() >= self.collect_at:
             self.collect_at = time.monotonic() + min(COLLECT_EVERY, self.options.retention)
             try:
@@ -371,8 +383,10 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
             except OSError as error:
                 log.warning("%s: segments that all groups have read cannot be deleted: %s", self.options.path, error)
 
-    def register(self, landing: Landing, offsets: Offsets) -> None:
-        landing.commit(Group(self.options.group, offsets, self.options.subscribe, self.options.pattern))
+    def register(self, landing: Landing, offsets: Offsets, reset: str) -> None:
+        """Store the position of the group. reset: identity of the last reset that the query has followed."""
+        options = self.options
+        landing.commit(Group(options.group, offsets, options.subscribe, options.pattern, reset=reset))
 
     def limits(self, limit: ReadLimit) -> tuple[int, int, int]:
         """Return the most rows, octets and segments that a batch may have."""
@@ -389,7 +403,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
 
         A checkpoint of an older version has no batch time. This clock is not before any landing time that it has read.
         """
-        offsets = dict(found)
+        offsets = {key: at for key, at in found.items() if key not in (RESET, BEGIN)}
         batch_time = offsets.pop(columns.BATCH_TIME, now() if found else 0)
         try:
             if not isinstance(batch_time, int):

@@ -6,6 +6,7 @@ Owner: the lander of the log. It calls `write` from one thread at a time, `stage
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from sluice.pipeline.lag import ReaderLag, lag_of
 from sluice.pipeline.segments import (
     CHECKSUM_KEY,
     FORMAT,
@@ -15,6 +16,7 @@ from sluice.pipeline.segments import (
     LandingLog,
     Segment,
     consumed_end,
+    group_wants_log,
     now,
     schema,
 )
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 COMPRESSION = "zstd"
 CHECKSUM = "crc32"  # of each page, after compression
 LEVEL = 1
+#: Groups, by name, whose lag is a metric: readers choose their names.
+GROUPS_MOST = 100
 
 
 class SegmentWriter:
@@ -39,6 +43,8 @@ class SegmentWriter:
         self._ordinals: Any = None
         self._uncertain = False  # the last write failed, so its number may be in use
         self._lock = Lock()  # protects `_unread`
+        #: Lag of each group, as of the last call of `staged`; one object, which is replaced.
+        self.lags: dict[str, ReaderLag] = {}
         landing.store.make_folder(log.key)
         landing.store.clear(log.key)
         self._find_next()
@@ -49,7 +55,7 @@ class SegmentWriter:
         with self._lock:
             self._unread: list[Segment] = listing.segments
         # Readers may be further than the listing if somebody deleted segments that they had read.
-        read = [group.offsets.get(self.log.key, 0) for group in self.landing.groups()]
+        read = [group.offsets.get(self.log.key, 0) for group in self.landing.groups(with_resets=False)]
         self.number = max([listing.end, *read])
 
     def write(self, batch: "Batch") -> Segment:
@@ -78,9 +84,13 @@ class SegmentWriter:
 
         Raises OSError, LandingError.
         """
-        end = consumed_end(self.log, self.landing.groups())
+        groups = [each for each in self.landing.groups() if group_wants_log(each, self.log)]
+        end = consumed_end(self.log, groups)
         with self._lock:
             self._unread = [segment for segment in self._unread if segment.number >= end]
+            self.lags = {
+                each.name: lag_of(self._unread, each.offsets.get(self.log.key, 0)) for each in groups[:GROUPS_MOST]
+            }
             return sum(segment.octets for segment in self._unread)
 
     def oldest(self) -> int | None:

@@ -201,7 +201,8 @@ def test_table_is_exact_after_kills_at_random_moments(
 
     def run(limit: str, *trigger: str) -> QueryProcess:
         words = [*COMMAND, "query", "--path", landing.url, *table.words(), "--checkpoint", str(checkpoint)]
-        words += [*trigger, "--min-rows", "1", "--option", limit, "--option", "retentionMinutes=0"]
+        words += [*trigger, "--min-rows", "1", "--option", limit]
+        words += ["--option", "deleteOnCommit=true", "--option", "retentionMinutes=0"]
         words += ["--memory", "768m", "--conf", "spark.sql.shuffle.partitions=2", *once]
         print(*words)
         return QueryProcess(words, checkpoint)

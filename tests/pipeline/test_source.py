@@ -249,7 +249,7 @@ def test_offsets_of_another_source_are_refused(table: TableQuery):
 def test_slowest_group_keeps_segments(table: TableQuery):
     land_tens(table.landing, 4)
     table.landing.commit(Group("slow", {A.key: 1}))
-    table.run(maxRecordsPerTrigger="10", retentionMinutes="0", group="fast")
+    table.run(maxRecordsPerTrigger="10", deleteOnCommit="true", retentionMinutes="0", group="fast")
     found = {group.name: group.offsets for group in table.landing.groups()}
     assert found["slow"] == {A.key: 1}
     assert found["fast"][A.key] >= 3, "all batches but the last are committed"
@@ -257,7 +257,7 @@ def test_slowest_group_keeps_segments(table: TableQuery):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [{}, {"retentionMinutes": "0", "deleteOnCommit": "false"}])
+@pytest.mark.parametrize("options", [{"deleteOnCommit": "true"}, {"retentionMinutes": "0"}])
 def test_segments_are_kept_without_retention(table: TableQuery, options: dict[str, str]):
     for number in range(4):
         land(table.landing, A, number, numbered(10 * number, 10), landed=now())

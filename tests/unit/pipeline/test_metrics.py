@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow")
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sluice.pipeline.metrics import COUNTERS, LanderCollector, StatusLine, lag
-from sluice.pipeline.segments import now
+from sluice.pipeline.segments import Group, now
 from sluice.router.client.message import Message
 from tests.unit.pipeline.lander_run import LanderRun, put
 from tests.unit.router.client.server import EngineBroker
@@ -84,3 +84,19 @@ def test_status_line_shows_trouble(run):
     text = StatusLine(run.lander).text()
     assert "released 1,234" in text
     assert "no credit for the router: too much is staged" in text
+
+
+def test_lag_of_each_group_is_a_gauge(run):
+    (link,) = run.lander.links
+    link.writer.landing.commit(Group("g", {link.writer.log.key: link.writer.number}))
+    link.writer.landing.commit(Group("slow", {}))
+    link.writer.staged()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(LanderCollector(run.lander))
+
+    def value(name: str, group: str) -> float | None:
+        return registry.get_sample_value(f"sluice_lander_group_{name}", {"group": group, "address": "a"})
+
+    assert [value("lag_rows", group) for group in ("g", "slow")] == [0, 3]
+    assert value("lag_octets", "slow") == link.writer.staged() > 0
+    assert [value("lag_seconds", "g"), value("lag_rows", "nobody")] == [0, None]

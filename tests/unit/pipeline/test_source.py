@@ -29,7 +29,7 @@ class SparkDriver:
     """Caller of a reader's methods in Spark's order, with offsets that were JSON."""
 
     def __init__(self, landing: Landing, rows: int = 10, **options: str) -> None:
-        self.options = {"path": landing.url, "retentionMinutes": "0", **options}
+        self.options = {"path": landing.url, "deleteOnCommit": "true", "retentionMinutes": "0", **options}
         self.limit: ReadLimit = ReadMaxRows(rows)
         self.restart()
         self.offset = self.reader.initialOffset()
