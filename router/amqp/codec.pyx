@@ -7,9 +7,10 @@ import struct
 import uuid
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport SIZE_MAX
+from libc.stdint cimport SIZE_MAX, UINT32_MAX, int64_t, uint16_t
+from libc.string cimport memcpy
 
-from sluice.router.amqp.buffer cimport read32, read64
+from sluice.router.amqp.buffer cimport read32, read64, write32
 from sluice.router.amqp.spec cimport (
     T_ARRAY32, T_BOOLEAN, T_CHAR, T_DESCRIBED, T_DOUBLE, T_FALSE, T_FLOAT, T_LIST0, T_LIST8, T_LIST32, T_MAP8, T_MAP32,
     T_NULL, T_STR8, T_STR32, T_SYM8, T_SYM32, T_BIN8, T_BIN32, T_TIMESTAMP, T_TRUE, T_UBYTE, T_UINT, T_UINT0,
@@ -226,14 +227,16 @@ def decode(bytes data not None, Py_ssize_t offset=0):
     """Return (value, offset behind it). Raises RemoteError (amqp:decode-error)."""
     if offset < 0 or offset > len(data):
         raise malformed("a value begins outside of the data")
-    return _decode(data, offset, len(data), 0)
+    value = _decode(data, &offset, len(data), 0)
+    return value, offset
 
 
 def decode_one(bytes data not None):
     """Return the only value in `data`. Raises RemoteError."""
-    value, end = _decode(data, 0, len(data), 0)
-    if end != len(data):
-        raise malformed("extra octets follow a value", end)
+    cdef Py_ssize_t at = 0
+    value = _decode(data, &at, len(data), 0)
+    if at != len(data):
+        raise malformed("extra octets follow a value", at)
     return value
 
 
@@ -255,59 +258,88 @@ def described_list(bytes data not None):
     return code, split_fields(q, p + len(data))
 
 
-cdef tuple _decode(bytes data, Py_ssize_t at, Py_ssize_t end, int depth):
+cdef inline uint64_t big_endian(const uint8_t* p, Py_ssize_t size) noexcept:
+    """Read an unsigned integer of at most eight octets."""
+    cdef uint64_t value = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        value = value << 8 | p[i]
+    return value
+
+
+cdef inline int64_t signed_big_endian(const uint8_t* p, Py_ssize_t size) noexcept:
+    """Read a signed integer of one to eight octets."""
+    cdef int spare = 64 - 8 * <int>size
+    return <int64_t>(big_endian(p, size) << spare) >> spare
+
+
+cdef object _decode(bytes data, Py_ssize_t* at, Py_ssize_t end, int depth):
+    """Decode the value at an offset, and advance the offset behind it."""
     cdef uint8_t code
     if depth > MAX_DEPTH:
-        raise nested_too_deeply(at)
-    if at >= end:
-        raise malformed("a value is missing", at)
-    code = data[at]
-    at += 1
+        raise nested_too_deeply(at[0])
+    if at[0] >= end:
+        raise malformed("a value is missing", at[0])
+    code = (<const uint8_t*>data)[at[0]]
+    at[0] += 1
     if code == T_DESCRIBED:
-        descriptor, at = _decode(data, at, end, depth + 1)
-        value, at = _decode(data, at, end, depth + 1)
-        return Described(descriptor, value), at
+        descriptor = _decode(data, at, end, depth + 1)
+        return Described(descriptor, _decode(data, at, end, depth + 1))
     return _decode_body(data, at, end, code, depth)
 
 
-cdef tuple _decode_body(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t code, int depth):
+cdef object _decode_body(bytes data, Py_ssize_t* at, Py_ssize_t end, uint8_t code, int depth):
     """Decode the octets behind a constructor."""
-    cdef int width
-    cdef Py_ssize_t size, head = at - 1
-    width = WIDTH[code >> 4]
+    cdef const uint8_t* p = data
+    cdef int width = WIDTH[code >> 4]
+    cdef uint64_t size
+    cdef Py_ssize_t head = at[0] - 1
+    cdef Py_ssize_t start
     if width == 99:
         raise malformed(f"unknown type 0x{code:02x}", head)
     if width < 0:
-        if at - width > end:
+        if at[0] - width > end:
             raise malformed("the size of a value is missing", head)
-        size = int.from_bytes(data[at:at - width], "big")
-        at += -width
+        size = big_endian(p + at[0], -width)
+        at[0] -= width
     else:
         size = width
-    if size > end - at:
+    if size > <uint64_t>(end - at[0]):
         raise malformed("a value is longer than its frame", head)
+    start = at[0]
+    at[0] += size
     if code >= T_LIST8:
-        return _decode_compound(data, at, at + size, code, -width, depth), at + size
-    return _decode_simple(data[at:at + size], code, head), at + size
+        return _decode_compound(data, start, at[0], code, -width, depth)
+    return _decode_simple(p + start, size, code, head)
 
 
-cdef object _decode_simple(bytes raw, uint8_t code, Py_ssize_t head):
+cdef object _decode_simple(const uint8_t* p, Py_ssize_t size, uint8_t code, Py_ssize_t head):
     if code == T_NULL:
         return None
     if code == T_TRUE or code == T_FALSE:
         return code == T_TRUE
     if code == T_BOOLEAN:
-        return raw[0] != 0
+        return p[0] != 0
     if code == T_UINT0 or code == T_ULONG0:
         return 0
     if code == T_LIST0:
         return []
     if code in (T_UBYTE, T_SMALLUINT, T_SMALLULONG, T_USHORT, T_UINT, T_ULONG):
-        return int.from_bytes(raw, "big")
+        return big_endian(p, size)
     if code in (T_BYTE, T_SMALLINT, T_SMALLLONG, T_SHORT, T_INT, T_LONG):
-        return int.from_bytes(raw, "big", signed=True)
+        return signed_big_endian(p, size)
+    try:
+        if code == T_STR8 or code == T_STR32:
+            return p[:size].decode("utf-8")
+        if code == T_SYM8 or code == T_SYM32:
+            return Symbol(p[:size].decode("ascii"))
+        if code == T_CHAR:
+            return Char(p[:size].decode("utf-32-be"))
+    except UnicodeDecodeError as error:
+        raise malformed(f"text is not valid: {error.reason}", head) from None
     if code == T_TIMESTAMP:
-        return Timestamp(int.from_bytes(raw, "big", signed=True))
+        return Timestamp(signed_big_endian(p, size))
+    raw = PyBytes_FromStringAndSize(<const char*>p, size)
     if code == T_FLOAT:
         return struct.unpack(">f", raw)[0]
     if code == T_DOUBLE:
@@ -316,15 +348,6 @@ cdef object _decode_simple(bytes raw, uint8_t code, Py_ssize_t head):
         return uuid.UUID(bytes=raw)
     if code == T_BIN8 or code == T_BIN32:
         return raw
-    try:
-        if code == T_STR8 or code == T_STR32:
-            return raw.decode()
-        if code == T_SYM8 or code == T_SYM32:
-            return Symbol(raw.decode("ascii"))
-        if code == T_CHAR:
-            return Char(raw.decode("utf-32-be"))
-    except UnicodeDecodeError as error:
-        raise malformed(f"text is not valid: {error.reason}", head) from None
     if code in DECIMALS:
         return DecimalOctets(raw)
     if 0x74 <= code <= 0x94:
@@ -337,15 +360,14 @@ cdef object _decode_compound(bytes data, Py_ssize_t at, Py_ssize_t end, uint8_t 
     cdef list items = []
     if end - at < width:
         raise malformed("a compound value has no count", at)
-    count = int.from_bytes(data[at:at + width], "big")
+    count = big_endian((<const uint8_t*>data) + at, width)
     at += width
     if code == T_ARRAY8 or code == T_ARRAY32:
         return _decode_array(data, at, end, count, depth)
     if count > end - at:
         raise malformed("a compound value claims more items than it has octets", at)
     for _ in range(count):
-        value, at = _decode(data, at, end, depth + 1)
-        items.append(value)
+        items.append(_decode(data, &at, end, depth + 1))
     if at != end:
         raise malformed("extra octets follow the items of a compound value", at)
     if code == T_LIST8 or code == T_LIST32:
@@ -369,7 +391,8 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
         return items
     if at < end and data[at] == T_DESCRIBED:
         described = True
-        descriptor, at = _decode(data, at + 1, end, depth + 1)
+        at += 1
+        descriptor = _decode(data, &at, end, depth + 1)
     if at >= end:
         raise malformed("an array has no constructor", at)
     code = data[at]
@@ -380,7 +403,7 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
     if depth >= MAX_DEPTH:
         raise nested_too_deeply(at)
     for _ in range(count):
-        value, at = _decode_body(data, at, end, code, depth + 1)
+        value = _decode_body(data, &at, end, code, depth + 1)
         items.append(Described(descriptor, value) if described else value)
     if at != end:
         raise malformed("extra octets follow the items of an array", at)
@@ -390,38 +413,78 @@ cdef list _decode_array(bytes data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t co
 # ---------------------------------------------------------------------------------------------------------------------
 # Encoding of the few values that the router itself sends
 
+cdef bytes variable(uint8_t small, uint8_t large, bytes raw):
+    """Encode octets behind the constructor and the size that fit them. Raises OverflowError."""
+    cdef Py_ssize_t size = len(raw)
+    cdef int head = 2 if size < 256 else 5
+    cdef bytes made
+    cdef uint8_t* w
+    if size > UINT32_MAX:
+        raise OverflowError(f"{size} octets are too many for a value")
+    made = PyBytes_FromStringAndSize(NULL, head + size)
+    w = <uint8_t*>made
+    if head == 2:
+        w[0] = small
+        w[1] = <uint8_t>size
+    else:
+        w[0] = large
+        write32(w + 1, <uint32_t>size)
+    memcpy(w + head, <const uint8_t*>raw, size)
+    return made
+
+
 def encode_string(text):
-    raw = text.encode()
-    return (b"\xa1" + bytes((len(raw),)) if len(raw) < 256 else b"\xb1" + len(raw).to_bytes(4, "big")) + raw
+    return variable(T_STR8, T_STR32, text.encode())
 
 
 def encode_symbol(text):
-    raw = text.encode("ascii")
-    return (b"\xa3" + bytes((len(raw),)) if len(raw) < 256 else b"\xb3" + len(raw).to_bytes(4, "big")) + raw
+    return variable(T_SYM8, T_SYM32, text.encode("ascii"))
 
 
 def encode_binary(bytes raw not None):
-    return (b"\xa0" + bytes((len(raw),)) if len(raw) < 256 else b"\xb0" + len(raw).to_bytes(4, "big")) + raw
+    return variable(T_BIN8, T_BIN32, raw)
 
 
-def encode_uint(value):
+def encode_uint(uint32_t value):
+    cdef uint8_t[5] room
     if value == 0:
         return b"\x43"
-    return bytes((T_SMALLUINT, value)) if value < 256 else b"\x70" + value.to_bytes(4, "big")
+    if value < 256:
+        room[0] = T_SMALLUINT
+        room[1] = <uint8_t>value
+        return PyBytes_FromStringAndSize(<const char*>room, 2)
+    room[0] = T_UINT
+    write32(room + 1, value)
+    return PyBytes_FromStringAndSize(<const char*>room, 5)
 
 
-def encode_ulong(value):
+def encode_ulong(uint64_t value):
+    cdef uint8_t[9] room
     if value == 0:
         return b"\x44"
-    return bytes((T_SMALLULONG, value)) if value < 256 else b"\x80" + value.to_bytes(8, "big")
+    if value < 256:
+        room[0] = T_SMALLULONG
+        room[1] = <uint8_t>value
+        return PyBytes_FromStringAndSize(<const char*>room, 2)
+    room[0] = T_ULONG
+    write32(room + 1, <uint32_t>(value >> 32))
+    write32(room + 5, <uint32_t>value)
+    return PyBytes_FromStringAndSize(<const char*>room, 9)
 
 
-def encode_ushort(value):
-    return b"\x60" + value.to_bytes(2, "big")
+def encode_ushort(uint16_t value):
+    cdef uint8_t[3] room
+    room[0] = T_USHORT
+    room[1] = <uint8_t>(value >> 8)
+    room[2] = <uint8_t>value
+    return PyBytes_FromStringAndSize(<const char*>room, 3)
 
 
-def encode_ubyte(value):
-    return bytes((T_UBYTE, value))
+def encode_ubyte(uint8_t value):
+    cdef uint8_t[2] room
+    room[0] = T_UBYTE
+    room[1] = value
+    return PyBytes_FromStringAndSize(<const char*>room, 2)
 
 
 def encode_int(value):
@@ -433,19 +496,44 @@ def encode_list(items):
     """Encode a list of encoded items. Trailing nulls are omitted by the caller where allowed."""
     if not items:
         return b"\x45"
-    return _compound(b"\xc0", b"\xd0", items)
+    return _compound(b"", T_LIST8, T_LIST32, items)
 
 
 def encode_map(items):
     """Encode a map of encoded keys and values, alternately."""
-    return _compound(b"\xc1", b"\xd1", items)
+    return _compound(b"", T_MAP8, T_MAP32, items)
 
 
-cdef bytes _compound(bytes small, bytes large, items):
-    body = b"".join(items)
-    if len(body) < 255 and len(items) < 256:
-        return small + bytes((len(body) + 1, len(items))) + body
-    return large + (len(body) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big") + body
+cdef bytes _compound(bytes before, uint8_t small, uint8_t large, items):
+    """Encode a compound value of encoded items. before: octets in front of it. Raises OverflowError."""
+    cdef list parts = items if type(items) is list else list(items)
+    cdef Py_ssize_t count = len(parts)
+    cdef Py_ssize_t size = 0
+    cdef int head
+    cdef bytes part, made
+    cdef uint8_t* w
+    for part in parts:
+        size += len(part)
+    if size + 4 > UINT32_MAX:
+        raise OverflowError(f"{size} octets are too many for a value")
+    head = 3 if size < 255 and count < 256 else 9
+    made = PyBytes_FromStringAndSize(NULL, len(before) + head + size)
+    w = <uint8_t*>made
+    memcpy(w, <const uint8_t*>before, len(before))
+    w += len(before)
+    if head == 3:
+        w[0] = small
+        w[1] = <uint8_t>(size + 1)
+        w[2] = <uint8_t>count
+    else:
+        w[0] = large
+        write32(w + 1, <uint32_t>(size + 4))
+        write32(w + 5, <uint32_t>count)
+    w += head
+    for part in parts:
+        memcpy(w, <const uint8_t*>part, len(part))
+        w += len(part)
+    return made
 
 
 def encode_symbols(names):
@@ -454,9 +542,16 @@ def encode_symbols(names):
     return b"\xf0" + (len(body) + 5).to_bytes(4, "big") + len(names).to_bytes(4, "big") + b"\xb3" + body
 
 
-def encode_described(code, items):
+def encode_described(uint8_t code, items):
     """Encode a described list with a numeric descriptor below 256."""
-    return bytes((0, T_SMALLULONG, code)) + encode_list(items)
+    cdef uint8_t[4] room
+    room[0] = T_DESCRIBED
+    room[1] = T_SMALLULONG
+    room[2] = code
+    room[3] = T_LIST0
+    if not items:
+        return PyBytes_FromStringAndSize(<const char*>room, 4)
+    return _compound(PyBytes_FromStringAndSize(<const char*>room, 3), T_LIST8, T_LIST32, items)
 
 
 def encode_value(value):
