@@ -1,39 +1,55 @@
 """Timestamps of log lines."""
+from libc.stdint cimport int64_t
 
 import re
 import time
-from typing import Final
 
-DEFAULT_FORMAT: Final = "%Y-%m-%d %H:%M:%S.%%06lu %z"
-_MICROSECONDS: Final = re.compile(r"%(0?)([0-9]{0,2})l{0,2}[diu]")
+DEFAULT_FORMAT = "%Y-%m-%d %H:%M:%S.%%06lu %z"
+_MICROSECONDS = re.compile(r"%(0?)([0-9]{0,2})l{0,2}[diu]")
+
+cdef enum:
+    SECOND_NS = 1000000000
+    MICROSECOND_NS = 1000
 
 
-class TimestampFormatter:
+cdef class TimestampFormatter:
     """Timestamp formatter. It calls strftime once a second, and inserts the microseconds for each timestamp."""
+    cdef str pattern
+    cdef object broken_down            # time.gmtime or time.localtime
+    cdef int64_t second
+    cdef str before
+    cdef str after
+    cdef str digits                    # format of the microseconds; None: the pattern has none
+    cdef bint usual                    # six digits with leading zeros, as in the default pattern
 
-    def __init__(self, pattern: str | None, utc: bool) -> None:
-        self._pattern = DEFAULT_FORMAT if pattern is None else pattern
-        self._broken_down = time.gmtime if utc else time.localtime
-        self._second = -1
-        self._before = self._after = ""
-        self._digits: str | None = None
+    def __init__(self, pattern, bint utc):
+        """pattern: of strftime, with a conversion of printf after %% for the microseconds; None: the default."""
+        self.pattern = DEFAULT_FORMAT if pattern is None else pattern
+        self.broken_down = time.gmtime if utc else time.localtime
+        self.second = -1
+        self.before = self.after = ""
 
-    def stamp(self, nanoseconds: int) -> str:
+    def stamp(self, int64_t nanoseconds):
         """Return the timestamp of a time since the epoch. Raises ValueError for an invalid format."""
-        second, rest = divmod(nanoseconds, 1_000_000_000)
-        if second != self._second:
-            self._renew(second)
-        if self._digits is None:
-            return self._before
-        return f"{self._before}{rest // 1000:{self._digits}}{self._after}"
+        cdef int64_t second = nanoseconds // SECOND_NS
+        cdef long microseconds = <long>(nanoseconds % SECOND_NS // MICROSECOND_NS)
+        if second != self.second:
+            self.renew(second)
+        if self.usual:
+            return f"{self.before}{microseconds:06d}{self.after}"
+        if self.digits is None:
+            return self.before
+        return f"{self.before}{format(microseconds, self.digits)}{self.after}"
 
-    def _renew(self, second: int) -> None:
-        text = time.strftime(self._pattern, self._broken_down(second))
+    cdef int renew(self, int64_t second) except -1:
+        cdef str text = time.strftime(self.pattern, self.broken_down(second))
         match = _MICROSECONDS.search(text)
         if match is None:
-            self._before, self._digits = text.replace("%%", "%"), None
+            self.before, self.digits = text.replace("%%", "%"), None
         else:
-            self._before = text[: match.start()].replace("%%", "%")
-            self._after = text[match.end() :].replace("%%", "%")
-            self._digits = match.group(1) + match.group(2)
-        self._second = second
+            self.before = text[:match.start()].replace("%%", "%")
+            self.after = text[match.end():].replace("%%", "%")
+            self.digits = match.group(1) + match.group(2)
+        self.usual = self.digits == "06"
+        self.second = second
+        return 0

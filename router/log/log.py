@@ -9,56 +9,25 @@ Owner of a Log: the process (with one thread) that created it. Processes exchang
 (`LogSettings.to_dict`). management.md 4.2.
 """
 
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import islice
-from types import FrameType
 from typing import Final
 
 from msgspec import Struct
 
-from sluice.router.escapes import escape_unprintable
 from sluice.router.log.clock import TimestampFormatter
 from sluice.router.log.entry import LogEntry
-from sluice.router.log.formats import FORMATS, RFC_3339, TEXT
-from sluice.router.log.levels import (
-    CRITICAL,
-    DEBUG,
-    DEFAULT,
-    DEFAULT_MASK,
-    ERROR,
-    INFO,
-    LEVEL_NAMES,
-    MODULES,
-    NOTICE,
-    SOURCES_WITHOUT_SETTINGS,
-    TRACE,
-    WARNING,
-)
+from sluice.router.log.formats import RFC_3339
+from sluice.router.log.levels import DEFAULT, DEFAULT_MASK, LEVEL_NAMES, MODULES, SOURCES_WITHOUT_SETTINGS
 from sluice.router.log.settings import LogError, LogSettings, ModuleSettings, merged
 from sluice.router.log.sinks import Sink, close_outputs, open_outputs
-from sluice.router.log.text import MAX_TEXT, truncate_text
+from sluice.router.log.writer import LineWriter, LogSource
 
 KEPT_LINES: Final = 1000  # lines kept for the management operation GET-LOG
 REPEAT_AFTER: Final = 10.0  # seconds between two lines about failures of one kind
 MOST_REPEATS: Final = 64  # kinds tracked at a time; all further kinds of a module count as one
-
-
-class _Source:
-    """Settings in force of one module, with those of DEFAULT filled in, and its counters by level."""
-
-    __slots__ = ("counts", "format", "mask", "module", "show_source", "sink", "timestamp")
-
-    def __init__(self, module: str, sink: Sink) -> None:
-        self.module = module
-        self.sink = sink
-        self.mask = DEFAULT_MASK
-        self.timestamp = True
-        self.show_source = False
-        self.format = TEXT
-        self.counts = [0] * len(LEVEL_NAMES)
 
 
 class _Repeats:
@@ -87,25 +56,26 @@ class LogChange(Struct, frozen=True):
         close_outputs(self.fresh)
 
 
-class ProcessLog:
+class ProcessLog(LineWriter):
     """Log of one process. A call at a disabled level costs a dictionary look-up and the increment of a counter."""
 
     def __init__(self, settings: LogSettings | None = None) -> None:
         """Open the sinks named by `settings` (default: info and above to stderr). Raises LogError."""
         self._sinks: dict[str, Sink] = {"stderr": Sink("stderr")}
         stderr = self._sinks["stderr"]
-        self._sources = {module: _Source(module, stderr) for module in (*MODULES, *SOURCES_WITHOUT_SETTINGS)}
-        self._kept: deque[LogEntry] = deque(maxlen=KEPT_LINES)
-        self._fresh = 0  # lines written since `take_log_changes`
+        super().__init__(
+            {module: LogSource(module, stderr) for module in (*MODULES, *SOURCES_WITHOUT_SETTINGS)},
+            deque(maxlen=KEPT_LINES),
+            TimestampFormatter(None, False),
+            TimestampFormatter(RFC_3339, True),
+            __file__,
+        )
         self._reported: dict[str, list[int]] = {}  # counters by module as of the last `take_log_changes`
         self._repeats: dict[tuple[str, str], _Repeats] = {}  # by module and kind
         self._in_force: dict[str, ModuleSettings] = {}  # by module
         # Timer function, set by a process with an event loop: call a function after a number of seconds. Without it,
         # `repeated` reports suppressed lines only when the next failure of the kind occurs.
         self.later: Callable[[float, Callable[[], None]], object] | None = None
-        self.on_line: Callable[[], None] | None = None  # called after each line that is written
-        self._clock = TimestampFormatter(None, False)
-        self._structured_clock = TimestampFormatter(RFC_3339, True)
         self.settings = LogSettings()
         self.apply(LogSettings() if settings is None else settings)
 
@@ -144,9 +114,9 @@ class ProcessLog:
         names = {str(plan.output) for plan in plans.values()}
         sinks = {name: change.fresh.get(name) or self._sinks[name] for name in names}
         unused = [sink for name, sink in self._sinks.items() if name not in sinks]
-        self._sinks, self._clock, self.settings = sinks, change.clock, settings
+        self._sinks, self.clock, self.settings = sinks, change.clock, settings
         for module, plan in plans.items():
-            source = self._sources[module]
+            source = self.sources[module]
             source.sink = sinks[str(plan.output)]
             source.mask = DEFAULT_MASK if plan.mask is None else plan.mask
             source.timestamp = bool(plan.timestamp) and plan.output != "syslog"
@@ -158,7 +128,7 @@ class ProcessLog:
     def _plans(self, settings: LogSettings) -> dict[str, ModuleSettings]:
         """Return the settings of each module, with those of DEFAULT filled in."""
         default = settings.modules.get(DEFAULT, ModuleSettings())
-        return {module: merged(settings.modules.get(module), default) for module in self._sources}
+        return {module: merged(settings.modules.get(module), default) for module in self.sources}
 
     def missing(self, settings: LogSettings) -> set[str]:
         """Return the names of the sinks that `settings` need and that are not open."""
@@ -201,70 +171,6 @@ class ProcessLog:
         """Write the buffered lines."""
         for sink in self._sinks.values():
             sink.release()
-
-    def enabled(self, module: str, level: int) -> bool:
-        """Return whether lines of `module` at `level` (INFO, …) are written."""
-        return self._sources[module].mask & level != 0
-
-    def count(self, module: str, level: int) -> None:
-        """Count a line that the caller did not format because its level is disabled."""
-        self._sources[module].counts[level.bit_length() - 1] += 1
-
-    def trace(self, module: str, text: str) -> None:
-        """Write a line at level trace. Like all methods that write, raises KeyError for an unknown module."""
-        source = self._sources[module]
-        source.counts[0] += 1
-        if source.mask & TRACE:
-            self._emit(source, TRACE, text)
-
-    def debug(self, module: str, text: str) -> None:
-        """Write a line at level debug."""
-        source = self._sources[module]
-        source.counts[1] += 1
-        if source.mask & DEBUG:
-            self._emit(source, DEBUG, text)
-
-    def info(self, module: str, text: str) -> None:
-        """Write a line at level info."""
-        source = self._sources[module]
-        source.counts[2] += 1
-        if source.mask & INFO:
-            self._emit(source, INFO, text)
-
-    def notice(self, module: str, text: str) -> None:
-        """Write a line at level notice."""
-        source = self._sources[module]
-        source.counts[3] += 1
-        if source.mask & NOTICE:
-            self._emit(source, NOTICE, text)
-
-    def warning(self, module: str, text: str) -> None:
-        """Write a line at level warning."""
-        source = self._sources[module]
-        source.counts[4] += 1
-        if source.mask & WARNING:
-            self._emit(source, WARNING, text)
-
-    def error(self, module: str, text: str) -> None:
-        """Write a line at level error."""
-        source = self._sources[module]
-        source.counts[5] += 1
-        if source.mask & ERROR:
-            self._emit(source, ERROR, text)
-
-    def critical(self, module: str, text: str) -> None:
-        """Write a line at level critical."""
-        source = self._sources[module]
-        source.counts[6] += 1
-        if source.mask & CRITICAL:
-            self._emit(source, CRITICAL, text)
-
-    def write(self, level: int, module: str, text: str) -> None:
-        """Write a line at a level known only at run time."""
-        source = self._sources[module]
-        source.counts[level.bit_length() - 1] += 1
-        if source.mask & level:
-            self._emit(source, level, text)
 
     def repeated(self, level: int, module: str, kind: str, text: str) -> None:
         """Write a line about a failure that may repeat often.
@@ -312,65 +218,39 @@ class ProcessLog:
     def _report_repeats(self, found: "_Repeats") -> None:
         if found.more:
             text = found.text.partition("\n")[0]
-            source = self._sources[found.module]
+            source = self.sources[found.module]
             if source.mask & found.level:
                 line = f"{found.more} more of this kind in {REPEAT_AFTER:.0f} seconds, the last: {text}"
-                self._emit(source, found.level, line)
+                self.write_uncounted(found.level, found.module, line)
             found.more = 0
-
-    def always(self, level: int, module: str, text: str) -> None:
-        """Write a line even if its level is disabled for the module."""
-        source = self._sources[module]
-        source.counts[level.bit_length() - 1] += 1
-        self._emit(source, level, text)
-
-    def _emit(self, source: _Source, level: int, text: str) -> None:
-        now = time.time_ns()
-        if len(text) > MAX_TEXT // 4:  # shorter texts fit, since a character has at most four octets
-            text = truncate_text(text)
-        name = LEVEL_NAMES[level.bit_length() - 1]
-        file, number = _caller()
-        if not text.isprintable():  # escaped before it is kept, since tools show kept lines unchanged
-            text = escape_unprintable(
-                text, lines=level == CRITICAL
-            )  # only internal errors of the router have several lines
-        entry = LogEntry(source.module, name, text, file, number, now // 1_000_000_000)
-        self._kept.append(entry)
-        clock = self._clock if source.format == TEXT else self._structured_clock
-        timestamp = clock.stamp(now) if source.timestamp else None
-        line = FORMATS[source.format](entry, timestamp, source.show_source)
-        source.sink.write(line, level, source.format, entry)
-        self._fresh += 1
-        if self.on_line is not None:
-            self.on_line()
 
     def recent(self, limit: int | None = None) -> list[LogEntry]:
         """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES. management.md 4.5."""
-        skipped = 0 if limit is None else max(0, len(self._kept) - max(0, limit))
-        return list(islice(self._kept, skipped, None))
+        skipped = 0 if limit is None else max(0, len(self.kept) - max(0, limit))
+        return list(islice(self.kept, skipped, None))
 
     def take_log_changes(self) -> tuple[dict[str, list[int]], list[LogEntry]]:
         """Return the increase of the counters, and the lines, since the last call, for `add_log_changes` of a log."""
         counts = {}
-        for module, source in self._sources.items():
+        for module, source in self.sources.items():
             before = self._reported.setdefault(module, [0] * len(LEVEL_NAMES))
             if source.counts != before:
                 counts[module] = [now - then for now, then in zip(source.counts, before, strict=True)]
                 self._reported[module] = list(source.counts)
-        skipped = max(0, len(self._kept) - self._fresh)
-        self._fresh = 0
-        return counts, list(islice(self._kept, skipped, None))
+        skipped = max(0, len(self.kept) - self.fresh)
+        self.fresh = 0
+        return counts, list(islice(self.kept, skipped, None))
 
     def add_log_changes(self, news: Mapping[str, list[int]], lines: Iterable[LogEntry]) -> None:
         """Add the counters and lines that `take_log_changes` of another log returned. Raises KeyError, ValueError."""
         for module, counts in news.items():
-            own = self._sources[module].counts
+            own = self.sources[module].counts
             own[:] = [mine + theirs for mine, theirs in zip(own, counts, strict=True)]
-        self._kept.extend(lines)
+        self.kept.extend(lines)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Return the number of lines by module and level, written or not (management type logStats)."""
-        return {module: dict(zip(LEVEL_NAMES, source.counts, strict=True)) for module, source in self._sources.items()}
+        return {module: dict(zip(LEVEL_NAMES, source.counts, strict=True)) for module, source in self.sources.items()}
 
     def close(self) -> None:
         """Close all files. The log must not be used afterwards."""
@@ -379,11 +259,3 @@ class ProcessLog:
         for sink in self._sinks.values():
             sink.close()
         self._sinks = {}
-
-
-def _caller() -> tuple[str | None, int | None]:
-    """Return file and line of the code that called the log. Compiled callers have no frame and are skipped."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return (None, None) if frame is None else (frame.f_code.co_filename, frame.f_lineno)

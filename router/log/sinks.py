@@ -84,12 +84,14 @@ class Sink:
         stream.
         """
         self._format = line_format
-        if self._journal is not None and entry is not None:
-            fields = journal_fields(entry, None if line_format == TEXT else line)
-            self._flush()
-            if self._journal.send({**fields, "PRIORITY": str(_SYSLOG_PRIORITIES[level]).encode()}):
-                return
-        octets = self._prefixed(line, level).encode("utf-8", "backslashreplace") + b"\n"
+        if self._journal is not None:
+            if entry is not None:
+                fields = journal_fields(entry, None if line_format == TEXT else line)
+                self._flush()
+                if self._journal.send({**fields, "PRIORITY": str(_SYSLOG_PRIORITIES[level]).encode()}):
+                    return
+            line = self._prefixed(line, level)
+        octets = f"{line}\n".encode("utf-8", "backslashreplace")
         if len(self._held) + len(octets) > MOST_HELD:
             self._flush()
         self._held += octets
@@ -98,8 +100,6 @@ class Sink:
 
     def _prefixed(self, line: str, level: int) -> str:
         """Return `line` with the priority that the journal expects in front of each of its lines (sd-daemon(3))."""
-        if self._journal is None:
-            return line
         prefix = f"<{_SYSLOG_PRIORITIES[level]}>"
         return prefix + line.replace("\n", f"\n{prefix}")
 
