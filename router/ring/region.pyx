@@ -386,6 +386,20 @@ cdef class Region:
         counters["taken"] = [load32(taken + other, ACQUIRE) for other in range(self.workers)]
         return counters if load32(&slot.generation, ACQUIRE) == generation else None
 
+    def link_end(self, int worker, int index):
+        """Return the time of the last delivery of a link that ends (CLOCK_MONOTONIC ns; 0: it had none), and its
+        counters as text of the log, with the names of 1.19. To be called by the slot's owner. Raises IndexError.
+        """
+        cdef LinkSlot* slot
+        check_worker(self, worker)
+        check_link(self, index)
+        slot = self.link_slot(worker, index)
+        return slot.last_delivery, (
+            f"del={slot.deliveries} presett={slot.presettled} psdrop={slot.dropped_presettled} acc={slot.accepted}"
+            f" rej={slot.rejected} rel={slot.released} mod={slot.modified} delay1={slot.delayed_1s}"
+            f" delay10={slot.delayed_10s} blocked={'yes' if slot.blocked else 'no'}"
+        )
+
     def address_counters(self, int worker, int address):
         """Return the counters of an address in one worker, by name. Raises IndexError."""
         cdef AddressSlot copy

@@ -14,10 +14,11 @@ from sluice.router.amqp.session import Session
 from sluice.router.control import messages as control
 from sluice.router.links.consumer_link import ConsumerLink
 from sluice.workers.links.attach import ROLE, SOURCE_FIELD, TARGET_FIELD
+from sluice.workers.links.encoded import NULL
 from sluice.workers.links.inter_router_link import CONTROL, DATA, InterRouterLink
 from sluice.workers.links.record import IN, OUT
 from sluice.workers.links.streams import StreamLinks
-from sluice.workers.links.terminus import NULL, PeerTerminus
+from sluice.workers.links.terminus import PeerTerminus
 
 if TYPE_CHECKING:
     from sluice.workers.connections.handler import ConnectionHandler

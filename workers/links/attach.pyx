@@ -1,56 +1,99 @@
-"""Fields of an attach (AMQP 1.0 part 2, 2.7.3): their positions, and the values that decide about a link."""
+"""Fields of an attach (AMQP 1.0 part 2, 2.7.3): their positions, the values that decide about a link, and the answer.
 
-from typing import Final
+Values that nearly all clients write, such as null or a small number, are read in place.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from sluice.router.amqp.codec import decode_one
+from sluice.router.amqp.codec import decode_one, encode_ubyte, encode_uint, encode_ulong
 from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
-from sluice.workers.links.terminus import NULL
+from sluice.workers.links.encoded import NULL as ENCODED_NULL
+
+cdef enum:
+    C_NAME = 0
+    C_SND_MODE = 3
+    C_RCV_MODE = 4
+    C_INITIAL_COUNT = 9
+    C_MAX_SIZE = 10
+    C_FIELDS = 14
+    C_SND_MIXED = 2
+    C_RCV_FIRST = 0
 
 (
     NAME, HANDLE, ROLE, SND_MODE, RCV_MODE, SOURCE_FIELD, TARGET_FIELD, UNSETTLED, INCOMPLETE, INITIAL_COUNT,
     MAX_SIZE, OFFERED, DESIRED, PROPERTIES,
-) = range(14)  # fmt: skip
-FIELDS: Final = 14
-SENDER: Final = b"\x42"  # role false
-RECEIVER: Final = b"\x41"
-SND_SETTLED: Final = 1
-SND_MIXED: Final = 2
-RCV_FIRST: Final = 0
-RCV_SECOND: Final = 1
+) = range(C_FIELDS)
+SENDER = b"\x42"    # role false
+RECEIVER = b"\x41"
+SND_SETTLED = 1
+SND_MIXED = C_SND_MIXED
+RCV_FIRST = C_RCV_FIRST
+RCV_SECOND = 1
+
+_MODES = [encode_ubyte(mode) for mode in range(C_SND_MIXED + 1)]
+_NO_COUNT = encode_uint(0)
 
 
-def padded(items: list[bytes]) -> list[bytes]:
+cdef inline object value_of(bytes item):
+    """Decode a field. Raises RemoteError."""
+    cdef const uint8_t* p = item
+    if len(item) == 1 and p[0] == 0x40:
+        return None
+    if len(item) == 2 and p[0] == 0x50:        # ubyte
+        return p[1]
+    if len(item) == 1 and p[0] == 0x43:        # uint0
+        return 0
+    return decode_one(item)
+
+
+cpdef list padded(list items):
     """Pad the items of an attach to all fields."""
-    return items + [NULL] * (FIELDS - len(items))
+    return items + [ENCODED_NULL] * (C_FIELDS - len(items))
 
 
-def check_attach(items: list[bytes]) -> None:
+cpdef int check_attach(list items) except -1:
     """Check the fields that the engine does not read. Raises RemoteError."""
-    for index, name in ((SND_MODE, "snd-settle-mode"), (RCV_MODE, "rcv-settle-mode")):
-        value = decode_one(items[index]) if index < len(items) else None
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > SND_MIXED):
+    cdef int index
+    for index in (C_SND_MODE, C_RCV_MODE):
+        value = value_of(items[index]) if index < len(items) else None
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value > C_SND_MIXED):
+            name = "snd-settle-mode" if index == C_SND_MODE else "rcv-settle-mode"
             raise RemoteError("link", INVALID_FIELD, f"attach: {name} is not valid")
+    return 0
 
 
-def settle_mode(items: list[bytes], index: int) -> int:
+cpdef int settle_mode(list items, int index) except -1:
     """Return the settle mode at a position of padded items, or its default."""
-    value = decode_one(items[index])
-    if isinstance(value, int) and 0 <= value <= SND_MIXED:
+    value = value_of(items[index])
+    if isinstance(value, int) and 0 <= value <= C_SND_MIXED:
         return value
-    return RCV_FIRST if index == RCV_MODE else SND_MIXED
+    return C_RCV_FIRST if index == C_RCV_MODE else C_SND_MIXED
 
 
-def initial_count(items: list[bytes]) -> int:
+cpdef uint32_t initial_count(list items) except? 0xFFFFFFFF:
     """Return the initial delivery-count in padded items; 0 if there is no valid one.
 
     The first flow counts from it (routing-semantics.md A-5).
     """
-    count = decode_one(items[INITIAL_COUNT])
+    count = value_of(items[C_INITIAL_COUNT])
     valid = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 0xFFFFFFFF
-    return int(count) if valid else 0
+    return count if valid else 0
 
 
-def message_limit(items: list[bytes]) -> int:
+cpdef uint64_t message_limit(list items) except? 0xFFFFFFFFFFFFFFFF:
     """Return the largest message in octets that the peer of an attach accepts, from padded items; 0: any size."""
-    value = decode_one(items[MAX_SIZE])
+    value = value_of(items[C_MAX_SIZE])
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 64 else 0
+
+
+def attach_reply(list items not None, uint32_t handle, bint outgoing, bytes source not None, bytes target not None,
+                 uint64_t limit):
+    """Return the fields of the answer to an attach (routing-semantics.md A-1, A-4, A-6; brokers-and-edge.md W-4).
+
+    items: padded, of the peer. handle: the router's. outgoing: the router sends on the link. source, target: encoded.
+    limit: largest message in octets that the router accepts; 0: any size.
+    """
+    return [
+        items[C_NAME], encode_uint(handle), SENDER if outgoing else RECEIVER, _MODES[settle_mode(items, C_SND_MODE)],
+        _MODES[settle_mode(items, C_RCV_MODE)], source, target, ENCODED_NULL, ENCODED_NULL, _NO_COUNT, encode_ulong(limit), ENCODED_NULL, ENCODED_NULL,
+        ENCODED_NULL,
+    ]

@@ -32,7 +32,8 @@ from sluice.workers.links.attach import (
     SOURCE_FIELD,
     UNSETTLED,
 )
-from sluice.workers.links.terminus import NULL, SOURCE, PeerTerminus
+from sluice.workers.links.encoded import NULL
+from sluice.workers.links.terminus import SOURCE, PeerTerminus
 
 ROUTE: Final = "sluice.route"
 MAX_ROUTE_LENGTH: Final = 2048  # most routers on a route

@@ -9,7 +9,7 @@ answer may arrive by a connection of this worker, on which attaches are not take
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from sluice.router.amqp.session import Session
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNDECIDED: Final = ("asked", "postponed")
 Decision = control.Attached | control.Refused | pair_messages.Paired
+FINAL: Final = (control.Attached, control.Refused, pair_messages.Paired)
 
 
 class AttachReplies:
@@ -41,8 +42,23 @@ class AttachReplies:
         self._sessions.setdefault(record.link.session, OrderedDict())[record] = None
         self._count(1)
 
-    def take(self, record: "RequestedLink", answer: control.Answer) -> Iterator[Decision]:
-        """Note an answer of the supervisor; yield the answers to send now: this one and others that it delayed."""
+    def take(self, record: "RequestedLink", answer: control.Answer) -> Iterable[Decision]:
+        """Note an answer of the supervisor; return the answers to send now: this one and others that it delayed.
+
+        Take each answer from the result after the one before was sent, because that may end the session.
+        """
+        session = record.link.session
+        if record.state == "asked" and type(answer) in FINAL:
+            waiting = self._sessions.get(session)
+            if waiting is not None and len(waiting) == 1 and record in waiting:  # delays nothing, and is not delayed
+                self._count(-1)
+                record.advance("answer")
+                self._forget_session(session)
+                return (answer,)  # type: ignore[return-value]  # of a type in FINAL
+        return self._take_in_order(record, answer)
+
+    def _take_in_order(self, record: "RequestedLink", answer: control.Answer) -> Iterator[Decision]:
+        """Note an answer; yield the answers to send now."""
         if record.state == "answered" and isinstance(answer, pair_messages.Paired):
             yield answer  # again, because it came before the epoch that it refers to
             return
@@ -81,6 +97,10 @@ class AttachReplies:
             del waiting[record]
             if answer is not None:
                 yield answer
+        self._forget_session(session)
+
+    def _forget_session(self, session: Session) -> None:
+        """Drop the entry of a session without unanswered attaches."""
         self._sessions.pop(session, None)
         if not self._sessions:
             self._sessions = {}  # an idle connection keeps no room for them

@@ -8,10 +8,11 @@ from sluice.router.amqp.codec import encode_string, encode_ubyte, encode_uint
 from sluice.router.amqp.session import Session
 from sluice.router.links.data_link import RouterOut, StreamPool
 from sluice.workers.links.attach import RCV_FIRST, SENDER, SND_MIXED, TARGET_FIELD
+from sluice.workers.links.encoded import NULL
 from sluice.workers.links.initiated_link import node
 from sluice.workers.links.record import LinkRecord
 from sluice.workers.links.streams import StreamLinks
-from sluice.workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
+from sluice.workers.links.terminus import SOURCE, TARGET, PeerTerminus
 
 if TYPE_CHECKING:
     from sluice.workers.connections.handler import ConnectionHandler

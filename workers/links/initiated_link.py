@@ -34,15 +34,14 @@ from sluice.workers.links.attach import (
     message_limit,
     padded,
 )
+from sluice.workers.links.encoded import NULL, TRUE
 from sluice.workers.links.heartbeats import HeartbeatSender
 from sluice.workers.links.record import OUT, LinkRecord
 from sluice.workers.links.terminus import (
-    NULL,
     SOURCE,
     SOURCE_CAPABILITIES,
     TARGET,
     TARGET_CAPABILITIES,
-    TRUE,
     PeerTerminus,
 )
 

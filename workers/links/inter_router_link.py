@@ -27,14 +27,13 @@ from sluice.workers.links.attach import (
     initial_count,
     padded,
 )
+from sluice.workers.links.encoded import NULL, SESSION_END
 from sluice.workers.links.initiated_link import LINK_DETACH, described
 from sluice.workers.links.record import OUT, LinkRecord
 from sluice.workers.links.terminus import (
     DURABLE,
     DYNAMIC,
     EXPIRY,
-    NULL,
-    SESSION_END,
     SOURCE,
     SOURCE_CAPABILITIES,
     TARGET,

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from sluice.workers.connections.handler import ConnectionHandler
     from sluice.workers.links.routed import RoutedEnd
 
-# Counters of a link's slot, with their names in the log line of 1.19 about the end of a link.
-FIGURES: Final = (
-    ("del", "deliveries"),
-    ("presett", "presettled"),
-    ("psdrop", "dropped_presettled"),
-    ("acc", "accepted"),
-    ("rej", "rejected"),
-    ("rel", "released"),
-    ("mod", "modified"),
-    ("delay1", "delayed_1s"),
-    ("delay10", "delayed_10s"),
-)
-
 # Handlers of links that carry messages of clients.
 MESSAGE_HANDLERS: Final = (AnonymousHandler, RouterHandler, TargetedHandler)
 
@@ -262,16 +249,8 @@ def log_end(record: "LinkRecord | RoutedEnd") -> int:
     """Log how a link ended, with its counters (management.md 7.6); return the time of its last delivery."""
     worker = record.client.worker
     link = record.link
-    counters = worker.region.link_counters(worker.setup.worker, record.slot.index)
-    assert counters is not None
+    last, figures = worker.region.link_end(worker.setup.worker, record.slot.index)
     if record.identity and worker.log.enabled("ROUTER_CORE", INFO):
         how = "lost" if link.session.ended else "closed" if link.answer_closed else "detached"
-        figures = " ".join(f"{short}={counters[name]}" for short, name in FIGURES)
-        blocked = "yes" if counters["blocked"] else "no"
-        worker.send_log(
-            "info",
-            "ROUTER_CORE",
-            f"[C{record.client.number}][L{record.identity}] Link {how}: {figures} blocked={blocked}",
-        )
-    last: int = counters["last_delivery"]
+        worker.send_log("info", "ROUTER_CORE", f"[C{record.client.number}][L{record.identity}] Link {how}: {figures}")
     return last

@@ -5,7 +5,7 @@ routing-semantics.md 4.
 
 from typing import TYPE_CHECKING
 
-from sluice.router.amqp.codec import decode_one, encode_described, encode_ubyte, encode_uint, encode_ulong
+from sluice.router.amqp.codec import decode_one, encode_described
 from sluice.router.amqp.errors import RESOURCE_LIMIT
 from sluice.router.amqp.session import Session
 from sluice.router.config.roles import INTER_ROUTER
@@ -22,22 +22,22 @@ from sluice.workers.links.attach import (
     PROPERTIES,
     RCV_MODE,
     RCV_SECOND,
-    RECEIVER,
     ROLE,
-    SENDER,
     SND_MODE,
     SND_SETTLED,
     SOURCE_FIELD,
     TARGET_FIELD,
+    attach_reply,
     initial_count,
     message_limit,
     padded,
     settle_mode,
 )
 from sluice.workers.links.attach_fields import route_of
+from sluice.workers.links.encoded import NULL
 from sluice.workers.links.heartbeats import HeartbeatWatch
 from sluice.workers.links.record import IN, OUT, LinkRecord
-from sluice.workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
+from sluice.workers.links.terminus import SOURCE, TARGET, PeerTerminus
 
 if TYPE_CHECKING:
     from sluice.workers.connections.handler import ConnectionHandler
@@ -164,25 +164,9 @@ class RequestedLink(LinkRecord):
         self._send_reply(source, target)
 
     def _send_reply(self, source: bytes, target: bytes) -> None:
-        # routing-semantics.md A-1, A-4, A-6; brokers-and-edge.md W-4.
-        self.link.session.send_attach(
-            [
-                self.items[NAME],
-                encode_uint(self.link.handle),
-                SENDER if self.outgoing else RECEIVER,
-                encode_ubyte(settle_mode(self.items, SND_MODE)),
-                encode_ubyte(settle_mode(self.items, RCV_MODE)),
-                source,
-                target,
-                NULL,
-                NULL,
-                encode_uint(0),
-                encode_ulong(0 if self.outgoing else self.client.message_limit),
-                NULL,
-                NULL,
-                NULL,
-            ]
-        )
+        link = self.link
+        limit = 0 if self.outgoing else self.client.message_limit
+        link.session.send_attach(attach_reply(self.items, link.handle, self.outgoing, source, target, limit))
 
     def forget_attach(self) -> None:
         """Drop the fields of the attach."""

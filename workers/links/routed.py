@@ -42,6 +42,7 @@ from sluice.workers.links.attach import (
     padded,
 )
 from sluice.workers.links.attach_fields import leave_out, with_node_address, with_route
+from sluice.workers.links.encoded import NULL, SESSION_END, TRUE
 from sluice.workers.links.initiated_link import described
 from sluice.workers.links.record import log_end
 from sluice.workers.links.requested_link import RequestedLink
@@ -50,9 +51,6 @@ from sluice.workers.links.terminus import (
     COORDINATOR,
     EXPIRY,
     NODE_PROPERTIES,
-    NULL,
-    SESSION_END,
-    TRUE,
     PeerTerminus,
 )
 from sluice.workers.slots import Slot

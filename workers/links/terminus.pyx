@@ -1,120 +1,162 @@
 """Source and target of an attach (AMQP 1.0 part 3, 3.5): the fields that decide about a link, and the terminus of the
-answer."""
+answer.
 
-from typing import Final
+Most fields of most termini are null or absent. They cost no Python value.
+"""
+from libc.stdint cimport uint8_t
 
 from sluice.router.amqp.codec import decode_one, described_list, encode_described, encode_string
 from sluice.router.amqp.errors import INVALID_FIELD, RemoteError
+from sluice.workers.links.encoded import NULL as ENCODED_NULL
+from sluice.workers.links.encoded import SESSION_END, TRUE
 
-SOURCE: Final = 0x28
-TARGET: Final = 0x29
-COORDINATOR: Final = 0x30
+cdef enum:
+    C_SOURCE = 0x28
+    C_TARGET = 0x29
+    C_COORDINATOR = 0x30
+    # Positions in the list; source and target agree up to dynamic-node-properties.
+    C_ADDRESS = 0
+    C_DURABLE = 1
+    C_EXPIRY = 2
+    C_TIMEOUT = 3
+    C_DYNAMIC = 4
+    C_NODE_PROPERTIES = 5
+    C_FILTER = 7
+    C_SOURCE_CAPABILITIES = 10
+    C_TARGET_CAPABILITIES = 6
 
-NULL: Final = b"\x40"
-TRUE: Final = b"\x41"
-SESSION_END: Final = b"\xa3\x0bsession-end"
+SOURCE = C_SOURCE
+TARGET = C_TARGET
+COORDINATOR = C_COORDINATOR
 
-# Positions in the list; source and target agree up to dynamic-node-properties.
-ADDRESS, DURABLE, EXPIRY, TIMEOUT, DYNAMIC, NODE_PROPERTIES, FILTER = 0, 1, 2, 3, 4, 5, 7
-SOURCE_CAPABILITIES: Final = 10
-TARGET_CAPABILITIES: Final = 6
-DYNAMIC_ADDRESS_KEY: Final = "x-opt-qd.address"
+ADDRESS = C_ADDRESS
+DURABLE = C_DURABLE
+EXPIRY = C_EXPIRY
+TIMEOUT = C_TIMEOUT
+DYNAMIC = C_DYNAMIC
+NODE_PROPERTIES = C_NODE_PROPERTIES
+SOURCE_CAPABILITIES = C_SOURCE_CAPABILITIES
+TARGET_CAPABILITIES = C_TARGET_CAPABILITIES
+_DYNAMIC_ADDRESS_KEY = "x-opt-qd.address"
 
-DURABILITY: Final = {0: "", 1: "(config)", 2: "(unsettled)"}
-EXPIRIES: Final = {"link-detach": "link", "session-end": "sess", "connection-close": "conn", "never": "never"}
+_DURABILITY = {0: "", 1: "(config)", 2: "(unsettled)"}
+_EXPIRIES = {"link-detach": "link", "session-end": "sess", "connection-close": "conn", "never": "never"}
 
 
-class PeerTerminus:
+cdef inline bint is_null(bytes item) noexcept:
+    return len(item) == 1 and (<const uint8_t*>item)[0] == 0x40
+
+
+cdef class PeerTerminus:
     """Terminus of a link, as its peer wrote it. Immutable after creation."""
+    cdef readonly int code                 # descriptor; 0: there is no terminus
+    cdef readonly list items               # encoded fields
+    cdef readonly object address
+    cdef readonly object expiry
+    cdef readonly object timeout
+    cdef readonly bint dynamic
+    cdef readonly object dynamic_address   # address requested for a dynamic node, or None
+    cdef readonly bint array               # the capabilities are an array
+    cdef readonly list capabilities
 
-    __slots__ = ("address", "array", "capabilities", "code", "dynamic", "dynamic_address", "expiry", "items", "timeout")
-
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, bytes raw not None):
         """Decode a terminus. raw: the encoded terminus. Raises RemoteError if it is not one."""
-        self.items: list[bytes] = []
-        self.code = 0
-        if raw not in (b"", NULL):
-            self.code, self.items = described_list(raw)
-            if self.code not in (SOURCE, TARGET, COORDINATOR):
-                text = f"attach: descriptor 0x{self.code:02x} of a terminus is neither that of a source nor of a target"
-                raise RemoteError("link", INVALID_FIELD, text)
-        coordinator = self.code == COORDINATOR
-        self.address = self._text(ADDRESS, "address") if not coordinator else None
-        self.expiry = self._text(EXPIRY, "expiry-policy") if not coordinator else None
-        timeout = self._value(TIMEOUT) if not coordinator else None
-        self.timeout = timeout if isinstance(timeout, int) else 0
-        self.dynamic = not coordinator and self._value(DYNAMIC) is True
-        self.dynamic_address: str | None = None
+        self.timeout = 0
+        self.capabilities = []
+        if len(raw) == 0 or is_null(raw):
+            self.items = []
+            return
+        code, self.items = described_list(raw)
+        if code not in (C_SOURCE, C_TARGET, C_COORDINATOR):
+            text = f"attach: descriptor 0x{code:02x} of a terminus is neither that of a source nor of a target"
+            raise RemoteError("link", INVALID_FIELD, text)
+        self.code = code
+        if self.code == C_COORDINATOR:
+            return
+        self.address = self.text(C_ADDRESS, "address")
+        if len(self.items) <= C_DURABLE:
+            return
+        self.expiry = self.text(C_EXPIRY, "expiry-policy")
+        timeout = self.value(C_TIMEOUT)
+        if isinstance(timeout, int):
+            self.timeout = timeout
+        self.dynamic = self.value(C_DYNAMIC) is True
         if self.dynamic:
-            self.dynamic_address = first_dynamic_address(self._value(NODE_PROPERTIES))
-        caps = (
-            self._value(SOURCE_CAPABILITIES if self.code == SOURCE else TARGET_CAPABILITIES)
-            if not coordinator
-            else None
-        )
-        self.array = isinstance(caps, list)
-        self.capabilities = (
-            [str(cap) for cap in caps if isinstance(cap, str)]
-            if isinstance(caps, list)
-            else ([str(caps)] if isinstance(caps, str) else [])
-        )
+            self.dynamic_address = first_dynamic_address(self.value(C_NODE_PROPERTIES))
+        self.read_capabilities(
+            self.value(C_SOURCE_CAPABILITIES if self.code == C_SOURCE else C_TARGET_CAPABILITIES))
 
-    def _value(self, index: int) -> object:
-        return decode_one(self.items[index]) if index < len(self.items) else None
+    cdef int read_capabilities(self, found) except -1:
+        if isinstance(found, list):
+            self.array = True
+            self.capabilities = [str(each) for each in found if isinstance(each, str)]
+        elif isinstance(found, str):
+            self.capabilities = [str(found)]
+        return 0
 
-    def _text(self, index: int, name: str) -> str | None:
-        value = self._value(index)
-        if value is None or isinstance(value, str):
-            return None if value is None else str(value)
+    cdef object value(self, int index):
+        cdef bytes item
+        if index >= len(self.items):
+            return None
+        item = self.items[index]
+        return None if is_null(item) else decode_one(item)
+
+    cdef object text(self, int index, str name):
+        value = self.value(index)
+        if value is None or type(value) is str:
+            return value
         if isinstance(value, (int, float, bytes, list, dict)):
             raise RemoteError("link", INVALID_FIELD, f"attach: {name} of a terminus is not a string")
         return str(value)
 
     @property
-    def coordinator(self) -> bool:
-        return self.code == COORDINATOR
+    def coordinator(self):
+        """True if the terminus is a coordinator of transactions."""
+        return self.code == C_COORDINATOR
 
-    def reply(self, generated: str | None = None) -> bytes:
+    def reply(self, generated=None):
         """Encode the terminus of the answer: the peer's fields without filters, since none is applied, and with the
         generated address. routing-semantics.md A-2."""
-        if not self.code or self.coordinator:
-            return NULL
+        cdef list items
+        if not self.code or self.code == C_COORDINATOR:
+            return ENCODED_NULL
         items = list(self.items)
         if generated is not None:
-            items += [NULL] * (DYNAMIC + 1 - len(items))
-            items[ADDRESS] = encode_string(generated)
-            items[DYNAMIC] = TRUE
-        if len(items) > EXPIRY and items[EXPIRY] == NULL:
-            items[EXPIRY] = SESSION_END
-        if self.code == SOURCE and len(items) > FILTER:
-            items[FILTER] = NULL
+            items += [ENCODED_NULL] * (C_DYNAMIC + 1 - len(items))
+            items[C_ADDRESS] = encode_string(generated)
+            items[C_DYNAMIC] = TRUE
+        if len(items) > C_EXPIRY and is_null(items[C_EXPIRY]):
+            items[C_EXPIRY] = SESSION_END
+        if self.code == C_SOURCE and len(items) > C_FILTER:
+            items[C_FILTER] = ENCODED_NULL
         return encode_described(self.code, items)
 
-    def empty(self, code: int) -> bytes:
+    def empty(self, int code):
         """Encode a terminus without an address, for an anonymous link (routing-semantics.md A-3)."""
         return self.reply() if self.code else encode_described(code, [])
 
-    def __str__(self) -> str:
+    def __str__(self):
         """Return the terminus as the log shows it: `{name expire:sess}`."""
         if not self.code:
             return "{<none>}"
-        if self.coordinator:
+        if self.code == C_COORDINATOR:
             return "{<coordinator>}"
-        durable = self._value(DURABLE)
-        text = ("(dyn)" if self.dynamic else "") + (self.address or "<none>")
-        text += DURABILITY.get(durable, "") if isinstance(durable, int) else ""
-        text += f" expire:{EXPIRIES.get(self.expiry or 'session-end', self.expiry)}"
+        shown = ("(dyn)" if self.dynamic else "") + (self.address or "<none>")
+        durable = self.value(C_DURABLE)
+        if isinstance(durable, int):
+            shown += _DURABILITY.get(durable, "")
+        shown += f" expire:{_EXPIRIES.get(self.expiry or 'session-end', self.expiry)}"
         if self.timeout:
-            text += f" timeout:{self.timeout}"
+            shown += f" timeout:{self.timeout}"
         if self.capabilities:
-            text += f" caps:[{','.join(self.capabilities)}]"
-        return "{" + text + "}"
+            shown += f" caps:[{','.join(self.capabilities)}]"
+        return "{" + shown + "}"
 
 
-def first_dynamic_address(properties: object) -> str | None:
+def first_dynamic_address(properties):
     """Return the address requested for a dynamic node: the first key of its properties, a non-empty string."""
     if isinstance(properties, dict) and properties:
         key, value = next(iter(properties.items()))
-        if key == DYNAMIC_ADDRESS_KEY and isinstance(value, str) and value:
+        if key == _DYNAMIC_ADDRESS_KEY and isinstance(value, str) and value:
             return str(value)
     return None

@@ -3,7 +3,8 @@
 import pytest
 
 from sluice.router.amqp.errors import RemoteError
-from sluice.workers.links.terminus import NULL, SOURCE, TARGET, PeerTerminus
+from sluice.workers.links.encoded import NULL
+from sluice.workers.links.terminus import SOURCE, TARGET, PeerTerminus
 from tests.peer.codec import decode, encode
 from tests.peer.frames import source, target
 from tests.peer.types import Array, Described, Map, Raw, Symbol, UInt, ULong
