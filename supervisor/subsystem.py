@@ -133,15 +133,17 @@ class Events:
         self._messages = HandlerTable[WorkerProcess](Event, but=RAW)
         self._raw_messages: dict[type[ControlMessage], RawHandler] = {}
         self._live_attributes: dict[str, LiveAttributes] = {}
-        self._opened: list[Subsystem] = []
-        self._closed: list[Subsystem] = []
-        self._dropped: list[Subsystem] = []
-        self._lost: list[Subsystem] = []
-        self._working: list[Subsystem] = []
-        self._stepping: list[Subsystem] = []
+        # Methods of the subsystems that override them, in order.
+        self._opened: list[Callable[[RegisteredConnection, Opened], None]] = []
+        self._closed: list[Callable[[RegisteredConnection], None]] = []
+        self._dropped: list[Callable[[WorkerProcess, RegisteredLink], None]] = []
+        self._lost: list[Callable[[WorkerProcess], None]] = []
+        self._working: list[Callable[[], bool]] = []
+        self._stepping: list[Callable[[], None]] = []
+        self._completing: list[Callable[[], None]] = []
+        self._answering: list[Callable[[], None]] = []
+        # Subsystems that override a property.
         self._waiting: list[Subsystem] = []
-        self._completing: list[Subsystem] = []
-        self._answering: list[Subsystem] = []
         self._due: list[Subsystem] = []
 
     def __iter__(self) -> Iterator[Subsystem]:
@@ -163,20 +165,26 @@ class Events:
                     raise CompositionError(f"{subsystem!r}: entity type {name!r} already has live attributes")
                 self._live_attributes[name] = shown
             self._subsystems.append(subsystem)
-            for name, concerned in (
-                ("connection_opened", self._opened),
-                ("connection_closed", self._closed),
-                ("link_dropped", self._dropped),
-                ("worker_lost", self._lost),
-                ("work", self._working),
-                ("step", self._stepping),
-                ("waiting", self._waiting),
-                ("before_delta", self._completing),
-                ("after_delta", self._answering),
-                ("deadline", self._due),
-            ):
-                if getattr(type(subsystem), name) is not getattr(Subsystem, name):
-                    concerned.append(subsystem)
+            self._add_methods(subsystem)
+
+    def _add_methods(self, subsystem: Subsystem) -> None:
+        """List the methods and properties that a subsystem overrides."""
+        methods: tuple[tuple[str, list[Any]], ...] = (
+            ("connection_opened", self._opened),
+            ("connection_closed", self._closed),
+            ("link_dropped", self._dropped),
+            ("worker_lost", self._lost),
+            ("work", self._working),
+            ("step", self._stepping),
+            ("before_delta", self._completing),
+            ("after_delta", self._answering),
+        )
+        for name, listed in methods:
+            if getattr(type(subsystem), name) is not getattr(Subsystem, name):
+                listed.append(getattr(subsystem, name))
+        for name, concerned in (("waiting", self._waiting), ("deadline", self._due)):
+            if getattr(type(subsystem), name) is not getattr(Subsystem, name):
+                concerned.append(subsystem)
 
     def check_complete(self) -> None:
         """Raise CompositionError if a type of worker message has no handler."""
@@ -203,35 +211,35 @@ class Events:
 
     def connection_opened(self, connection: RegisteredConnection, message: Opened) -> None:
         """See Subsystem."""
-        for subsystem in self._opened:
-            subsystem.connection_opened(connection, message)
+        for connection_opened in self._opened:
+            connection_opened(connection, message)
 
     def connection_closed(self, connection: RegisteredConnection) -> None:
         """See Subsystem."""
-        for subsystem in self._closed:
-            subsystem.connection_closed(connection)
+        for connection_closed in self._closed:
+            connection_closed(connection)
 
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
         """See Subsystem."""
-        for subsystem in self._dropped:
-            subsystem.link_dropped(worker, link)
+        for link_dropped in self._dropped:
+            link_dropped(worker, link)
 
     def worker_lost(self, worker: WorkerProcess) -> None:
         """See Subsystem."""
-        for subsystem in self._lost:
-            subsystem.worker_lost(worker)
+        for worker_lost in self._lost:
+            worker_lost(worker)
 
     def work(self) -> bool:
         """Call `work` of all subsystems. Returns True if any has more to do; see Subsystem."""
         more = False
-        for subsystem in self._working:
-            more |= subsystem.work()
+        for work in self._working:
+            more |= work()
         return more
 
     def step(self) -> None:
         """See Subsystem."""
-        for subsystem in self._stepping:
-            subsystem.step()
+        for step in self._stepping:
+            step()
 
     @property
     def waiting(self) -> bool:
@@ -240,13 +248,13 @@ class Events:
 
     def before_delta(self) -> None:
         """See Subsystem."""
-        for subsystem in self._completing:
-            subsystem.before_delta()
+        for before_delta in self._completing:
+            before_delta()
 
     def after_delta(self) -> None:
         """See Subsystem."""
-        for subsystem in self._answering:
-            subsystem.after_delta()
+        for after_delta in self._answering:
+            after_delta()
 
     @property
     def deadline(self) -> float:

@@ -113,8 +113,10 @@ class AuditTrail:
 
     def login(self, connection: RegisteredConnection) -> None:
         """Report a login at the open of a client, after its user is known and before the open is decided."""
-        known = self._logins.pop(connection.number, {})
-        self._login(connection, connection.user, connection.mechanism, known.get("token"))
+        known = self._logins.pop(connection.number, None) if self._logins else None
+        if self.enabled:
+            token = None if known is None else known.get("token")
+            self._login(connection, connection.user, connection.mechanism, token)
 
     def _login(
         self,

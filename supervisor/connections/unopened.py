@@ -16,6 +16,7 @@ class UnopenedConnections:
     def __init__(self) -> None:
         # By host, then by number; oldest connection first.
         self._hosts: dict[str, OrderedDict[int, RegisteredConnection]] = {}
+        self._host_of: dict[int, str] = {}  # host by number of the connection
         self._by_count: dict[int, OrderedDict[str, None]] = {}  # hosts by their number of unopened connections
         self._most = 0  # the largest number of unopened connections of a host
 
@@ -24,14 +25,16 @@ class UnopenedConnections:
         host = _host(connection.peer)
         found = self._hosts.setdefault(host, OrderedDict())
         found[connection.number] = connection
+        self._host_of[connection.number] = host
         self._counted(host, len(found) - 1, len(found))
 
     def remove(self, connection: RegisteredConnection) -> None:
         """Remove a connection that was opened or has ended. Does nothing if it was not added."""
-        host = _host(connection.peer)
-        found = self._hosts.get(host)
-        if found is None or found.pop(connection.number, None) is None:
+        host = self._host_of.pop(connection.number, None)
+        if host is None:
             return
+        found = self._hosts[host]
+        del found[connection.number]
         if not found:
             del self._hosts[host]
         self._counted(host, len(found) + 1, len(found))

@@ -63,6 +63,8 @@ class Bundles:
 
     def closed(self, connection: RegisteredConnection) -> None:
         """Remove a closed connection from its bundle."""
+        if not self._open:
+            return
         key = _key(connection)
         there = self._open.get(key)
         if there is None or there.pop(connection.number, None) is None or there:

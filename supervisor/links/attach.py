@@ -182,20 +182,21 @@ class AttachDecider(Subsystem):
         if role == INTER_EDGE and (message.coordinator or message.dynamic):
             return WRONG_LINK
         if message.coordinator:
-            return self._route(message, COORDINATOR, from_router) or NO_COORDINATOR
+            return self._route(message, COORDINATOR, COORDINATOR, from_router) or NO_COORDINATOR
         try:
             if message.dynamic:
                 wanted = message.dynamic_address
                 if wanted:
-                    return self._route(message, wanted, from_router) or NO_ROUTE
+                    return self._route(message, wanted, normalise(wanted), from_router) or NO_ROUTE
                 return NO_ROUTE if from_router else self._dynamic(consumer)
             address = message.address
             if not address:
                 return NO_ROUTE if consumer else ANONYMOUS
+            name = normalise(address)
             if role == INTER_EDGE:
-                return self._from_edge(normalise(address), consumer, capabilities)
+                return self._from_edge(name, consumer, capabilities)
             if not self._is_early_proxy(message, role):
-                routed = self._route(message, address, from_router)
+                routed = self._route(message, address, name, from_router)
                 if routed is not None:
                     return routed
             if from_router:
@@ -205,21 +206,23 @@ class AttachDecider(Subsystem):
             edge = role == EDGE_ROLE
             if edge and consumer and DOWNLINK_CAPABILITY in capabilities:
                 return self._downlink(address)
-            service = self._service(address, consumer, edge)
-            if service is not None:
-                return service
-            return self._bind(address, message.tenant, consumer, capabilities, edge)
+            if name.startswith(_SERVICES):
+                service = self._service(address, name, consumer, edge)
+                if service is not None:
+                    return service
+            return self._bind(address, name, message.tenant, consumer, capabilities, edge)
         except AddressTooLongError:
             return TOO_LONG
         except TableFullError:
             return TABLE_FULL
 
-    def _route(self, message: Attach, text: str, from_router: bool) -> AttachRouted | AttachRefused | None:
-        """Return the target by link routes, a refusal, or None if no link route matches `text`."""
+    def _route(self, message: Attach, text: str, name: str, from_router: bool) -> AttachRouted | AttachRefused | None:
+        """Return the target by link routes, a refusal, or None if no link route matches `text`. name: `text`,
+        normalised.
+        """
         if self._targets is None:
             return None
         tenant = message.tenant if text is not COORDINATOR else None
-        name = normalise(text)
         match = self._targets.match(message.dir, name if tenant is None else tenant + name)
         if match is None:
             return None
@@ -303,7 +306,7 @@ class AttachDecider(Subsystem):
     def _from_edge(self, name: str, consumer: bool, capabilities: Sequence[str]) -> AttachAccepted | AttachRefused:
         """Decide about a link of another edge router: for its clients, for itself, or for its heartbeats."""
         if not consumer:
-            return self._service(name, False, False) or WRONG_LINK
+            return self._service(name, name, False, False) or WRONG_LINK
         if DOWNLINK_CAPABILITY in capabilities:
             return self._downlink(name) if name != self._router_id else WRONG_LINK
         if too_long(name):
@@ -337,11 +340,10 @@ class AttachDecider(Subsystem):
         record.fixed = True
         return record
 
-    def _service(self, text: str, consumer: bool, edge: bool) -> AttachAccepted | AttachRefused | None:
-        """Decide about a link to a service for edge routers (brokers-and-edge.md ED-30); None for any other address."""
-        name = normalise(text)
-        if not name.startswith(_SERVICES):
-            return None
+    def _service(self, text: str, name: str, consumer: bool, edge: bool) -> AttachAccepted | AttachRefused | None:
+        """Decide about a link to a service for edge routers (brokers-and-edge.md ED-30); None for any other address.
+        name: `text`, normalised.
+        """
         if name == HEARTBEAT:
             if consumer:
                 return MISUSED
@@ -361,12 +363,14 @@ class AttachDecider(Subsystem):
         return None
 
     def _bind(
-        self, text: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool = False
+        self, text: str, name: str, tenant: str | None, consumer: bool, capabilities: Sequence[str], edge: bool
     ) -> AttachAccepted | AttachRefused:
-        """Bind a link to the address that the client names. edge: the link is on an edge connection."""
+        """Bind a link to the address that the client names. name: `text`, normalised. edge: the link is on an edge
+        connection.
+        """
         if too_long(text):
             return TOO_LONG
-        cls, name = classify(normalise(text), self._router_id, self._mode)
+        cls, name = classify(name, self._router_id, self._mode)
         if cls == MOBILE:
             return self._bind_mobile(text, name, tenant, consumer, capabilities, edge)
         beyond_uplink = self._mode == EDGE_MODE and (cls, name) == (LOCAL, UPLINK)
