@@ -102,7 +102,10 @@ class Tracing:
 
     def attached(self, record: "LinkRecord | RoutedEnd") -> None:
         """Mark the link if a sink wants its messages."""
-        record.link.logged = any(sink.wants(record.client) for sink in self.sinks)
+        logged = False
+        for sink in self.sinks:
+            logged = logged or sink.wants(record.client)
+        record.link.logged = logged
 
     @staticmethod
     def _trace_of(client: "ConnectionHandler") -> FrameTrace:

@@ -261,6 +261,8 @@ class AddressTable(Subsystem):
 
     def _remove_if_unused(self, record: AddressRecord) -> None:
         """Remove a record, with its primary or fallback instance, if both are unused."""
+        if not record.unused():
+            return
         pair = [member for member in (record.primary, record, record.fallback) if member is not None]
         if self.records.get(record.key) is not record or not all(member.unused() for member in pair):
             return

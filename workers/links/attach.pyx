@@ -94,6 +94,6 @@ def attach_reply(list items not None, uint32_t handle, bint outgoing, bytes sour
     """
     return [
         items[C_NAME], encode_uint(handle), SENDER if outgoing else RECEIVER, _MODES[settle_mode(items, C_SND_MODE)],
-        _MODES[settle_mode(items, C_RCV_MODE)], source, target, ENCODED_NULL, ENCODED_NULL, _NO_COUNT, encode_ulong(limit), ENCODED_NULL, ENCODED_NULL,
-        ENCODED_NULL,
+        _MODES[settle_mode(items, C_RCV_MODE)], source, target, ENCODED_NULL, ENCODED_NULL, _NO_COUNT,
+        encode_ulong(limit), ENCODED_NULL, ENCODED_NULL, ENCODED_NULL,
     ]
