@@ -134,7 +134,8 @@ class Sink:
     def _report_lost(self) -> None:
         lost, self.lost = self.lost, 0
         try:
-            self._write(f"{self._prefixed(_lost_line(lost, self._format), WARNING)}\n".encode())
+            line = _lost_line(lost, self._format)
+            self._write(f"{line if self._journal is None else self._prefixed(line, WARNING)}\n".encode())
         except OSError:
             self.lost = lost
 
