@@ -95,6 +95,16 @@ def test_unknown_module_raises_error(make_log):
         log.info("NONE", "x")
 
 
+def test_source_of_each_line_is_its_own_caller(make_log):
+    """The log remembers the lines of calling instructions."""
+    log, lines = make_log(source=True)
+    for _ in range(2):
+        log.info("SERVER", "first")
+        log.write(INFO, "SERVER", "second")
+    places = [int(line.rpartition(":")[2][:-1]) for line in lines()]
+    assert places == 2 * [places[0], places[0] + 1]
+
+
 def test_source_names_file_and_line(make_log):
     log, lines = make_log(source=True)
     log.info("SERVER", "text")

@@ -280,6 +280,15 @@ def test_link_slot_is_visible_from_claim_to_release(region: Region) -> None:
     assert (link["generation"], link["undelivered"], link["taken"]) == (3, 0, [0, 0, 0])
 
 
+def test_end_of_link_has_counters_as_text(region: Region) -> None:
+    claim_link(region, 1, 5, 1, deliveries=9, presettled=1, accepted=7, delayed_10s=2, last_delivery=123, blocked=1)
+    assert region.link_end(1, 5) == (
+        123, "del=9 presett=1 psdrop=0 acc=7 rej=0 rel=0 mod=0 delay1=0 delay10=2 blocked=yes",
+    )  # fmt: skip
+    with pytest.raises(IndexError):
+        region.link_end(1, LINKS)
+
+
 def test_totals_are_sums_over_workers(region: Region) -> None:
     for worker in range(WORKERS):
         set_worker(region, worker, egress=10**worker, links=2, dropped=[worker] * 8, pid=99)
