@@ -67,6 +67,7 @@ from sluice.supervisor.telemetry.logging import Logging
 from sluice.supervisor.tls.profiles import TlsProfiles
 from sluice.supervisor.tls.retirement import Retirement
 from sluice.supervisor.tls.watch import CredentialWatch
+from sluice.supervisor.tracing.delivery_traces import DeliveryTraces
 from sluice.supervisor.web.lazy import HttpListeners, LazyHttp
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ class RouterCore(Core):
             configuration, self.connections, self.in_process, self.policy, self.waker, trail, log, program
         )
         self.watches = Watches(self.connections.send)
+        self.delivery_traces = DeliveryTraces(journal, self.waker)
         self.containers = Containers()
 
         # Links
@@ -196,6 +198,7 @@ class RouterCore(Core):
             self.profiles,
             # Connections come before subsystems that depend on them: if a worker is lost, they are closed first.
             self.watches,
+            self.delivery_traces,
             self.placements,
             self.connections,
             Retirement(self.tls, self.connections, self.workers, self.waker, log),

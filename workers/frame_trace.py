@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 from sluice.router.amqp.text.frames import frame_text
 from sluice.router.control import messages as control
 from sluice.router.control.handlers import HandlerTable
+from sluice.router.control.ops import SamplingOp
 from sluice.router.log import MAX_TEXT, TRACE
 from sluice.workers.message_trace import LogSink, MessageSink
+from sluice.workers.span_trace import SpanTrace
 
 if TYPE_CHECKING:
     from sluice.workers.connections.handler import ConnectionHandler
@@ -39,12 +41,13 @@ class FrameTrace:
 class Tracing:
     """All traces of one worker. Owner: the worker."""
 
-    __slots__ = ("_armed", "_ended", "_lines", "_lost", "_protocol", "_worker", "sinks")
+    __slots__ = ("_armed", "_ended", "_lines", "_lost", "_protocol", "_worker", "sinks", "spans")
 
     def __init__(self, worker: "WorkerRuntime") -> None:
         self._worker = worker
         self._protocol = worker.log.enabled("PROTOCOL", TRACE)
         self.sinks: list[MessageSink] = [LogSink(worker.log)]  # sinks of messages
+        self.spans = SpanTrace(worker)
         # Lines to send: (connection, seconds since the Unix epoch, text).
         self._lines: list[tuple[int, float, str]] = []
         self._lost: dict[int, int] = {}  # number of dropped lines by connection
@@ -69,8 +72,7 @@ class Tracing:
             sink.settings_changed()
         for client in self._worker.clients.values():
             self._switch(client)
-            for record in client.links.by_number.values():
-                self.attached(record)
+        self._mark_links()
 
     def trace(self, client: "ConnectionHandler", on: bool | None) -> None:
         """Set enableProtocolTrace of a connection: log its frames, or not, or (None) as the log settings say."""
@@ -101,11 +103,21 @@ class Tracing:
             self._arm()
 
     def attached(self, record: "LinkRecord | RoutedEnd") -> None:
-        """Mark the link if a sink wants its messages."""
+        """Mark the link if a sink wants its messages, or if its deliveries are sampled."""
         logged = False
         for sink in self.sinks:
             logged = logged or sink.wants(record.client)
-        record.link.logged = logged
+        record.link.logged = self.spans.observe(record, logged)
+
+    def sample(self, op: SamplingOp) -> None:
+        """Apply changed rules of sampling to all links."""
+        self.spans.use(op)
+        self._mark_links()
+
+    def _mark_links(self) -> None:
+        for client in self._worker.clients.values():
+            for record in client.links.by_number.values():
+                self.attached(record)
 
     @staticmethod
     def _trace_of(client: "ConnectionHandler") -> FrameTrace:

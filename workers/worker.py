@@ -21,6 +21,7 @@ from sluice.router.control.ops import (
     Profile,
     ProfileGone,
     ProfileOp,
+    SamplingOp,
     TraceOp,
     UnawaitedOp,
     WorkerOp,
@@ -329,6 +330,8 @@ class WorkerRuntime:
                 client = self.clients.get(op.conn)
                 if client is not None:
                     self.tracing.trace(client, op.on)
+            case SamplingOp():
+                self.tracing.sample(op)
             case WorkerOp():
                 port = self.ports[op.worker]
                 if op.state == "up" and not port.alive:

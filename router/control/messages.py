@@ -232,6 +232,15 @@ class Traced(ControlMessage, kw_only=True):
     ended: bool  # the connection has ended; no further lines follow
 
 
+class Spans(ControlMessage, kw_only=True):
+    """Spans of sampled deliveries that have ended (`sampling` op). router/tracing/spans.py decodes them."""
+
+    octets: bytes
+    recorded: int  # spans recorded since the start of the worker
+    dropped: int  # spans dropped since then, at a bound
+    offset_ns: int  # to be added to their times for the time since the Unix epoch
+
+
 class Local(ControlMessage):
     """Accepted AMQP message for the router itself. Its octets are a further part of the control frame."""
 
@@ -287,6 +296,7 @@ Event = (
     | RoutedUp
     | RouterLink
     | Traced
+    | Spans
     | Local
     | Forwarded
     | Log

@@ -119,6 +119,14 @@ class TraceOp(OpBase, tag="trace"):
     on: bool
 
 
+class SamplingOp(OpBase, tag="sampling"):
+    """Rules of the deliveries that have spans; they replace the rules before. Without rules, none has."""
+
+    rules: list[tuple[str, float]]  # pattern of addresses, and ratio of deliveries from 0 to 1
+    per_second: int  # most spans of a worker
+    parents: bool  # deliveries to these addresses that their producer has sampled have spans, too
+
+
 class WorkerOp(OpBase, tag="worker"):
     """Start or exit of a worker."""
 
@@ -299,7 +307,17 @@ class RemoteGone(OpBase, tag="-r"):
     index: int
 
 
-WorkerStateOp = ProfileOp | ProfileGone | CredentialsOp | CredentialsGone | LogOp | TraceOp | WorkerOp | UnawaitedOp
+WorkerStateOp = (
+    ProfileOp
+    | ProfileGone
+    | CredentialsOp
+    | CredentialsGone
+    | LogOp
+    | TraceOp
+    | SamplingOp
+    | WorkerOp
+    | UnawaitedOp
+)
 TableOp = (
     SettingsOp
     | SettingOp

@@ -21,8 +21,8 @@ from sluice.router.table.chooser cimport choice_used, count_choice
 
 cdef inline bint is_plain_arrival(GrantingLink link, const Transfer* t) noexcept:
     """Return True if the frame is a whole delivery with the expected delivery-id, neither aborted nor with a state, and
-    its link has credit and is not logged."""
-    return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit and not link.logged
+    its link has credit."""
+    return (not t.more and not t.aborted and not t.state.size and t.has_delivery_id and link.credit
             and t.delivery_id == link.session.expected_delivery_id and link.session.any_delivery)
 
 

@@ -28,6 +28,7 @@ cdef enum:
     IN_CREDITED = 4096         # its credit was given back when it was forwarded
     IN_ENDED = 8192            # of a routed link: its outcome was counted
     IN_TRACKED = 16384         # from another router, sent settled by its producer (Content.checkpoint)
+    IN_TRACED = 32768          # sampled: a span records it (router/tracing)
     # OutDelivery.flags
     OUT_QUEUED = 1             # in its link's queue: the last octet is not written
     OUT_STARTED = 2            # the first frame is written, so the copy has a delivery-id
@@ -42,6 +43,7 @@ cdef enum:
     OUT_RESTING = 1024         # in a port's list of copies that wait for octets or for their window
     OUT_SAMPLED = 2048         # `sent` is set: a sample is recorded when the copy is settled
     OUT_COUNTED = 8192         # while queued, Message.copies counts it
+    OUT_TRACED = 16384         # of a sampled delivery: a span records it, so it is in no run
     OUT_ROUTED = 4096          # settled, from another router: bounded in octets in its consumer's queue
 
 # Incoming delivery. Owner: its upstream node, which lists it until it is finished.
@@ -197,6 +199,9 @@ cdef inline int deliveries_reserve() except -1:
 
 
 cdef int in_more(InDelivery* d) except -1
+# Uncount a delivery or copy that is stuck, and end its span, if it has one: it ends.
+cdef void in_observed_end(InDelivery* d) noexcept
+cdef void out_observed_end(OutDelivery* o) noexcept
 cdef void in_detach_copies(InDelivery* d) noexcept
 # Charge `copies` sent copies of an unsettled multicast delivery, which live until consumers settle: COPY_OCTETS each
 # until the delivery ends, to `meter` or, if that belongs to no connection here, to `uncharged`.
@@ -270,8 +275,8 @@ cdef inline void in_unlink(InDelivery* d) noexcept:
     else:
         upstream.in_last = previous
     upstream.in_count -= 1
-    if d.flags & IN_STUCK:
-        upstream.calls.unstuck(upstream.owner)
+    if d.flags & (IN_STUCK | IN_TRACED):
+        in_observed_end(d)
     if upstream.meter is not NULL:
         meter_give_back(upstream.meter, DELIVERY_OCTETS)
 
@@ -383,8 +388,8 @@ cdef inline void out_free(OutDelivery* o) noexcept:
     """Release a copy that its downstream has removed from its lists."""
     if o.source is not NULL:
         out_detach(o)
-    if o.flags & OUT_STUCK:
-        o.downstream.calls.unstuck(o.downstream.owner)
+    if o.flags & (OUT_STUCK | OUT_TRACED):
+        out_observed_end(o)
     if o.outstanding is not NULL:
         uncount(o.outstanding, 1)
     if o.prefix is not NULL:

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc
 
 from sluice.router.amqp.meter cimport IN_OCTETS, OUT_OCTETS, meter_add, meter_drop, meter_subtract_quietly
 from sluice.router.message.content cimport COPY_OCTETS, counts_copies, uncharged
+from sluice.router.tracing.tracer cimport SPAN_DROPPED, end_span
 
 
 cdef uint64_t live_in() noexcept:
@@ -143,6 +144,20 @@ cdef void in_uncharge(InDelivery* d) noexcept:
     else:
         meter_subtract_quietly(meter, octets)
         meter_drop(meter)
+
+
+cdef void in_observed_end(InDelivery* d) noexcept:
+    if d.flags & IN_STUCK:
+        d.upstream.calls.unstuck(d.upstream.owner)
+    if d.flags & IN_TRACED:
+        end_span(d, d.kind, SPAN_DROPPED if d.flags & IN_DISCARD and not d.kind else 0)
+
+
+cdef void out_observed_end(OutDelivery* o) noexcept:
+    if o.flags & OUT_STUCK:
+        o.downstream.calls.unstuck(o.downstream.owner)
+    if o.flags & OUT_TRACED:
+        end_span(o, o.kind, 0)
 
 
 cdef bint in_has_unwritten(const InDelivery* d) noexcept nogil:

@@ -29,8 +29,8 @@ from sluice.router.links.settlement cimport settle_copies
 from sluice.router.amqp.id_map cimport map_take
 from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
 from sluice.router.delivery.delivery cimport (
-    IN_MULTI, IN_OWN, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
-    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new,
+    IN_MULTI, IN_OWN, IN_TRACED, OUT_ABORT, OUT_CHECK, OUT_COUNTED, OUT_DROPPABLE, OUT_QUEUED, OUT_REPORT, OUT_ROUTED,
+    OUT_SETTLED, OUT_STARTED, OUT_STUCK, OUT_TRACED, OWN_FLOWING, OWN_QUEUED, out_count, out_free, out_make, out_new,
     own_message_charge,
     queue_append, queue_remove,
 )
@@ -44,6 +44,7 @@ from sluice.router.message.content cimport (
 from sluice.router.message.annotations cimport compose, compose_room
 from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_RELEASED, D_TRANSACTIONAL
 from sluice.router.ring.layout cimport DROP_CONSUMER_LOST, DROP_OVERFLOW
+from sluice.router.tracing.tracer cimport SPAN_QUEUED, SPAN_SETTLED, begin_copy, note_copy_sent
 
 from sluice.router.amqp.errors import RESOURCE_LIMIT
 
@@ -112,6 +113,16 @@ cdef bint has_no_incoming_link(const Meter* meter, const Meter* connection) noex
     return meter is not NULL and meter.owner is NULL and meter.parent is not NULL and meter.parent.parent is connection
 
 
+cdef int trace_copy(ConsumerLink link, InDelivery* d, OutDelivery* o, const Content* c) except -1:
+    """Begin the span of a copy of a delivery that has one. o NULL: the copy was sent settled."""
+    cdef uint8_t flags = SPAN_SETTLED if o is NULL or o.flags & OUT_SETTLED else 0
+    if o is not NULL and not o.flags & OUT_STARTED:
+        flags |= SPAN_QUEUED
+    if begin_copy(d, o, link.context, c.size if c.stored is NULL else c.stored.size, flags) and o is not NULL:
+        o.flags |= OUT_TRACED
+    return 0
+
+
 cdef class ConsumerLink(DeliveryLink):
     """Link on which the peer receives. Owner: its session."""
 
@@ -169,6 +180,8 @@ cdef class ConsumerLink(DeliveryLink):
                    c.outstanding, &c.state if c.state.size else NULL, OUT_CHECK if c.checking else 0)
         if self.logged:
             self.trace_message(c.data, c.size)
+        if d.flags & IN_TRACED:
+            trace_copy(self, d, NULL if settled else self.node.sent_last, c)
         return self.accept_copy(d, c) if settled and not c.settled else 0
 
     cdef int accept_copy(self, InDelivery* d, Content* c) except -1:
@@ -226,6 +239,8 @@ cdef class ConsumerLink(DeliveryLink):
         if self.annotations or c.sections.rewrite:
             scratch_room(compose_room(c))
         o = out_new(&self.node, d, c, not c.settled or not c.complete or hold)
+        if d.flags & IN_TRACED:
+            trace_copy(self, d, o, c)
         o.charge = counted
         if (self.settles or checkpoint) and not c.settled:
             o.flags |= OUT_SETTLED | OUT_REPORT
@@ -464,6 +479,8 @@ cdef class ConsumerLink(DeliveryLink):
         use_credit(self)
         if self.logged:
             self.show_first(o)
+        if o.flags & OUT_TRACED:
+            note_copy_sent(o)
         return 0
 
     cdef size_t write_head(self, uint8_t* w, OutDelivery* o, const Slice* state, bint first, bint settled, bint more,

@@ -36,12 +36,20 @@ cdef void use_fast_path(bint on) noexcept
 # Make content to be routed of the stored part of d.
 cdef void stored_content(InDelivery* d, Content* c) noexcept nogil
 
+# Flags of ProducerLink.observed.
+cdef enum Observation:
+    LOG_MESSAGES = 1           # the handler is shown each message
+    SAMPLE_DELIVERIES = 2      # some deliveries have spans (router/tracing)
+    SAMPLE_BY_ADDRESS = 4      # with SAMPLE_DELIVERIES: the address in each message decides
+
 # Link on which the peer sends. Owner: its session.
 cdef class ProducerLink(GrantingLink):
     cdef DeliveryHandler deliveries
     cdef InDelivery* current               # incomplete delivery, or NULL
     cdef uint64_t route_at                 # octets of `current` at which routing it may succeed; 0: it was not tried
     cdef uint32_t head_tried               # octets of its first chunk at the last call of DeliveryHandler.streams
+    cdef public uint8_t observed           # Observation; `logged` is True if any flag is set
+    cdef public uint32_t sampling          # probability that a delivery is sampled, of 2**32 - 1
     cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1

@@ -18,7 +18,7 @@ from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
 from sluice.router.delivery.carry cimport carry_whole, is_plain_arrival
 from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
-    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
+    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
     in_has_unwritten,
 )
 from sluice.router.delivery.entry cimport count_entry
@@ -39,6 +39,7 @@ from sluice.router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from sluice.router.amqp.session_reports cimport report_settled
 from sluice.router.amqp.link cimport CREDIT_OCTETS
 from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
+from sluice.router.tracing.tracer cimport Arrival, begin_span, decide, note_span_outcome
 from sluice.router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from sluice.router.amqp import codec
@@ -112,18 +113,27 @@ cdef inline void count_end(ProducerLink link, uint8_t kind) noexcept:
     count_total(kind, not link.inter_router)
 
 
-cdef inline void count_ended(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
-    """Count the end of d. A delivery that its producer sent settled counts as presettled, whatever its outcome."""
+cdef bint count_unusual_end(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
+    """Keep the outcome of a delivery for its span, if it has one. Return True if d is tracked, after counting its end:
+    a delivery that its producer sent settled counts as presettled, whatever its outcome."""
+    if d.flags & IN_TRACED:
+        note_span_outcome(d, kind)
     if d.flags & IN_TRACKED:
         count_presettled(link)
-    else:
-        count_end(link, kind)
+        return True
+    return False
+
+
+cdef inline void count_ended(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
+    """Count the end of d."""
+    if d.flags & (IN_TRACKED | IN_TRACED) and count_unusual_end(link, d, kind):
+        return
+    count_end(link, kind)
 
 
 cdef inline void count_settled_end(ProducerLink link, const InDelivery* d, uint8_t kind) noexcept:
     """Count the end of d by settlement; unlike `count_ended` this counts its age as well."""
-    if d.flags & IN_TRACKED:
-        count_presettled(link)
+    if d.flags & (IN_TRACKED | IN_TRACED) and count_unusual_end(link, d, kind):
         return
     count_end(link, kind)
     count_age(link.slot, link.session.connection.scheduler.now_ns - d.since, True)
@@ -160,6 +170,41 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
         state.data = d.state               # set before the last octet arrived
         state.size = d.state_size
         return link.settle_outcome(d, d.kind, &state)
+    return 0
+
+
+cdef void set_arrival(ProducerLink link, const Transfer* t, Arrival* out) noexcept:
+    """Describe the delivery of a first frame to the tracer."""
+    out.link = <void*>link
+    out.id = t.delivery_id
+    out.threshold = link.sampling
+    # The peer is a router, so that the message's router annotations may name its address.
+    out.honour = link.inter_router or link.session.connection.relays
+    out.by_address = link.observed & SAMPLE_BY_ADDRESS
+    out.settled = t.settled
+
+
+cdef bint is_unobserved(ProducerLink link, const Transfer* t) except -1:
+    """Decide whether the delivery of this frame, on a link with `logged`, has a span. Return True if it has none, and
+    its message is not logged."""
+    cdef Arrival arrival
+    if not link.observed & SAMPLE_DELIVERIES or link.observed & LOG_MESSAGES:
+        return False
+    set_arrival(link, t, &arrival)
+    return not decide(&arrival, &t.payload)
+
+
+cdef int begin_trace(ProducerLink link, InDelivery* d, Transfer* t) except -1:
+    """Begin the span of a delivery on a link with `logged`, if it is sampled, with its first frame.
+
+    Then the frame's octets are replaced by octets with the trace context of the span, which are borrowed until the next
+    sampled delivery arrives.
+    """
+    cdef Arrival arrival
+    if link.observed & SAMPLE_DELIVERIES:
+        set_arrival(link, t, &arrival)
+        if begin_span(d, &arrival, link.context, &t.payload):
+            d.flags |= IN_TRACED
     return 0
 
 
@@ -247,6 +292,8 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* pl
     link.occupied += 1
     link.slot.unsettled += 1
     d = delivery_begins(link, t, 0)
+    if link.logged and not t.aborted:
+        begin_trace(link, d, <Transfer*>t)
     if t.aborted:
         return link.abort(d)
     if t.more:
@@ -389,7 +436,7 @@ cdef class ProducerLink(GrantingLink):
         self.slot.octets += t.payload.size
         if self.current is not NULL:
             return next_frame(self, t)
-        if fast_path_on and is_plain_arrival(self, t):
+        if fast_path_on and is_plain_arrival(self, t) and (not self.logged or is_unobserved(self, t)):
             plan = self.deliveries.plan(self, t)
             if plan is not NULL and plan.verdict == ONE_LEG:
                 if carry_whole(self, t, plan):
@@ -510,6 +557,8 @@ cdef class ProducerLink(GrantingLink):
         """Route a message and log it: first, if it is whole; otherwise once it has been routed."""
         cdef int result
         cdef bint whole = c.whole
+        if self.observed and not self.observed & LOG_MESSAGES:
+            return self.deliveries.route(self, d, c)
         if whole:
             self.trace_message(c.data, c.size)
         result = self.deliveries.route(self, d, c)

@@ -15,8 +15,8 @@ from sluice.router.amqp.spec cimport D_MODIFIED, D_RELEASED
 from sluice.router.amqp.states cimport plain_state
 from sluice.router.amqp.zero cimport zero
 from sluice.router.delivery.delivery cimport (
-    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, OutDelivery, in_charge_sent, in_free, in_more, in_new,
-    out_free, out_make,
+    IN_COMPLETE, IN_MULTI, IN_OWN, IN_PRESETTLED, IN_ROUTED, IN_TRACED, OutDelivery, in_charge_sent, in_free, in_more,
+    in_new, out_free, out_make,
 )
 from sluice.router.delivery.outcome cimport (
     in_lost, in_lost_multicast, in_routed, in_settled_late, in_update, out_update,
@@ -26,8 +26,8 @@ from sluice.router.ring.link_table cimport LinkTable, link_at
 from sluice.router.ring.outbox cimport mark_port_dirty
 from sluice.router.ring.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, F_STATE, K_AS_IS,
-    K_CHARGED, K_CHECKPOINT, K_OVERFLOW, K_SERVED, R_RETURNED, R_SETTLED, R_UPDATE, DeliveryHead, decode_transfer,
-    delivery_record, window_record,
+    K_CHARGED, K_CHECKPOINT, K_OVERFLOW, K_SERVED, K_TRACED, R_RETURNED, R_SETTLED, R_UPDATE, DeliveryHead,
+    decode_transfer, delivery_record, window_record,
 )
 from sluice.router.ring.reports cimport continues
 from sluice.router.links.consumer_link cimport can_send_unchanged, has_ended, send_whole
@@ -36,6 +36,7 @@ from sluice.router.message.content cimport (
 )
 from sluice.router.message.sections cimport scan
 from sluice.router.stats.counters cimport totals
+from sluice.router.tracing.tracer cimport begin_crossing
 
 from sluice.router.ring.errors import MalformedRecordError
 
@@ -110,7 +111,7 @@ cdef class PortIn(ReportingNode):
         if not decode_transfer(p, size, &r):
             return refuse_transfer(size)
         if head.count == 1 and not head.flags & (F_ABORTED | F_MORE | F_STATE | F_MULTI) \
-                and not head.kind & K_SERVED and not self.progress and self.meters is None:
+                and not head.kind & (K_SERVED | K_TRACED) and not self.progress and self.meters is None:
             return self.receive_one(&r)
         return self.receive_several(&r)
 
@@ -128,6 +129,8 @@ cdef class PortIn(ReportingNode):
             d = <InDelivery*>map_get(&self.received, head.key)
         else:
             d = self.read_transfer(r, c)
+            if head.kind & K_TRACED and begin_crossing(d, r.data.data, r.data.size, self.peer):
+                d.flags |= IN_TRACED
         self.spread(d, c, r.targets, head.count, head.kind & K_OVERFLOW)
         if c.stored is not NULL:
             if hold is not None and not head.flags & F_MORE:

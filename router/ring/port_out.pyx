@@ -13,8 +13,8 @@ from sluice.router.amqp.meter cimport Meter, meter_drop, meter_hold, meter_subtr
 from sluice.router.amqp.spec cimport D_MODIFIED
 from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
 from sluice.router.delivery.delivery cimport (
-    IN_OWN, OUT_ABORT, OUT_QUEUED, OUT_RESTING, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_charge, out_free, out_new,
-    out_uncharge, outs_free, own_message_charge, queue_append, queue_remove,
+    IN_OWN, IN_TRACED, OUT_ABORT, OUT_QUEUED, OUT_RESTING, OUT_SETTLED, OUT_STARTED, OWN_FLOWING, out_charge, out_free,
+    out_new, out_uncharge, outs_free, own_message_charge, queue_append, queue_remove,
 )
 from sluice.router.delivery.outcome cimport out_left, out_update
 from sluice.router.delivery.settled_state cimport settled_state
@@ -22,7 +22,7 @@ from sluice.router.ring.layout cimport DROP_OVERFLOW, DROP_WORKER_LOST
 from sluice.router.ring.outbox cimport commit, mark_port_dirty
 from sluice.router.ring.records cimport (
     F_ABORTED, F_AT_HAND, F_HONOUR, F_LOST, F_MORE, F_MULTI, F_OWN, F_PRESETTLED, F_SETTLED, K_AS_IS, K_CHARGED,
-    K_CHECKPOINT,
+    K_CHECKPOINT, K_TRACED,
     R_CONTINUE, R_RETURNED, R_SETTLED, R_TRANSFER, R_UPDATE, RECORD_OCTETS, DeliveryHead, RecordTarget, decode_transfer,
     delivery_record,
 )
@@ -156,7 +156,7 @@ cdef class PortOut(NodeOwner):
         head.flags = (F_PRESETTLED if c.settled else 0) | (F_MULTI if count > 1 else 0) \
             | (F_HONOUR if c.honour else 0) | (F_OWN if d.flags & IN_OWN else 0) \
             | (F_AT_HAND if c.complete and (c.stored.size if c.stored is not NULL else c.size) < STREAM_AT else 0)
-        head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0)
+        head.kind = <uint8_t>overflow | (K_CHECKPOINT if c.checkpoint else 0) | (K_TRACED if d.flags & IN_TRACED else 0)
         if not c.sections.rewrite and (c.settled or not c.checkpoint):
             head.kind |= K_AS_IS
         head.phase = <uint8_t>c.phase

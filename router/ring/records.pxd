@@ -50,6 +50,7 @@ cdef enum:
     F_OWN = 64                 # sent by the router itself
     # Flags in `kind` of a TRANSFER, beside its overflow policy.
     K_CHECKPOINT = 128         # Content.checkpoint
+    K_TRACED = 8               # the delivery has a span; the message's annotations have its trace context
     K_OVERFLOW = 7             # mask of the overflow policy
     K_CHARGED = 16             # the message counts for its producer's connection until the copy ends
     K_AS_IS = 32               # the message needs no change for a consumer without router annotations

@@ -9,6 +9,7 @@ from sluice.router.amqp.spec cimport D_MODIFIED, D_REJECTED
 from sluice.router.ring.atomics cimport RELAXED, RELEASE, load64, store64
 from sluice.router.ring.layout cimport NO_TIME, SAMPLES, LinkSlot, RegionHeader, Sample, SampleRing
 from sluice.router.ring.region cimport Region
+from sluice.router.tracing.tracer cimport note_span_outcome
 
 cdef enum:
     # Samples of rejected, modified and slow deliveries per second. A consumer that rejects everything must not push all
@@ -81,6 +82,8 @@ cdef void write_outcome_sample(const LinkSlot* slot, const OutDelivery* o, uint8
     cdef uint32_t latency = micros(o.sent - o.since) if o.flags & OUT_SAMPLED else NO_TIME
     cdef uint64_t age = now - o.since
     cdef uint32_t every = SAMPLE_EVERY
+    if o.flags & OUT_TRACED and kind:
+        note_span_outcome(o, kind)
     if not is_telemetry_on():
         return
     if kind == D_REJECTED or kind == D_MODIFIED or age > SLOW_NS:

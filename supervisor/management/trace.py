@@ -1,4 +1,5 @@
-"""Operation TRACE: sends the frames of a connection to the requester as they pass. Not in Dispatch."""
+"""Operation TRACE: sends the frames of a connection, or the spans of deliveries to an address, to the requester as they
+pass. Not in Dispatch."""
 
 from typing import Final
 
@@ -8,6 +9,7 @@ from sluice.supervisor.management.context import AgentContext
 from sluice.supervisor.management.operations import register
 from sluice.supervisor.management.request import Request
 from sluice.supervisor.management.response import BAD_REQUEST, INTERNAL_ERROR, NOT_FOUND, OK, Response, StatusError
+from sluice.supervisor.management.trace_address import trace_address
 
 SUBJECT: Final = "trace"
 MAX_SECONDS: Final = 7 * 24 * 3600
@@ -21,6 +23,8 @@ def trace(request: Request, context: AgentContext) -> Response:
     the last one: the connection has ended, or a limit in the request (`seconds`, `lines`) is reached. Raises
     StatusError.
     """
+    if "address" in request.properties:
+        return trace_address(request, context)
     identity = str(request.properties.get("connection"))
     short = identity[:MAX_DIGITS]
     number = int(identity) if short == identity and identity.isascii() and identity.isdigit() else None

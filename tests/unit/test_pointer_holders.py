@@ -14,6 +14,8 @@ PART_OF_IT: Final = "part of the object"
 LEAVES: Final = "the object leaves when its memory is freed"
 #: A generation is stored beside the pointer and compared before the pointer is followed.
 GENERATION: Final = "compared with a generation first"
+#: The pointer is compared with others, together with a delivery-id, and never followed.
+COMPARED: Final = "never followed"
 #: The pointer is a variable on the stack, used while no object can be freed.
 ONE_CALL: Final = "lives for one call"
 
@@ -34,6 +36,9 @@ ALLOWED: Final = {
     ("router/table/chooser.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
     ("router/ring/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
+    ("router/tracing/tracer.pxd", "Arrival", "link"): COMPARED,
+    ("router/tracing/tracer.pyx", "Decision", "link"): COMPARED,
+    ("router/tracing/tracer.pyx", "PendingSpan", "key"): LEAVES,
 }
 
 

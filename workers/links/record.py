@@ -42,6 +42,7 @@ class LinkRecord:
         "ends",
         "identity",
         "link",
+        "node",
         "number",
         "outgoing",
         "route",
@@ -76,6 +77,7 @@ class LinkRecord:
         self.address: int | None = None
         self.route: DeliveryHandler | None = None
         self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
+        self.node: bytes | None = None  # address of the link, once known; None: the messages name their addresses
         self.state: RecordState = "new"
         link.context = self
 
@@ -115,6 +117,11 @@ class LinkRecord:
     def attached(self, answer: control.Attached) -> None:
         """Store the identity that the supervisor has given the link."""
         self.identity = answer.identity
+
+    @property
+    def traced(self) -> tuple[int, int, bytes | None]:
+        """Facts for the spans of sampled deliveries: identities of link and connection, address or None."""
+        return self.identity, self.client.number, self.node
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
@@ -174,6 +181,9 @@ class LinkRecord:
             if generated:
                 source, target = (generated, target) if self.outgoing else (source, generated)
             self.ends = (source, target)
+        end = self.source if self.outgoing else self.target
+        address = generated or (end.address if end is not None else None)
+        self.node = address.encode() if address else None
         self.client.worker.tracing.attached(self)
 
     def use_route(self, route: DeliveryHandler) -> None:

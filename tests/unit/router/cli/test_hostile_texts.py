@@ -50,6 +50,11 @@ _EXPLAINED = {
     "setting": {"pattern": HOSTILE, "entity": HOSTILE, "priority": None, "distribution": HOSTILE, "ingressPhase": 0,
                 "egressPhase": 0, "fallback": True, "presettledOverflow": HOSTILE},
 }  # fmt: skip
+_SPAN: dict[str, Any] = {
+    **dict.fromkeys(("router", "trace_id", "span_id", "address", "outcome"), HOSTILE),
+    **dict.fromkeys(("worker", "from_worker", "began", "sent", "ended", "octets", "link", "connection"), 1),
+    "parent_id": None, "kind": "send", "queued": True,
+}  # fmt: skip
 _WORKER = dict.fromkeys(
     ("worker", "pid", "generation", "cpuSeconds", "residentOctets", "connections", "links", "deliveriesIngress",
      "deliveriesEgress", "wakes", "bufferedOctets"), 1
@@ -108,6 +113,8 @@ def _row(short_type: str) -> dict[str, Any]:
 def hostile(request: ReceivedRequest) -> list[Answer]:
     """Return the answers to a request."""
     operation = request.properties["operation"]
+    if operation == "TRACE" and "address" in request.properties:
+        return [(200, "OK", {}), (200, "OK", [_SPAN]), (200, "OK", [])]
     if operation == "TRACE":
         return [(200, "OK", {}), (200, "OK", [[1.0, HOSTILE]]), (200, "OK", [])]
     if operation in _BODIES:
@@ -135,7 +142,7 @@ CALLS: dict[str, list[list[str]]] = {
     "top": [["--once", "-i", "0.01"]],
     "console": [["--print"], ["--json"]],
     "explain": [["x"], ["x", "--json"], ["x", "--alone"]],
-    "trace": [["1"]],
+    "trace": [["1"], ["x"], ["x", "--json"]],
     "policy": [["explain"], ["explain", "--json"]],
     "reload": [[]],
     "drain": [[], ["--json"]],

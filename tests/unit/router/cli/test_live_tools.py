@@ -112,3 +112,48 @@ def test_trace_of_unknown_connection_is_error(
     script.answers = [(404, "Not Found", {})]
     assert trace.main(["7", "-b", node.url]) == 1
     assert capsys.readouterr() == ("", "sluice trace: Not Found (status 404)\n")
+
+
+def _span(kind: str, router: str, began: int, **fields: object) -> dict[str, object]:
+    return {
+        "router": router, "trace_id": "ab" * 16, "span_id": "cd" * 8, "parent_id": None, "kind": kind, "worker": 0,
+        "from_worker": None, "began": began, "sent": began, "ended": began + 2_000_000, "octets": 9, "link": 3,
+        "connection": 7, "address": "orders", "outcome": "accepted", "queued": False, **fields,
+    }  # fmt: skip
+
+
+SPANS = [
+    _span("send", "A", 1_795_221_139_001_000_000, worker=2, from_worker=0, queued=True, sent=1_795_221_139_001_500_000),
+    _span("receive", "A", 1_795_221_139_000_000_000, ended=1_795_221_139_004_000_000),
+]
+
+
+def test_trace_of_address_prints_spans_in_order(
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.answers = [(200, "OK", {}), (200, "OK", SPANS), (200, "OK", [])]
+    assert trace.main(["orders", "--alone", "--for", "5m", "--ratio", "0.5", "-b", node.url]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.endswith(f" orders: 4.000 ms, accepted, 9 octets, trace {'ab' * 16}")
+    assert lines == [
+        "      0.000 ms  received by A [C7][L3] worker 0: accepted after 4.000 ms",
+        "      1.000 ms  sent by     A [C7][L3] worker 2, from worker 0, waited 0.500 ms: accepted after 2.000 ms",
+    ]
+    asked = {"operation": "TRACE", "address": "orders", "seconds": 300, "ratio": 0.5}
+    assert node.requests[0].properties == {**SELF, **asked}
+
+
+def test_trace_of_address_prints_json_spans(
+    node: ScriptedManagementNode, script: FixedAnswers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.answers = [(200, "OK", {}), (200, "OK", SPANS), (200, "OK", [])]
+    assert trace.main(["7", "--address", "--alone", "--json", "--count", "2", "-b", node.url]) == 0
+    assert [json_codec.decode(line) for line in capsys.readouterr().out.splitlines()] == SPANS
+    assert node.requests[0].properties["lines"] == 2
+
+
+def test_trace_for_unreadable_time_is_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        trace.main(["orders", "--for", "soon"], "sluice trace")
+    assert ended.value.code == 2
+    assert "'soon' is no duration: write 60s, 5m or 1h" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_message_types_are_those_of_protocol() -> None:
             "local",
             "forwarded",
         ),
-        *("log", "logged", "traced", "initiated", "linked", "unlinked", "suspended"),
+        *("log", "logged", "traced", "spans", "initiated", "linked", "unlinked", "suspended"),
         *("pairable", "unpairable", "unpaired", "routedup", "routerlink", "oversized", "forbidden"),
         *("saslbegin", "saslinit", "saslresponse", "loginfailed", "sessiondenied", "heartbeatmissed"),
     }

@@ -1,0 +1,43 @@
+"""Trace context of a message (W3C Trace Context, AMQP binding): found in its sections, written to its annotations.
+
+The fields `traceparent` and `tracestate` are in the application-properties if the producer has set them, and in the
+message-annotations if a router has. The annotations take precedence. A router never changes the bare message.
+"""
+from libc.stdint cimport uint8_t
+
+from sluice.router.amqp.codec cimport Slice
+from sluice.router.message.sections cimport Sections
+
+cdef enum:
+    TRACE_ID_OCTETS = 16
+    SPAN_ID_OCTETS = 8
+    TRACEPARENT_SIZE = 55      # characters of a traceparent of version 00
+    # Octets of a tracestate that is copied from the application-properties. The specification asks for at least 512.
+    TRACESTATE_MOST = 512
+    # Pairs of a map that are compared with the names of the fields. Further ones are not read, so that a message with a
+    # large map costs no more than others.
+    PAIRS_MOST = 64
+
+# Trace context found in a message.
+cdef struct TraceContext:
+    bint found                 # False: the fields below are not set
+    bint sampled               # flag of the traceparent: its sender records the trace
+    uint8_t[16] trace_id
+    uint8_t[8] parent_id
+    # Encoded value of a tracestate in the application-properties, to be copied. data NULL: there is none, or the
+    # annotations have their own context.
+    Slice state
+
+# Find the context of a message. Malformed or incomplete sections, and invalid fields, count as absent.
+cdef void find_context(const uint8_t* data, size_t size, TraceContext* out) noexcept nogil
+# Return the most octets that `write_context` may write.
+cdef size_t context_room(size_t size, const TraceContext* context) noexcept nogil
+# Write a message with a traceparent of this trace and span, sampled, in place of its own. sections: of a scan of the
+# message that was complete. Returns the octets written.
+#
+# The annotations also get the router annotation MARK. It lasts only within this router: copies for consumers and other
+# routers are composed without it, as without any unknown router annotation. It makes each copy take the slow path,
+# where traced copies are recorded.
+cdef size_t write_context(uint8_t* w, const uint8_t* data, size_t size, const Sections* sections,
+                          const TraceContext* context, const uint8_t* trace_id,
+                          const uint8_t* span_id) noexcept nogil

@@ -1,0 +1,75 @@
+"""Recorder of the spans of sampled deliveries in this process.
+
+A sampled delivery has a pending span from its arrival to its settlement, and one for each copy, from the routing of the
+delivery to the settlement of the copy. Deliveries and copies do not point to their spans: the flags IN_TRACED and
+OUT_TRACED say that there is one, and a hash table finds it by the address of the struct. So a delivery that is not
+sampled has no field for it. An ended span waits in a bounded list until the worker drains it.
+
+Functions take the structs of deliveries and copies as keys only. `record` is the worker's record of a link, whose
+attribute `traced` has the facts that spans name: identities of link and connection, and the address or None.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from sluice.router.amqp.codec cimport Slice
+
+cdef enum SpanKind:
+    SPAN_RECEIVE = 1           # a delivery, from its arrival to its settlement towards the producer
+    SPAN_SEND = 2              # a copy, from its routing to its settlement by the consumer
+    SPAN_CROSS = 3             # a delivery from another worker; recorded there, and never drained here
+
+cdef enum:
+    # Span.flags
+    SPAN_SETTLED = 1           # sent settled by the producer, or sent settled to the consumer
+    SPAN_QUEUED = 2            # the copy waited in the queue of its consumer
+    SPAN_DROPPED = 4           # ended without having been sent, or refused
+    SPAN_CUT = 8               # the address is longer than ADDRESS_OCTETS
+    ADDRESS_OCTETS = 168       # of an address in a span; so a span has 256 octets
+    NO_WORKER = 255
+
+    PENDING_MOST = 1024        # spans of this process that have not ended
+    ENDED_MOST = 2048          # spans of this process that wait to be drained
+    COPIES_MOST = 32           # copies of one delivery that have spans
+
+# Span as `drain` returns it: sluice.router.tracing.spans decodes this layout. Times in ns, CLOCK_MONOTONIC; 0: none.
+cdef struct Span:
+    uint8_t[16] trace_id
+    uint8_t[8] span_id
+    uint8_t[8] parent_id       # zeros: the trace begins here
+    uint64_t began
+    uint64_t sent              # of a copy: when its first octet was written
+    uint64_t ended
+    uint64_t octets            # of the message, as far as it had arrived when it was routed
+    uint64_t link              # identity of the link in management; 0: unknown
+    uint64_t connection        # number of its connection
+    uint8_t kind               # SpanKind
+    uint8_t outcome            # D_…; 0: none
+    uint8_t flags
+    uint8_t from_worker        # of a copy: worker that the delivery arrived at, or NO_WORKER if it is this one
+    uint32_t address_size
+    uint8_t[168] address
+
+# Arrival of a delivery that may be sampled.
+cdef struct Arrival:
+    const void* link           # identifies the delivery, together with its id
+    uint32_t id
+    uint32_t threshold         # ProducerLink.sampling
+    bint by_address            # the link has no address, so that of the message decides
+    bint honour                # router annotations of the message may name its address
+    bint settled
+
+# Decide whether a delivery is sampled. Has no effect except to keep the decision for `begin_span`. Returns 1 or 0.
+cdef int decide(const Arrival* arrival, const Slice* message) except -1
+# Begin the span of delivery d if it is sampled: decide, unless `decide` has done so for this delivery. On return,
+# `message` has the trace context, if its sections are complete; its octets are borrowed until the next call. Returns 1
+# if there is a span.
+cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1
+# Begin the span of a delivery from another worker, whose message has a trace context.
+cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) except -1
+# Begin the span of a copy of d. o NULL: it was sent settled, so the span has ended. Returns 1 if o has a span.
+cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t flags) except -1
+# Record that the first octet of a copy was written.
+cdef void note_copy_sent(void* o) noexcept
+# Record the outcome of a delivery or copy before its end.
+cdef void note_span_outcome(const void* key, uint8_t kind) noexcept nogil
+# End the span of a delivery or copy. kind: its outcome, unless one was recorded. flags: to add.
+cdef void end_span(void* key, uint8_t kind, uint8_t flags) noexcept

@@ -1,0 +1,9 @@
+from collections.abc import Callable
+
+from sluice.router.amqp.clock import Clock
+
+def use_tracer(
+    used: Clock, thresholds: Callable[[bytes], int], activity: Callable[[], None], per_second: int, parents: bool
+) -> None: ...
+def drain(most: int) -> bytes: ...
+def span_counts() -> tuple[int, int, int]: ...

@@ -1,0 +1,391 @@
+"""Recorder of the spans of sampled deliveries in this process.
+
+Bounds: spans in each second, pending spans, ended spans that wait, copies of one delivery. Everything beyond a bound is
+counted as dropped. A delivery beyond a bound is routed as if it were not sampled.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport UINT32_MAX, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from sluice.router.amqp.clock cimport Clock
+from sluice.router.amqp.codec cimport open_variable
+from sluice.router.message.sections cimport SCAN_OK, Sections, scan
+from sluice.router.tracing.context cimport (
+    SPAN_ID_OCTETS, TRACE_ID_OCTETS, TraceContext, context_room, find_context, write_context,
+)
+
+import os
+
+cdef enum:
+    BUCKETS = 1024             # of the hash table of pending spans; a power of two
+    SCRATCH_KEPT = 65536       # octets of the room for a message with its context that are kept between deliveries
+
+cdef struct PendingSpan:
+    Span span
+    PendingSpan* chain         # next span in the bucket
+    void* key
+    uint32_t copies            # of a delivery: copies that have had spans
+
+# Decision about the next delivery of the process, kept between `decide` and `begin_span`.
+cdef struct Decision:
+    const void* link           # as of its Arrival; NULL: there is no decision
+    uint32_t id
+    bint sampled
+    TraceContext context
+    bint scanned               # `sections` is complete
+    Sections sections
+    Slice address              # named by the message; data NULL: none
+
+# State of the process.
+cdef PendingSpan* buckets[BUCKETS]
+cdef Span* ended = NULL        # ENDED_MOST spans, used as a ring; NULL: never used
+cdef uint32_t ended_first = 0
+cdef uint32_t ended_count = 0
+cdef uint32_t pending = 0
+cdef uint64_t dropped_spans = 0
+cdef uint64_t recorded_spans = 0
+cdef uint64_t random_state = 0
+cdef uint32_t limit = 0        # spans in each second
+cdef uint32_t limit_second = 0
+cdef uint32_t limit_used = 0
+cdef bint by_parent = False
+cdef Decision decision
+cdef uint8_t* scratch = NULL
+cdef size_t scratch_size = 0
+cdef Clock clock = None
+cdef object on_activity = None     # called when a span begins while nothing is recorded
+cdef object threshold_of = None    # octets of an address -> its threshold
+cdef bint active = False           # `on_activity` was called, and `drain` has not found the tracer idle since
+
+
+def use_tracer(Clock used not None, thresholds, activity, uint32_t per_second, bint parents):
+    """Set how deliveries are sampled.
+
+    used: clock of the worker. thresholds: return the threshold of an address, given its octets. activity: called when
+    spans begin to be recorded, so that the worker drains them. per_second: most spans. parents: deliveries whose
+    producer has sampled them are sampled.
+    """
+    global clock, threshold_of, on_activity, limit, by_parent, random_state, active, limit_used
+    clock, threshold_of, on_activity, limit, by_parent = used, thresholds, activity, per_second, parents
+    while random_state == 0:
+        random_state = int.from_bytes(os.urandom(8), "little")
+    limit_used = 0
+    active = pending > 0 or ended_count > 0
+    if active:
+        activity()
+
+
+def drain(uint32_t most):
+    """Return up to `most` ended spans, 256 octets each. An empty result of an idle tracer lets `activity` be called
+    again."""
+    global ended_first, ended_count, active
+    cdef bytes octets = b""
+    cdef uint32_t n = min(most, ended_count)
+    cdef uint32_t run
+    while n:
+        run = min(n, <uint32_t>ENDED_MOST - ended_first)
+        octets += PyBytes_FromStringAndSize(<const char*>&ended[ended_first], run * sizeof(Span))
+        ended_first = (ended_first + run) % ENDED_MOST
+        ended_count -= run
+        n -= run
+    if not octets and pending == 0:
+        active = False
+    return octets
+
+
+def span_counts():
+    """Return the numbers of spans recorded and dropped since the start, and of spans that have not ended."""
+    return recorded_spans, dropped_spans, pending
+
+
+cdef inline uint64_t next_random() noexcept nogil:
+    """Return the next number of an xorshift* generator, whose seed is from the system. For ids and sampling."""
+    global random_state
+    random_state ^= random_state >> 12
+    random_state ^= random_state << 25
+    random_state ^= random_state >> 27
+    return random_state * <uint64_t>2685821657736338717
+
+
+cdef void make_id(uint8_t* w, size_t octets) noexcept nogil:
+    cdef uint64_t random
+    cdef size_t i
+    for i in range(0, octets, 8):
+        random = next_random() | 1         # an id of zeros is invalid
+        memcpy(w + i, &random, 8)
+
+
+cdef inline PendingSpan** bucket_of(const void* key) noexcept nogil:
+    return &buckets[(<uintptr_t>key >> 4) * <uint64_t>0x9E3779B97F4A7C15 >> 54]
+
+
+cdef inline PendingSpan* find_span(const void* key) noexcept nogil:
+    cdef PendingSpan* p = bucket_of(key)[0]
+    while p is not NULL and p.key is not key:
+        p = p.chain
+    return p
+
+
+cdef bint take_from_limit() noexcept:
+    """Count a span against the limit of this second. False, and counted as dropped: it is reached."""
+    global limit_second, limit_used, dropped_spans
+    if clock.second != limit_second:
+        limit_second = clock.second
+        limit_used = 0
+    if limit_used >= limit or pending >= PENDING_MOST:
+        dropped_spans += 1
+        return False
+    limit_used += 1
+    return True
+
+
+cdef PendingSpan* add_span(void* key, SpanKind kind, uint64_t octets) noexcept:
+    """Make a span, with an id of its own. NULL: there is no memory, and it is counted as dropped."""
+    global pending, dropped_spans
+    cdef PendingSpan* p = <PendingSpan*>malloc(sizeof(PendingSpan))
+    cdef PendingSpan** bucket
+    if p is NULL:
+        dropped_spans += 1
+        return NULL
+    memset(p, 0, sizeof(PendingSpan))
+    make_id(p.span.span_id, SPAN_ID_OCTETS)
+    p.span.kind = kind
+    p.span.began = clock.now_ns
+    p.span.octets = octets
+    p.span.from_worker = NO_WORKER
+    p.key = key
+    bucket = bucket_of(key)
+    p.chain = bucket[0]
+    bucket[0] = p
+    pending += 1
+    return p
+
+
+cdef void set_address(Span* span, const Slice* address) noexcept nogil:
+    span.address_size = <uint32_t>min(address.size, <size_t>ADDRESS_OCTETS)
+    if address.size > ADDRESS_OCTETS:
+        span.flags |= SPAN_CUT
+    if span.address_size:
+        memcpy(span.address, address.data, span.address_size)
+
+
+cdef int set_link(Span* span, object record) except -1:
+    """Set link and connection, and the address if the link has one."""
+    cdef tuple facts = record.traced
+    cdef bytes address = facts[2]
+    cdef Slice text
+    span.link = facts[0]
+    span.connection = facts[1]
+    if address is not None and not span.address_size:
+        text.data = <const uint8_t*>PyBytes_AS_STRING(address)
+        text.size = PyBytes_GET_SIZE(address)
+        set_address(span, &text)
+    return 0
+
+
+cdef void remove_span(void* key) noexcept nogil:
+    global pending
+    cdef PendingSpan** at = bucket_of(key)
+    cdef PendingSpan* p
+    while at[0] is not NULL and at[0].key is not key:
+        at = &at[0].chain
+    p = at[0]
+    if p is not NULL:
+        at[0] = p.chain
+        pending -= 1
+        free(p)
+
+
+cdef void keep_ended(const Span* span) noexcept:
+    """Put an ended span into the list for `drain`."""
+    global ended, ended_count, dropped_spans, recorded_spans
+    if ended is NULL:
+        ended = <Span*>malloc(ENDED_MOST * sizeof(Span))
+    if ended is NULL or ended_count == ENDED_MOST:
+        dropped_spans += 1
+        return
+    ended[(ended_first + ended_count) % ENDED_MOST] = span[0]
+    ended_count += 1
+    recorded_spans += 1
+
+
+cdef void scan_message(const Slice* message, bint honour) noexcept:
+    """Find the sections and the address of the message that is being decided about."""
+    memset(&decision.sections, 0, sizeof(Sections))
+    decision.address.data = NULL
+    decision.address.size = 0
+    decision.scanned = scan(message.data, message.size, True, honour, &decision.sections) == SCAN_OK
+    if not decision.scanned:
+        return
+    if decision.sections.to_override.data is not NULL:
+        open_variable(decision.sections.to_override.data,
+                      decision.sections.to_override.data + decision.sections.to_override.size, &decision.address)
+    else:
+        decision.address = decision.sections.to
+
+
+cdef int decide(const Arrival* arrival, const Slice* message) except -1:
+    cdef uint32_t random = <uint32_t>(next_random() >> 32)
+    cdef bint known = False
+    decision.link = arrival.link
+    decision.id = arrival.id
+    decision.sampled = random < arrival.threshold or arrival.threshold == UINT32_MAX
+    if by_parent and not decision.sampled:
+        find_context(message.data, message.size, &decision.context)
+        known = True
+        decision.sampled = decision.context.found and decision.context.sampled
+        random = 0
+    if not decision.sampled:
+        return 0
+    scan_message(message, arrival.honour)
+    if arrival.by_address:
+        decision.sampled = decision.address.data is not NULL and is_address_sampled(random)
+    if not decision.sampled or not take_from_limit():
+        decision.sampled = False
+        return 0
+    if not known:
+        find_context(message.data, message.size, &decision.context)
+    return 1
+
+
+cdef bint is_address_sampled(uint32_t random) except -1:
+    """Return True if the address of the message has a threshold above this number."""
+    cdef uint32_t least
+    if decision.address.size > 4 * ADDRESS_OCTETS:
+        return False
+    least = threshold_of(PyBytes_FromStringAndSize(<const char*>decision.address.data, decision.address.size))
+    return random < least or least == UINT32_MAX
+
+
+cdef int reserve_scratch(size_t size) except -1:
+    global scratch, scratch_size
+    if size <= scratch_size:
+        return 0
+    free(scratch)
+    scratch = <uint8_t*>malloc(size)
+    scratch_size = size if scratch is not NULL else 0
+    if scratch is NULL:
+        raise MemoryError("trace context")
+    return 0
+
+
+cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1:
+    global active, scratch_size, scratch
+    cdef PendingSpan* p
+    cdef bint sampled
+    if decision.link is not arrival.link or decision.id != arrival.id:
+        decide(arrival, message)
+    sampled = decision.sampled
+    decision.link = NULL                   # its slices are not valid for another message
+    if not sampled:
+        return 0
+    if scratch_size > SCRATCH_KEPT:
+        free(scratch)                      # of an earlier delivery
+        scratch = NULL
+        scratch_size = 0
+    if decision.scanned:
+        reserve_scratch(context_room(message.size, &decision.context))
+    p = add_span(d, SPAN_RECEIVE, message.size)
+    if p is NULL:
+        return 0
+    if decision.context.found:
+        memcpy(p.span.trace_id, decision.context.trace_id, TRACE_ID_OCTETS)
+        memcpy(p.span.parent_id, decision.context.parent_id, SPAN_ID_OCTETS)
+    else:
+        make_id(p.span.trace_id, TRACE_ID_OCTETS)
+    if arrival.settled:
+        p.span.flags |= SPAN_SETTLED
+    if arrival.by_address:
+        set_address(&p.span, &decision.address)
+    set_link(&p.span, record)
+    if decision.scanned:
+        message.size = write_context(scratch, message.data, message.size, &decision.sections, &decision.context,
+                                     p.span.trace_id, p.span.span_id)
+        message.data = scratch
+    if not active:
+        active = True
+        on_activity()
+    return 1
+
+
+cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) except -1:
+    global active
+    cdef TraceContext context
+    cdef PendingSpan* p
+    cdef Sections sections
+    if clock is None or pending >= PENDING_MOST:
+        return 0
+    find_context(data, size, &context)
+    if not context.found:
+        return 0
+    p = add_span(d, SPAN_CROSS, size)
+    if p is NULL:
+        return 0
+    memcpy(p.span.trace_id, context.trace_id, TRACE_ID_OCTETS)
+    memcpy(p.span.span_id, context.parent_id, SPAN_ID_OCTETS)
+    p.span.from_worker = <uint8_t>worker
+    memset(&sections, 0, sizeof(Sections))
+    if scan(data, size, True, False, &sections) == SCAN_OK and sections.to.data is not NULL:
+        set_address(&p.span, &sections.to)
+    if not active:
+        active = True
+        on_activity()
+    return 1
+
+
+cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t flags) except -1:
+    global dropped_spans
+    cdef PendingSpan* source = find_span(d)
+    cdef PendingSpan* p
+    if source is NULL:
+        return False
+    if source.copies == COPIES_MOST:
+        dropped_spans += 1
+        return False
+    source.copies += 1
+    if not take_from_limit():
+        return False
+    p = add_span(o if o is not NULL else &decision, SPAN_SEND, octets)
+    if p is NULL:
+        return False
+    memcpy(p.span.trace_id, source.span.trace_id, TRACE_ID_OCTETS)
+    memcpy(p.span.parent_id, source.span.span_id, SPAN_ID_OCTETS)
+    p.span.flags = flags
+    p.span.from_worker = source.span.from_worker
+    p.span.flags |= source.span.flags & SPAN_CUT
+    p.span.address_size = source.span.address_size
+    memcpy(p.span.address, source.span.address, source.span.address_size)
+    set_link(&p.span, record)
+    if not flags & SPAN_QUEUED:
+        p.span.sent = clock.now_ns
+    if o is NULL:
+        end_span(&decision, 0, 0)
+    return True
+
+
+cdef void note_copy_sent(void* o) noexcept:
+    cdef PendingSpan* p = find_span(o)
+    if p is not NULL:
+        p.span.sent = clock.now_ns
+
+
+cdef void note_span_outcome(const void* key, uint8_t kind) noexcept nogil:
+    cdef PendingSpan* p = find_span(key)
+    if p is not NULL:
+        p.span.outcome = kind
+
+
+cdef void end_span(void* key, uint8_t kind, uint8_t flags) noexcept:
+    cdef PendingSpan* p = find_span(key)
+    if p is NULL:
+        return
+    if not p.span.outcome:
+        p.span.outcome = kind
+    p.span.flags |= flags
+    if p.span.kind == SPAN_SEND and not p.span.sent:
+        p.span.flags |= SPAN_DROPPED
+    p.span.ended = clock.now_ns
+    if p.span.kind != SPAN_CROSS:
+        keep_ended(&p.span)
+    remove_span(key)

@@ -1,0 +1,230 @@
+"""Spans of sampled deliveries: of the delivery and of each copy, in one worker and across workers."""
+
+import pytest
+
+from sluice.router.amqp import codec
+from tests.peer.frames import ACCEPTED, REJECTED, RELEASED
+from tests.peer.talk import consumer, flow, frames, message, messages, producer, sections, settle, start, transfer
+
+CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class SpanRequester:
+    """Requester of spans, as operation TRACE adds it."""
+
+    def __init__(self, router, pattern="#", ratio=1.0, seconds=1000.0, spans=None):
+        self.spans = []
+        self.ended = False
+        router.core.delivery_traces.add(pattern, ratio, seconds, spans, self._receive)
+
+    def _receive(self, spans):
+        self.spans += spans
+        self.ended = self.ended or not spans
+        return True
+
+    def of(self, kind):
+        return [span for span in self.spans if span.kind == kind]
+
+
+def messages_of(peer):
+    return messages(frames(peer))
+
+
+def annotations(octets):
+    return next((value for code, value in sections(octets) if code == 0x72), {})
+
+
+def traceparent(octets):
+    return next((value for name, value in annotations(octets).items() if str(name) == "traceparent"), None)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_delivery_and_copy_have_spans_of_one_trace(routers, workers):
+    router = routers(workers)
+    requester = SpanRequester(router)
+    consuming, sending = router.connect(), router.connect(workers - 1)
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    sending.feed(transfer(0, 0, message(b"x")))
+    router.settle()
+    (octets,) = messages_of(consuming)
+    consuming.feed(settle(0, state=ACCEPTED))
+    router.settle()
+    router.pass_time(1000)
+    (received,), (sent,) = requester.of("receive"), requester.of("send")
+    assert traceparent(octets) == f"00-{received.trace_id}-{received.span_id}-01"
+    assert received.parent_id is None
+    assert (sent.trace_id, sent.parent_id) == (received.trace_id, received.span_id)
+    assert {received.address, sent.address} == {"balanced.a"}
+    assert (received.outcome, sent.outcome) == ("accepted", "accepted")
+    assert received.connection == sending.known.number
+    assert sent.connection == consuming.known.number
+    assert received.began <= sent.sent <= sent.ended
+
+
+class TracedRouter:
+    """Router with a consumer, a producer at the last worker, and a requester of spans."""
+
+    def __init__(self, routers, workers, address="balanced.a", credit=100, target="same", **recording):
+        self.router = routers(workers)
+        self.requester = SpanRequester(self.router, **recording)
+        self.consuming, self.sending = self.router.connect(), self.router.connect(workers - 1)
+        self.consuming.feed(start() + consumer(0, address, credit))
+        self.sending.feed(start() + producer(0, address if target == "same" else target))
+        self.router.settle()
+
+    def send(self, octets, **fields):
+        self.sending.feed(transfer(0, 0, octets, **fields))
+        self.router.settle()
+
+    def spans(self):
+        self.router.settle()
+        self.router.pass_time(1000)
+        return self.requester.spans
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("address", ["balanced.a", "multicast.a"])
+def test_presettled_delivery_has_spans(routers, workers, address):
+    sampled = TracedRouter(routers, workers, address)
+    sampled.send(message(b"x"), settled=True)
+    (octets,) = messages_of(sampled.consuming)
+    spans = sampled.spans()
+    assert sorted((span.kind, span.outcome, span.queued) for span in spans) == [
+        ("receive", "presettled", False), ("send", "presettled", False)
+    ]  # fmt: skip
+    assert [str(name) for name in annotations(octets)] == ["traceparent"]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_copy_without_credit_waits_in_its_span(routers, workers):
+    sampled = TracedRouter(routers, workers, credit=0)
+    sampled.send(message(b"x"))
+    assert sampled.spans() == []
+    sampled.consuming.feed(flow(0, 1))
+    sampled.router.settle()
+    (octets,) = messages_of(sampled.consuming)
+    sampled.consuming.feed(settle(0, state=REJECTED))
+    spans = {span.kind: span for span in sampled.spans()}
+    assert spans["send"].queued
+    assert spans["send"].sent > spans["send"].began
+    assert {span.outcome for span in spans.values()} == {"rejected"}
+    assert traceparent(octets) is not None
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_copies_of_multicast_delivery_have_spans_each(routers, workers):
+    sampled = TracedRouter(routers, workers, "multicast.a")
+    other = sampled.router.connect(workers // 2)
+    other.feed(start() + consumer(0, "multicast.a"))
+    sampled.router.settle()
+    sampled.send(message(b"x"))
+    sampled.consuming.feed(settle(0, state=ACCEPTED))
+    other.feed(settle(0, state=RELEASED))
+    spans = sampled.spans()
+    assert sorted((span.kind, span.outcome) for span in spans) == [
+        ("receive", "accepted"), ("send", "accepted"), ("send", "released")
+    ]  # fmt: skip
+    assert len({span.trace_id for span in spans}) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("size", [50_000, 300_000])
+def test_message_of_several_frames_has_its_context(routers, workers, size):
+    sampled = TracedRouter(routers, workers)
+    sampled.send(message(b"x" * size, to="kept"))
+    (octets,) = messages_of(sampled.consuming)
+    sampled.consuming.feed(settle(0, state=ACCEPTED))
+    spans = {span.kind: span for span in sampled.spans()}
+    assert traceparent(octets) == f"00-{spans['receive'].trace_id}-{spans['receive'].span_id}-01"
+    assert octets.endswith(message(b"x" * size, to="kept"))
+    assert spans["send"].outcome == "accepted"
+
+
+def test_message_for_nobody_has_span_with_its_outcome(routers):
+    sampled = TracedRouter(routers, 1, target=None)
+    sampled.send(message(b"x", to="balanced.nobody"))
+    (span,) = sampled.spans()
+    assert (span.kind, span.address, span.outcome) == ("receive", "balanced.nobody", "released")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sampling_by_pattern_leaves_other_addresses_out(routers, workers):
+    sampled = TracedRouter(routers, workers, target=None, pattern="balanced.a/#")
+    sampled.send(message(b"x", to="balanced.b"))
+    sampled.sending.feed(transfer(0, 1, message(b"y", to="balanced.a")))
+    sampled.router.settle()
+    sampled.consuming.feed(settle(0, state=ACCEPTED))
+    assert {span.address for span in sampled.spans()} == {"balanced.a"}
+
+
+@pytest.mark.parametrize("section", [0x72, 0x74])
+def test_incoming_context_is_continued(routers, section):
+    fields = codec.encode_map([
+        codec.encode_symbol("kept"), codec.encode_string("k"),
+        codec.encode_symbol("traceparent"), codec.encode_string(CONTEXT),
+        codec.encode_symbol("tracestate"), codec.encode_string("a=b"),
+    ])  # fmt: skip
+    given = b"\x00\x53" + bytes([section]) + fields
+    sampled = TracedRouter(routers, 1)
+    sampled.send(given + message(b"x"))
+    (octets,) = messages_of(sampled.consuming)
+    sampled.consuming.feed(settle(0, state=ACCEPTED))
+    spans = {span.kind: span for span in sampled.spans()}
+    _, trace, parent, _ = CONTEXT.split("-")
+    assert (spans["receive"].trace_id, spans["receive"].parent_id) == (trace, parent)
+    assert spans["send"].trace_id == trace
+    found = {str(name): value for name, value in annotations(octets).items()}
+    assert found["traceparent"] == f"00-{trace}-{spans['receive'].span_id}-01"
+    assert found["tracestate"] == "a=b"
+    assert ("kept" in found) == (section == 0x72)
+    if section == 0x74:
+        assert octets.endswith(given + message(b"x"))  # the bare message is unchanged
+
+
+def test_sampled_flag_of_client_is_ignored_without_parents(routers):
+    fields = codec.encode_map([codec.encode_symbol("traceparent"), codec.encode_string(CONTEXT)])
+    sampled = TracedRouter(routers, 1, ratio=1e-9)
+    for number in range(20):
+        sampled.sending.feed(transfer(0, number, b"\x00\x53\x72" + fields + message(b"x"), settled=True))
+    assert sampled.spans() == []
+    assert {traceparent(octets) for octets in messages_of(sampled.consuming)} == {CONTEXT}
+
+
+def test_spans_beyond_the_rate_are_dropped_and_counted(routers):
+    sampled = TracedRouter(routers, 1, credit=5000)
+    bound = 1000
+    for number in range(2 * bound):
+        sampled.sending.feed(transfer(0, number, message(b"x"), settled=True))
+    spans = sampled.spans()
+    assert len(messages_of(sampled.consuming)) == 2 * bound
+    assert bound - 1 <= len(spans) <= bound
+    assert sampled.router.core.delivery_traces.dropped > 0
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("lost", ["consumer", "producer"])
+def test_spans_end_with_lost_connection(routers, workers, lost):
+    sampled = TracedRouter(routers, workers)
+    sampled.send(message(b"x"))
+    (sampled.consuming if lost == "consumer" else sampled.sending).lose()
+    sampled.router.settle()
+    if lost == "producer":
+        sampled.consuming.feed(settle(0, state=ACCEPTED))
+    spans = {span.kind: span for span in sampled.spans()}
+    assert set(spans) == {"receive", "send"}
+    assert spans["send"].outcome == ("modified" if lost == "consumer" else "accepted")
+
+
+def test_sampling_ends_with_its_request(routers):
+    sampled = TracedRouter(routers, 1, spans=2)
+    sampled.send(message(b"x"), settled=True)
+    sampled.spans()
+    assert sampled.requester.ended
+    messages_of(sampled.consuming)
+    sampled.sending.feed(transfer(0, 1, message(b"y"), settled=True))
+    sampled.router.settle()
+    (octets,) = messages_of(sampled.consuming)
+    assert traceparent(octets) is None
+    assert not [op for op in sampled.router.core.events.snapshot_ops() if type(op).__name__ == "SamplingOp"]
