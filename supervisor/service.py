@@ -52,6 +52,7 @@ from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.telemetry import Telemetry
 from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.tls.profiles import TlsStartError
+from sluice.supervisor.tracing.span_export import SpanExport
 
 if TYPE_CHECKING:
     from sluice.supervisor.web.server import HttpService
@@ -124,6 +125,8 @@ class Supervisor:
         self._drain = RouterDrain(core, self._services, region, lambda: self._end(signal.SIGTERM), log)
         core.events.add(usage)
         core.events.add(self._telemetry)
+        self._span_export = SpanExport(loop, core.delivery_traces, log, core.program)
+        core.events.add(self._span_export)
         handover = HandoverSockets(loop, acceptor, self._services.http, log)
         self._pool = WorkerPool(loop, core, zygote, region, self._channels, handover, log, self._fatal)
         self._probes = Probes(loop, core, shared, acceptor, log)
@@ -461,6 +464,7 @@ class Supervisor:
         await self._services.http.close()  # late, so that the health page reports the shutdown until now
         self._pool.close()
         await self._telemetry.finish()
+        await self._span_export.finish()
         await self._core.history.finish()
         await self._core.audit.finish(signal.Signals(result).name if result > 0 else "a failure, see the log")
         for handle in (self._wake, self._timer):

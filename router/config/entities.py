@@ -352,6 +352,19 @@ class TelemetryConfig(EntityConfig, frozen=True, kw_only=True):
     live: bool
 
 
+class TracingConfig(EntityConfig, frozen=True, kw_only=True):
+    """Tracing section."""
+
+    type: ClassVar[str] = "tracing"
+
+    endpoint: str
+    ca_cert_file: str | None
+    ratio: float  # from 0 to 1
+    addresses: tuple[str, ...]  # patterns
+    parent_based: bool
+    spans_per_second: int  # of each worker
+
+
 class PlacementConfig(EntityConfig, frozen=True, kw_only=True):
     """Placement section. At least one of `listener` and `host` is set; `host` is an address or a network."""
 

@@ -25,7 +25,7 @@ from sluice.router.config.errors import Problems
 from sluice.router.config.jsontext import NO_KEY, JsonNode, JsonReader, JsonSyntaxError, JsonValue
 
 # Attributes whose values may contain '#' as wildcard. Their values end at the first blank.
-HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname"})
+HASH_VALUES = frozenset({"pattern", "bindingKey", "hostname", "addresses"})
 
 _SECTION = re.compile(r"([\w-]+)[ \t]*\{")
 _MAP = re.compile(r"\$?([\w-]+)[ \t]*:[ \t]*\{")

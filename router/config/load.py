@@ -36,6 +36,7 @@ from sluice.router.config.build_core import (
     build_link_route,
 )
 from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
+from sluice.router.config.build_tracing import build_tracing
 from sluice.router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -124,6 +125,7 @@ def load_text(path: str, text: str, resolve: Resolve | None = None, *, files: bo
         *(build_token_issuer(entity, problems) for entity in entities.get("tokenIssuer", [])),
         *(build_auth_service(entity, problems) for entity in entities.get("authServicePlugin", [])),
         *(build_telemetry(entity, problems) for entity in entities.get("telemetry", [])),
+        *(build_tracing(entity, problems) for entity in entities.get("tracing", [])),
         *(build_connector(entity, problems) for entity in entities.get("connector", [])),
     ]
     for entity in entities.get("saslUsers", []):

@@ -27,6 +27,7 @@ from sluice.router.config.build_core import (
     build_link_route,
 )
 from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
+from sluice.router.config.build_tracing import build_tracing
 from sluice.router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -44,6 +45,7 @@ from sluice.router.config.entities import (
     SslProfileConfig,
     TelemetryConfig,
     TokenIssuerConfig,
+    TracingConfig,
 )
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import Problems, RequestError
@@ -269,6 +271,8 @@ def _built(
             config = build_auth_service(entity, problems)
         case TelemetryConfig.type:
             config = build_telemetry(entity, problems)
+        case TracingConfig.type:
+            config = build_tracing(entity, problems)
         case PlacementConfig.type:
             config = placement = build_placement(entity, problems)
             workers = configuration.router.workers

@@ -308,15 +308,7 @@ class RemoteGone(OpBase, tag="-r"):
 
 
 WorkerStateOp = (
-    ProfileOp
-    | ProfileGone
-    | CredentialsOp
-    | CredentialsGone
-    | LogOp
-    | TraceOp
-    | SamplingOp
-    | WorkerOp
-    | UnawaitedOp
+    ProfileOp | ProfileGone | CredentialsOp | CredentialsGone | LogOp | TraceOp | SamplingOp | WorkerOp | UnawaitedOp
 )
 TableOp = (
     SettingsOp

@@ -184,6 +184,7 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "vhost": _configured("vhost"),
     **{kind: _configured(kind) for kind in ("console", "dummy", "saslUsers", "tokenIssuer", "authServicePlugin")},
     "telemetry": _configured("telemetry"),
+    "tracing": _configured("tracing"),
     "connector": _configured("connector"),
     "listener": _configured("listener"),
     "placement": _configured("placement"),

@@ -60,6 +60,12 @@ ROUTER: Final = (
     _counter(
         "sluice_reloads_total", "Reloads of the configuration: `success`, or `failure` if it was refused.", "outcome"
     ),
+    _counter(
+        "sluice_trace_spans_total",
+        "Spans of traced deliveries: `recorded`, `dropped` at a bound of a worker, `exported`, `unexported` if the "
+        "collector did not get them.",
+        "result",
+    ),
 )
 
 WORKERS: Final = (

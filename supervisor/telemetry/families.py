@@ -157,6 +157,9 @@ class MetricsBuilder:
         reloads = families.open(DEFINITIONS["sluice_reloads_total"])
         for outcome, count in self._core.audit.trail.reloads.items():
             reloads.add((outcome,), count)
+        spans = families.open(DEFINITIONS["sluice_trace_spans_total"])
+        for result, count in self._core.delivery_traces.counts().items():
+            spans.add((result,), count)
 
     def _workers(self, families: Families, snapshot: MetricsSnapshot) -> None:
         journal = self._core.journal

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from sluice.router.addressing.pattern import PatternTree
+from sluice.router.config.entities import TracingConfig
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.messages import Spans
 from sluice.router.control.ops import Op, SamplingOp
@@ -24,6 +25,7 @@ SPANS_PER_ANSWER: Final = 50  # some 20 KiB
 
 # Callback for spans; called with an empty list at the end. Returns False if the requester is gone.
 OnSpans = Callable[[list[DeliverySpan]], bool]
+OnExport = Callable[[list[DeliverySpan]], None]
 
 
 class RequestersFullError(Exception):
@@ -64,28 +66,42 @@ class DeliveryTraces(Subsystem):
         self._journal: Final = journal
         self._waker: Final = waker
         self._op = SamplingOp([], SPANS_PER_SECOND, False)
+        self._config: TracingConfig | None = None
+        self._export: OnExport | None = None
         self._requesters: list[_Requester] = []
         self._counts: dict[tuple[int, int], tuple[int, int]] = {}  # recorded, dropped; by worker and generation
         self._gone = [0, 0]  # of workers that have exited
+        self._exported = 0, 0  # exported, unexported
 
-    @property
-    def recorded(self) -> int:
-        """Number of spans that workers have recorded since the start of the router."""
-        return self._gone[0] + sum(recorded for recorded, _ in self._counts.values())
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of spans since the start of the router, by result.
 
-    @property
-    def dropped(self) -> int:
-        """Number of spans that workers have dropped at a bound."""
-        return self._gone[1] + sum(dropped for _, dropped in self._counts.values())
+        `recorded` and `dropped` are those of workers, `exported` and `unexported` those of the export.
+        """
+        recorded = self._gone[0] + sum(recorded for recorded, _ in self._counts.values())
+        dropped = self._gone[1] + sum(dropped for _, dropped in self._counts.values())
+        exported, unexported = self._exported
+        return {"recorded": recorded, "dropped": dropped, "exported": exported, "unexported": unexported}
+
+    def note_export(self, exported: int, unexported: int) -> None:
+        """Keep the numbers of spans that the collector has and has not got since the start of the router."""
+        self._exported = exported, unexported
 
     # Rules
 
     def snapshot_ops(self) -> Iterable[Op]:
         return (self._op,) if self._op.rules else ()
 
+    def configure(self, config: TracingConfig | None, export: OnExport | None) -> None:
+        """Use the rules of a tracing section, and pass all spans to `export`. None: there is no section."""
+        self._config, self._export = config, export
+        self._announce()
+
     def _announce(self) -> None:
         """Send the joined rules to the workers, if they have changed."""
-        op = SamplingOp(list(self._rules()), SPANS_PER_SECOND, False)
+        config = self._config
+        bound = SPANS_PER_SECOND if config is None else config.spans_per_second
+        op = SamplingOp(list(self._rules()), bound, config is not None and config.parent_based)
         if op != self._op:
             self._op = op
             self._journal.append(op)
@@ -93,8 +109,12 @@ class DeliveryTraces(Subsystem):
 
     def _rules(self) -> Iterator[tuple[str, float]]:
         rules: dict[str, float] = {}
+        if self._config is not None and (self._config.ratio > 0 or self._config.parent_based):
+            rules = dict.fromkeys(self._config.addresses, self._config.ratio)
         for requester in self._requesters:
-            rules[requester.pattern] = max(rules.get(requester.pattern, 0.0), requester.ratio)
+            # A pattern of the section that is narrower than the requester's decides alone about its addresses.
+            for pattern in [requester.pattern, *(each for each in rules if requester.tree.match(each))]:
+                rules[pattern] = max(rules.get(pattern, 0.0), requester.ratio)
         yield from rules.items()
 
     # Requesters
@@ -133,6 +153,8 @@ class DeliveryTraces(Subsystem):
         except SpanError as error:
             raise WorkerFaultError(f"spans: {error}") from error
         self._counts[worker.index, worker.generation] = message.recorded, message.dropped
+        if self._export is not None:
+            self._export(spans)
         staying = [each for each in self._requesters if each.pass_on(spans)]
         if len(staying) < len(self._requesters):
             self._requesters = staying

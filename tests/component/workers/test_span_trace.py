@@ -1,8 +1,12 @@
 """Spans of sampled deliveries: of the delivery and of each copy, in one worker and across workers."""
 
+from random import Random
+
 import pytest
 
 from sluice.router.amqp import codec
+from sluice.router.config.load import load_text
+from sluice.router.tracing.spans import DeliverySpan
 from tests.peer.frames import ACCEPTED, REJECTED, RELEASED
 from tests.peer.talk import consumer, flow, frames, message, messages, producer, sections, settle, start, transfer
 
@@ -200,7 +204,7 @@ def test_spans_beyond_the_rate_are_dropped_and_counted(routers):
     spans = sampled.spans()
     assert len(messages_of(sampled.consuming)) == 2 * bound
     assert bound - 1 <= len(spans) <= bound
-    assert sampled.router.core.delivery_traces.dropped > 0
+    assert sampled.router.core.delivery_traces.counts()["dropped"] > 0
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -228,3 +232,68 @@ def test_sampling_ends_with_its_request(routers):
     (octets,) = messages_of(sampled.consuming)
     assert traceparent(octets) is None
     assert not [op for op in sampled.router.core.events.snapshot_ops() if type(op).__name__ == "SamplingOp"]
+
+
+def tracing(*lines):
+    """Return the configuration of a tracing section with these attributes."""
+    text = "".join(f"{line}\n" for line in ("tracing {", "endpoint: http://127.0.0.1:1/", *lines, "}"))
+    (found,) = load_text("x.conf", "router {\nid: R\n}\n" + text).of_type("tracing")
+    return found
+
+
+def with_context(flags, number=0):
+    context = f"00-4bf92f3577b34da6a3ce929d0e0e4736-{number + 1:016x}-{flags}"
+    fields = codec.encode_map([codec.encode_symbol("traceparent"), codec.encode_string(context)])
+    return b"\x00\x53\x72" + fields + message(b"x")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_parent_based_sampling_follows_flag_of_sender(routers, workers):
+    sampled = TracedRouter(routers, workers, pattern="nobody")
+    exported: list[DeliverySpan] = []
+    sampled.router.core.delivery_traces.configure(tracing("ratio: 0", "parentBased: yes"), exported.extend)
+    sampled.router.settle()
+    for number, flags in enumerate(("00", "01", "03")):
+        sampled.sending.feed(transfer(0, number, with_context(flags, number), settled=True))
+    sampled.sending.feed(transfer(0, 3, message(b"y"), settled=True))
+    assert sampled.spans() == []
+    parents = sorted(str(span.parent_id) for span in exported if span.kind == "receive")
+    assert parents == [f"{number:016x}" for number in (2, 3)]
+
+
+def test_parent_flags_of_flood_are_bounded_by_rate(routers):
+    sampled = TracedRouter(routers, 1, credit=1000, pattern="nobody")
+    exported: list[DeliverySpan] = []
+    section = tracing("ratio: 0", "parentBased: yes", "spansPerSecond: 10")
+    sampled.router.core.delivery_traces.configure(section, exported.extend)
+    sampled.router.settle()
+    for number in range(200):
+        sampled.sending.feed(transfer(0, number, with_context("01", number), settled=True))
+    sampled.spans()
+    assert len(messages_of(sampled.consuming)) == 200
+    assert 0 < len(exported) <= 10
+
+
+def test_requester_sees_addresses_that_section_samples_rarely(routers):
+    sampled = TracedRouter(routers, 1, pattern="balanced/#")
+    sampled.router.core.delivery_traces.configure(tracing("ratio: 0.000001", "addresses: balanced.a"), lambda _: None)
+    sampled.router.settle()
+    sampled.send(message(b"x"), settled=True)
+    assert len(sampled.spans()) == 2
+
+
+def test_mutated_sections_of_sampled_messages_do_no_harm(routers):
+    sampled = TracedRouter(routers, 1, credit=5000)
+    random = Random(39)
+    given = with_context("01") + message(b"body", to="balanced.a")
+    for number in range(1500):
+        octets = bytearray(given)
+        for _ in range(random.randint(1, 3)):
+            octets[random.randrange(len(octets))] = random.randrange(256)
+        cut = len(octets) if random.random() < 0.7 else random.randrange(1, len(octets))
+        sampled.sending.feed(transfer(0, number, bytes(octets[:cut]), settled=True))
+    sampled.router.settle()  # raises the faults of the workers
+    sampled.sending.feed(transfer(0, 1500, given, settled=True))
+    sampled.router.settle()
+    last = messages_of(sampled.consuming)[-1]
+    assert last.endswith(message(b"body", to="balanced.a"))

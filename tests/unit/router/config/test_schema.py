@@ -133,13 +133,14 @@ TYPES = {
     "saslUsers": "configurationEntity",
     "tokenIssuer": "configurationEntity",
     "telemetry": "configurationEntity",
+    "tracing": "configurationEntity",
     "placement": "configurationEntity",
     "audit": "configurationEntity",
 }
 
 
 #: Types that Dispatch lacks.
-ADDED = ("saslUsers", "tokenIssuer", "telemetry", "placement", "audit")
+ADDED = ("saslUsers", "tokenIssuer", "telemetry", "tracing", "placement", "audit")
 
 
 def test_types_and_bases_are_listed():

@@ -1,0 +1,60 @@
+"""Conversion of a validated tracing entity to a typed object."""
+
+from urllib.parse import urlsplit
+
+from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, canonical
+from sluice.router.config.entities import TracingConfig
+from sluice.router.config.errors import Problems
+from sluice.router.config.validate import Entity
+
+
+def build_tracing(entity: Entity, problems: Problems) -> TracingConfig:
+    """Build the tracing section. Whether the collector answers is seen when spans are sent."""
+    long_name = entity.type.long_name
+    endpoint = entity.text("endpoint")
+    if not _is_http_url(endpoint):
+        text = f"endpoint '{endpoint}' is not a URL with http:// or https:// and a host"
+        problems.error(entity.line_of("endpoint"), f"{long_name}: {text}")
+    ratio = _ratio(entity.text("ratio"))
+    if ratio is None:
+        text = f"ratio '{entity.text('ratio')}' is not a number from 0 to 1"
+        problems.error(entity.line_of("ratio"), f"{long_name}: {text}")
+    addresses = [each for each in entity.text("addresses").split(",") if each]
+    for pattern in addresses:
+        try:
+            if len(canonical(pattern)) > MAX_TOKENS:
+                raise PatternError(f"Pattern invalid - more than {MAX_TOKENS} tokens")
+        except PatternError as error:
+            problems.error(entity.line_of("addresses"), f"{long_name}: addresses '{pattern}': {error}")
+    if not addresses:
+        problems.error(entity.line_of("addresses"), f"{long_name}: addresses names no pattern")
+    return TracingConfig(
+        name=entity.optional_text("name") or "tracing",
+        identity="tracing/0",
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        endpoint=endpoint,
+        ca_cert_file=entity.optional_text("caCertFile"),
+        ratio=ratio or 0.0,
+        addresses=tuple(addresses),
+        parent_based=entity.flag("parentBased"),
+        spans_per_second=entity.number("spansPerSecond"),
+    )
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def _ratio(text: str) -> float | None:
+    """Return a ratio from 0 to 1; None: the text is none."""
+    try:
+        ratio = float(text)
+    except ValueError:
+        return None
+    return ratio if 0 <= ratio <= 1 else None
