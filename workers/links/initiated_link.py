@@ -180,6 +180,7 @@ class InitiatedLink(LinkRecord):
         """Bind the link to its address, as the supervisor has decided."""
         self.advance("use")
         self.address = answer.addr
+        self.client.worker.tracing.attached(self)  # the address decides about spans
         self.bind(self.client.worker.table.get(answer.addr), answer)
 
     def note_session_error(self, reason: str) -> None:

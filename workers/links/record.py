@@ -5,6 +5,7 @@ routing-semantics.md 4, brokers-and-edge.md LR-30.
 
 from typing import TYPE_CHECKING, Final
 
+from sluice.router.addressing.address import MOBILE
 from sluice.router.amqp.errors import INTERNAL_ERROR, LocalError
 from sluice.router.amqp.session import Session
 from sluice.router.control import messages as control
@@ -42,7 +43,6 @@ class LinkRecord:
         "ends",
         "identity",
         "link",
-        "node",
         "number",
         "outgoing",
         "route",
@@ -77,7 +77,6 @@ class LinkRecord:
         self.address: int | None = None
         self.route: DeliveryHandler | None = None
         self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
-        self.node: bytes | None = None  # address of the link, once known; None: the messages name their addresses
         self.state: RecordState = "new"
         link.context = self
 
@@ -120,8 +119,13 @@ class LinkRecord:
 
     @property
     def traced(self) -> tuple[int, int, bytes | None]:
-        """Facts for the spans of sampled deliveries: identities of link and connection, address or None."""
-        return self.identity, self.client.number, self.node
+        """Facts for the spans of sampled deliveries: identities of link and connection, and the address.
+
+        The address is None if it is not known yet, or if the messages name their addresses.
+        """
+        address = None if self.address is None else self.client.worker.table.get(self.address)
+        text = None if address is None else address.key[2 if address.key.startswith(MOBILE) else 1 :].encode()
+        return self.identity, self.client.number, text
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
@@ -181,9 +185,6 @@ class LinkRecord:
             if generated:
                 source, target = (generated, target) if self.outgoing else (source, generated)
             self.ends = (source, target)
-        end = self.source if self.outgoing else self.target
-        address = generated or (end.address if end is not None else None)
-        self.node = address.encode() if address else None
         self.client.worker.tracing.attached(self)
 
     def use_route(self, route: DeliveryHandler) -> None:
