@@ -12,7 +12,7 @@ from sluice.router.control import messages as control
 from sluice.router.control.ops import SamplingOp
 from sluice.router.links.control_link import ControlIn
 from sluice.router.links.producer_link import ProducerLink
-from sluice.router.tracing.tracer import drain, span_counts, use_tracer
+from sluice.router.tracing.tracer import drain, end_overdue, span_counts, use_tracer
 
 if TYPE_CHECKING:
     from sluice.workers.links.record import LinkRecord
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sluice.workers.worker import WorkerRuntime
 
 SEND_MS: Final = 200  # between two messages with spans
+OVERDUE_NS: Final = 30 * 10**9  # age at which a span is sent although its delivery is not settled
 SPANS_PER_MESSAGE: Final = 256  # 64 KiB
 ALWAYS: Final = 0xFFFFFFFF  # ProducerLink.sampling of a link that samples each delivery
 REMEMBERED: Final = 1000  # addresses whose threshold is remembered
@@ -96,6 +97,7 @@ class SpanTrace:
 
     def _send(self) -> None:
         self._armed = False
+        end_overdue(OVERDUE_NS)
         while True:
             octets = drain(SPANS_PER_MESSAGE)
             recorded, dropped, pending = span_counts()

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 _SPAN: Final = struct.Struct("=16s8s8s6Q4BI168s")
 RECEIVE: Final = 1
 SEND: Final = 2
-_SETTLED, _QUEUED, _DROPPED, _CUT = 1, 2, 4, 8
+_SETTLED, _QUEUED, _DROPPED, _CUT, _OVERDUE = 1, 2, 4, 8, 16
 _NO_WORKER: Final = 255
 _NO_PARENT: Final = bytes(8)
 _OUTCOMES: Final = {
@@ -40,7 +40,7 @@ class DeliverySpan(NamedTuple):
     link: int  # identity in management
     connection: int
     address: str
-    outcome: str  # state, "presettled", "settled" without a state, or "dropped"
+    outcome: str  # state, "presettled", "settled" without a state, "dropped", or "unsettled" if it goes on
     queued: bool  # the copy waited in the queue of its consumer
 
     def as_map(self) -> dict[str, str | int | bool | None]:
@@ -82,6 +82,8 @@ def _span(fields: tuple[Any, ...], worker: int, offset_ns: int) -> DeliverySpan:
 def _outcome(state: int, flags: int) -> str:
     if state:
         return _OUTCOMES.get(state, f"0x{state:02x}")
+    if flags & _OVERDUE:
+        return "unsettled"
     if flags & _DROPPED:
         return "dropped"
     return "presettled" if flags & _SETTLED else "settled"

@@ -23,6 +23,7 @@ cdef enum:
     SPAN_QUEUED = 2            # the copy waited in the queue of its consumer
     SPAN_DROPPED = 4           # ended without having been sent, or refused
     SPAN_CUT = 8               # the address is longer than ADDRESS_OCTETS
+    SPAN_OVERDUE = 16          # ended by `end_overdue`, before its delivery or copy was settled
     ADDRESS_OCTETS = 168       # of an address in a span; so a span has 256 octets
     NO_WORKER = 255
 

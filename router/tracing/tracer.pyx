@@ -94,6 +94,26 @@ def drain(uint32_t most):
     return octets
 
 
+def end_overdue(uint64_t age_ns):
+    """End the spans that began more than `age_ns` ago, although their deliveries go on.
+
+    Otherwise a consumer that settles nothing would keep all pending spans. The later way of these deliveries is not
+    recorded.
+    """
+    cdef uint32_t i
+    cdef PendingSpan* p
+    cdef PendingSpan* following
+    if pending == 0:
+        return
+    for i in range(BUCKETS):
+        p = buckets[i]
+        while p is not NULL:
+            following = p.chain
+            if clock.now_ns - p.span.began > age_ns:
+                end_span(p.key, 0, SPAN_OVERDUE)
+            p = following
+
+
 def span_counts():
     """Return the numbers of spans recorded and dropped since the start, and of spans that have not ended."""
     return recorded_spans, dropped_spans, pending
@@ -383,7 +403,7 @@ cdef void end_span(void* key, uint8_t kind, uint8_t flags) noexcept:
     if not p.span.outcome:
         p.span.outcome = kind
     p.span.flags |= flags
-    if p.span.kind == SPAN_SEND and not p.span.sent:
+    if p.span.kind == SPAN_SEND and not p.span.sent and not flags & SPAN_OVERDUE:
         p.span.flags |= SPAN_DROPPED
     p.span.ended = clock.now_ns
     if p.span.kind != SPAN_CROSS:

@@ -26,7 +26,8 @@ def test_span_octets_are_decoded_by_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "flags", "shown"), [(0, 1, "presettled"), (0, 0, "settled"), (0, 5, "dropped"), (0x27, 4, "modified")]
+    ("outcome", "flags", "shown"),
+    [(0, 1, "presettled"), (0, 0, "settled"), (0, 5, "dropped"), (0x27, 4, "modified"), (0, 18, "unsettled")],
 )
 def test_outcome_is_named_by_state_and_flags(outcome: int, flags: int, shown: str) -> None:
     (span,) = read_spans(encoded(outcome=outcome, flags=flags), 0, 0)
