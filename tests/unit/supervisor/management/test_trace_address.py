@@ -52,7 +52,7 @@ def test_trace_of_address_sends_its_spans_up_to_limit(router):
     assert router.core.delivery_traces.counts()["dropped"] == 4
 
 
-def test_many_spans_are_sent_in_several_answers(router):
+def test_spans_of_one_report_are_divided_into_answers(router):
     ask(router, "a")
     assert [len(body) for body in report(router, *["a"] * (SPANS_PER_ANSWER + 1))] == [SPANS_PER_ANSWER, 1]
 
