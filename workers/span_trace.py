@@ -28,6 +28,7 @@ REMEMBERED: Final = 1000  # addresses whose threshold is remembered
 LOG_MESSAGES: Final = 1
 SAMPLE_DELIVERIES: Final = 2
 SAMPLE_BY_ADDRESS: Final = 4
+SAMPLE_PARENTS: Final = 8
 
 
 def threshold(ratio: float, parents: bool) -> int:
@@ -75,6 +76,8 @@ class SpanTrace:
             elif sampling := self._threshold_of(address):
                 flags |= SAMPLE_DELIVERIES
                 link.sampling = sampling
+        if flags & SAMPLE_DELIVERIES and self._parents:
+            flags |= SAMPLE_PARENTS
         link.observed = flags
         return flags != 0
 

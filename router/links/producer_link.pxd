@@ -41,6 +41,7 @@ cdef enum Observation:
     LOG_MESSAGES = 1           # the handler is shown each message
     SAMPLE_DELIVERIES = 2      # some deliveries have spans (router/tracing)
     SAMPLE_BY_ADDRESS = 4      # with SAMPLE_DELIVERIES: the address in each message decides
+    SAMPLE_PARENTS = 8         # with SAMPLE_DELIVERIES: so does the trace context in each message
 
 # Link on which the peer sends. Owner: its session.
 cdef class ProducerLink(GrantingLink):

@@ -2,7 +2,7 @@
 
 routing-semantics.md 5, 11.6, 11.7. For the credit of the link see granting_link.
 """
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
 from libc.string cimport memset
 
 from sluice.router.amqp.connection cimport Connection
@@ -173,10 +173,19 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
     return 0
 
 
+cdef inline uint32_t draw(ProducerLink link, const Transfer* t) noexcept:
+    """Return a number between 0 and 2**32 - 1 that decides whether a delivery is sampled, each time the same.
+
+    Multiples of the golden ratio: those of consecutive deliveries are evenly distributed.
+    """
+    return (t.delivery_id + <uint32_t>link.number) * <uint32_t>2654435761
+
+
 cdef void set_arrival(ProducerLink link, const Transfer* t, Arrival* out) noexcept:
     """Describe the delivery of a first frame to the tracer."""
     out.link = <void*>link
     out.id = t.delivery_id
+    out.random = draw(link, t)
     out.threshold = link.sampling
     # The peer is a router, so that the message's router annotations may name its address.
     out.honour = link.inter_router or link.session.connection.relays
@@ -190,6 +199,8 @@ cdef bint is_unobserved(ProducerLink link, const Transfer* t) except -1:
     cdef Arrival arrival
     if not link.observed & SAMPLE_DELIVERIES or link.observed & LOG_MESSAGES:
         return False
+    if draw(link, t) >= link.sampling and link.sampling != UINT32_MAX and not link.observed & SAMPLE_PARENTS:
+        return True                        # nearly always; `decide` would find the same
     set_arrival(link, t, &arrival)
     return not decide(&arrival, &t.payload)
 

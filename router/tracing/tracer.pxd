@@ -54,6 +54,7 @@ cdef struct Arrival:
     const void* link           # identifies the delivery, together with its id
     uint32_t id
     uint32_t threshold         # ProducerLink.sampling
+    uint32_t random            # compared with thresholds
     bint by_address            # the link has no address, so that of the message decides
     bint honour                # router annotations of the message may name its address
     bint settled

@@ -120,7 +120,7 @@ def span_counts():
 
 
 cdef inline uint64_t next_random() noexcept nogil:
-    """Return the next number of an xorshift* generator, whose seed is from the system. For ids and sampling."""
+    """Return the next number of an xorshift* generator, whose seed is from the system. For ids."""
     global random_state
     random_state ^= random_state >> 12
     random_state ^= random_state << 25
@@ -246,7 +246,7 @@ cdef void scan_message(const Slice* message, bint honour) noexcept:
 
 
 cdef int decide(const Arrival* arrival, const Slice* message) except -1:
-    cdef uint32_t random = <uint32_t>(next_random() >> 32)
+    cdef uint32_t random = arrival.random
     cdef bint known = False
     decision.link = arrival.link
     decision.id = arrival.id

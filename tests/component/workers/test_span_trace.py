@@ -251,6 +251,15 @@ def with_context(flags, number=0):
     return b"\x00\x53\x72" + fields + message(b"x")
 
 
+@pytest.mark.parametrize("target", ["same", None])
+def test_ratio_samples_its_part_of_deliveries(routers, target):
+    sampled = TracedRouter(routers, 1, credit=1000, target=target, ratio=0.1)
+    for number in range(500):
+        sampled.sending.feed(transfer(0, number, message(b"x", to="balanced.a"), settled=True))
+    received = [span for span in sampled.spans() if span.kind == "receive"]
+    assert 45 <= len(received) <= 55
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_parent_based_sampling_follows_flag_of_sender(routers, workers):
     sampled = TracedRouter(routers, workers, pattern="nobody")
