@@ -129,14 +129,17 @@ def transfers(octets: bytes) -> int:
 def one_router(
     octets: bytes = message(BODY), *, address: str = "balanced.a", consumers: int = 1, copies: int = 1,
     settled: bool = False, anonymous: bool = False, workers: int = 1, more: str = "", hostname: str | None = None,
-    slots: int | None = None, credit: int = MANY, to: str = "main", by: str = "main",
+    slots: int | None = None, credit: int = MANY, to: str = "main", by: str = "main", copied_to: str | None = None,
 ) -> Iterator[Play]:  # fmt: skip
     """Run a scenario in one router.
 
     slots: worker slots in shared memory; those beyond `workers` stay idle. to, by: listeners of consumers and producer.
+    copied_to: address that gets the copies of a tap, for a consumer of its own.
     """
     router = InProcessRouter(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
     receiving = [started(router, 0, consumer(0, address, credit), to, hostname) for _ in range(consumers)]
+    if copied_to is not None:
+        receiving.append(started(router, 0, consumer(0, copied_to), to, hostname))
     sending = started(router, workers - 1, producer(0, None if anonymous else address), by, hostname)
     yield partial(Round(router.settle, sending, receiving, octets, settled, credit=credit).play, copies=copies)
     router.close()
@@ -204,6 +207,13 @@ def link_route() -> Iterator[Play]:
 #: Policy with many rules for clients of vhost `v`.
 RULES: Final = configuration_text(*many_rules("v", "balanced.a"))
 
+TAP: Final = """
+tap {
+    pattern: balanced.a
+    address: taps.a
+}
+"""
+
 ROWS: Final[dict[str, Row]] = {
     "unsettled": one_router,
     "presettled": partial(one_router, settled=True),
@@ -221,4 +231,5 @@ ROWS: Final[dict[str, Row]] = {
     "hop-queued": partial(hop, between="linkCapacity: 50"),
     "edge": edge,
     "link-route": link_route,
+    "tapped": partial(one_router, more=TAP, copied_to="taps.a", copies=2),
 }

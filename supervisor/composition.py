@@ -20,6 +20,7 @@ from sluice.supervisor.addresses.inprocess import InProcessAddresses
 from sluice.supervisor.addresses.lookup import RecordFinder
 from sluice.supervisor.addresses.settings import Settings
 from sluice.supervisor.addresses.table import AddressTable
+from sluice.supervisor.addresses.taps import Taps
 from sluice.supervisor.addresses.testhooks import add_test_hooks
 from sluice.supervisor.audit.audit import Audit
 from sluice.supervisor.auth.authentication import Authentication
@@ -122,6 +123,9 @@ class RouterCore(Core):
         self.exchanges = Exchanges(
             router.id, router.mode, current, table, slots, journal, lambda text: log.error("ROUTER_CORE", text)
         )
+        self.taps = Taps(
+            router.id, router.mode, self.settings, table, slots, journal, lambda text: log.error("ROUTER_CORE", text)
+        )
         lookup = RecordFinder(router.id, router.mode, current, table)
         self.in_process = InProcessAddresses(table, journal, self.workers, lookup.find, log, self.waker.wake)
 
@@ -210,6 +214,7 @@ class RouterCore(Core):
             *([] if self.routers is None else [self.routers]),
             self.neighbours,  # after the routers, because next hops contain their indexes
             slots,
+            self.taps,  # before the addresses, which refer to taps
             table,
             self.exchanges,  # after the addresses they refer to
             Replicas(self.workers, journal, log),  # after connections; before the consumers that workers have
@@ -237,6 +242,7 @@ class RouterCore(Core):
         if test_hooks:
             add_test_hooks(self.in_process, attaching)
         self.exchanges.use(configuration)
+        self.taps.use(configuration.taps)
         self.link_routes.replace(configuration.link_routes)
 
     @property
@@ -301,5 +307,6 @@ def _configured(configuration: Configuration) -> int:
             configuration.auto_links,
             configuration.exchanges,
             configuration.bindings,
+            configuration.taps,
         )
     )

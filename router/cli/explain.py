@@ -168,6 +168,9 @@ def _record(record: Answer) -> Iterator[str]:
         yield f"  the fallback of {record['fallbackOf']}"
     if record["exchange"] is not None:
         yield from _exchange(record["exchange"])
+    for tap in record.get("taps", ()):
+        consumers = f"{tap['consumers']} consumers" if tap["consumers"] else "without a consumer"
+        yield f"  tap '{tap['name']}' ({tap['mode']}) copies messages to {tap['address']}, {consumers}"
     waiting = record.get("deliveriesWaiting", 0)
     numbers = {title: record[name] for title, name in _COUNTERS.items()}
     # Deliveries in the queues of consumers are included in the egress counter.

@@ -6,10 +6,18 @@ the same reason (management.md 2.6 and 5.8).
 
 from collections.abc import Collection, Iterable
 
+from sluice.router.addressing.address import normalise
 from sluice.router.addressing.binding_keys import INVALID_KEY, SYNTAX
-from sluice.router.addressing.pattern import MAX_TOKENS, address_tokens
+from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, PatternTree, address_tokens
 from sluice.router.addressing.settings import PRIORITIES
-from sluice.router.config.entities import AddressConfig, AutoLinkConfig, BindingConfig, ExchangeConfig, LinkRouteConfig
+from sluice.router.config.entities import (
+    AddressConfig,
+    AutoLinkConfig,
+    BindingConfig,
+    ExchangeConfig,
+    LinkRouteConfig,
+    TapConfig,
+)
 from sluice.router.config.validate import Entity
 
 PHASES = range(10)
@@ -217,6 +225,53 @@ def build_binding(
     if refusal is not None:
         raise EntityRefused(refusal, f"Error configuring binding: {refusal}")
     return binding
+
+
+def build_tap(entity: Entity, number: int, others: Collection[TapConfig]) -> TapConfig:
+    """Build a tap. `others` are the existing ones; `number` is for its generated name. Raises EntityRefused."""
+    identity = f"tap/{number}"
+    tap = TapConfig(
+        name=entity.optional_text("name") or identity,
+        identity=identity,
+        named="name" in entity.values,
+        line=entity.line or None,
+        values=entity.values,
+        pattern=entity.text("pattern"),
+        address=entity.text("address"),
+        mode=entity.text("mode"),
+    )
+    refusal = _tap_refusal(tap, others)
+    if refusal is not None:
+        raise EntityRefused(refusal, f"Error configuring tap: {refusal}")
+    return tap
+
+
+def _tap_refusal(tap: TapConfig, others: Collection[TapConfig]) -> str | None:
+    """Return the reason to refuse a tap, or None."""
+    if not address_tokens(tap.address):
+        return "a tap needs the attribute address"
+    if len(address_tokens(tap.pattern)) > MAX_TOKENS:
+        return f"the pattern of a tap has more than {MAX_TOKENS} tokens"
+    if any(tap.name == other.name for other in others):
+        return f"there is a tap '{tap.name}' already"
+    taps = (*others, tap)
+    try:
+        loops = [(each, to) for each in taps for to in taps if tap in (each, to) and _copies(each, to.address)]
+    except PatternError:
+        return "a tap needs the attribute pattern, with at least one token"
+    for each, to in loops:
+        return (
+            f"the pattern '{each.pattern}' of tap '{each.name}' matches '{to.address}', which gets the copies of "
+            f"tap '{to.name}': copies would be copied"
+        )
+    return None
+
+
+def _copies(tap: TapConfig, address: str) -> bool:
+    """Return True if a tap copies the messages of an address. Raises PatternError."""
+    tree: PatternTree[bool] = PatternTree()
+    tree.insert(tap.pattern, True)
+    return tree.match(normalise(address)) is not None
 
 
 def _binding_refusal(

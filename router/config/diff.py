@@ -24,6 +24,7 @@ from sluice.router.config.entities import (
     ListenerConfig,
     LogConfig,
     RouterConfig,
+    TapConfig,
 )
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import Problems
@@ -47,7 +48,7 @@ _SINGLE = frozenset({"router", "policy", "console", "telemetry", "tracing"})
 _NUMBERED = frozenset(
     {
         *(AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type),
-        *(ExchangeConfig.type, BindingConfig.type, DummyConfig.type),
+        *(ExchangeConfig.type, BindingConfig.type, TapConfig.type, DummyConfig.type),
     }
 )
 _HIDDEN = "*******"
@@ -290,6 +291,8 @@ def describe(entity: EntityConfig) -> str:
             return f"({entity.address})"
         case BindingConfig():
             return f"({entity.exchange_name}: {entity.binding_key} to {entity.next_hop_address})"
+        case TapConfig():
+            return f"({entity.pattern} to {entity.address})"
         case VhostConfig():
             return f"'{entity.hostname}'"
         case ListenerConfig():
@@ -314,6 +317,8 @@ def _nature_key(entity: EntityConfig) -> _Key:
             key = (entity.address,)
         case BindingConfig():
             key = (entity.exchange_name, entity.binding_key, entity.next_hop_address, entity.next_hop_phase)
+        case TapConfig():
+            key = (entity.tokens, entity.address)
         case VhostConfig():
             key = (entity.hostname,)
         case ListenerConfig() | ConnectorConfig():

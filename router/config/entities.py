@@ -279,6 +279,26 @@ class BindingConfig(EntityConfig, frozen=True, kw_only=True):
     next_hop_phase: int
 
 
+class TapConfig(EntityConfig, frozen=True, kw_only=True):
+    """Tap section. Its pattern matches the address of no tap."""
+
+    type: ClassVar[str] = "router.config.tap"
+
+    pattern: str
+    address: str  # gets the copies
+    mode: str  # copy or required
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Canonical pattern."""
+        return tuple(canonical(self.pattern))
+
+    @property
+    def required(self) -> bool:
+        """True if the outcome of a message waits for that of its copy."""
+        return self.mode == "required"
+
+
 class LinkRouteConfig(EntityConfig, frozen=True, kw_only=True):
     """`linkRoute` section, or a link route created by a client. Exactly one of prefix and pattern is set."""
 
@@ -430,6 +450,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
     auto_links: tuple[AutoLinkConfig, ...]
     exchanges: tuple[ExchangeConfig, ...]
     bindings: tuple[BindingConfig, ...]
+    taps: tuple[TapConfig, ...] = ()
     vhosts: tuple[VhostConfig, ...]
     others: tuple[EntityConfig, ...]
     warnings: list[tuple[str, str]]
@@ -489,6 +510,7 @@ class Configuration(Struct, frozen=True, kw_only=True):
         yield from self.auto_links
         yield from self.exchanges
         yield from self.bindings
+        yield from self.taps
         yield from self.vhosts
         yield from self.others
         yield from self.connectors
@@ -513,6 +535,7 @@ _FIELDS = {
     "router.config.autoLink": "auto_links",
     "router.config.exchange": "exchanges",
     "router.config.binding": "bindings",
+    "router.config.tap": "taps",
     "router.config.linkRoute": "link_routes",
     "vhost": "vhosts",
     "connector": "connectors",

@@ -34,6 +34,7 @@ from sluice.router.config.build_core import (
     build_binding,
     build_exchange,
     build_link_route,
+    build_tap,
 )
 from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
 from sluice.router.config.build_tracing import build_tracing
@@ -45,6 +46,7 @@ from sluice.router.config.entities import (
     Configuration,
     ExchangeConfig,
     LogConfig,
+    TapConfig,
 )
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import ConfigError, ConfigFileError, Problems
@@ -206,8 +208,15 @@ def _core_entities(entities: Mapping[str, list[Entity]], problems: Problems) -> 
             bindings.append(build_binding(entity, number, exchanges, bindings))
         except EntityRefused as refused:
             problems.warn(refused.module, entity.line, refused.warning)
+    taps: list[TapConfig] = []
+    for number, entity in enumerate(entities.get("router.config.tap", [])):
+        try:
+            taps.append(build_tap(entity, number, taps))
+        except EntityRefused as refused:
+            problems.warn(refused.module, entity.line, refused.warning)
     yield from exchanges
     yield from bindings
+    yield from taps
 
 
 def _vhosts(

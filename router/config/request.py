@@ -25,6 +25,7 @@ from sluice.router.config.build_core import (
     build_binding,
     build_exchange,
     build_link_route,
+    build_tap,
 )
 from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
 from sluice.router.config.build_tracing import build_tracing
@@ -43,6 +44,7 @@ from sluice.router.config.entities import (
     PlacementConfig,
     SaslUsersConfig,
     SslProfileConfig,
+    TapConfig,
     TelemetryConfig,
     TokenIssuerConfig,
     TracingConfig,
@@ -59,7 +61,10 @@ from sluice.router.config.values import InvalidValue
 from sluice.router.config.vhosts import POLICY_ERROR, VhostNames, build_vhost
 
 CORE = frozenset(
-    {AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type, ExchangeConfig.type, BindingConfig.type}
+    {
+        *(AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type),
+        *(ExchangeConfig.type, BindingConfig.type, TapConfig.type),
+    }
 )
 
 _LOST = (float, Char, uuid.UUID, Described)  # value types that Dispatch ignores
@@ -315,6 +320,8 @@ def _create_core(
                 return build_auto_link(entity, number)
             case ExchangeConfig.type:
                 return _create_exchange(entity, inventory.configuration, number)
+            case TapConfig.type:
+                return build_tap(entity, number, inventory.configuration.taps)
             case _:
                 return _create_binding(entity, inventory.configuration, number)
     except EntityRefused as refused:

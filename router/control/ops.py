@@ -173,6 +173,7 @@ class AddressAttributes(Struct, omit_defaults=True, gc=False, frozen=True):
     exchange: int | None = None
     rejects: bool = False  # messages to the router itself are rejected (option -T)
     confined: bool = False  # edge router: messages never leave through its uplink
+    taps: tuple[int, ...] = ()  # ids of the taps that copy its messages
 
 
 class AddressOp(OpBase, tag="addr"):
@@ -252,6 +253,21 @@ class BindingGone(OpBase, tag="-bind"):
     id: int
 
 
+class TapOp(OpBase, tag="tap"):
+    """New tap. A tap never changes, and its id is never used again."""
+
+    id: int
+    key: str  # of the address that gets the copies
+    required: bool
+    counters: int  # number of its counter slot
+
+
+class TapGone(OpBase, tag="-tap"):
+    """Removal of a tap. Address records may name it until later epochs."""
+
+    id: int
+
+
 # -- the network --------------------------------------------------------------------------------------------------
 
 
@@ -322,6 +338,8 @@ TableOp = (
     | ExchangeGone
     | BindingOp
     | BindingGone
+    | TapOp
+    | TapGone
     | NextHopOp
     | NextHopGone
     | RouterOp

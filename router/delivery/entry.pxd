@@ -9,12 +9,21 @@ cdef enum:
     ENTRY_COUNTED = 1          # counted at this router
     ENTRY_EDGE = 2             # they arrive by an edge connection
     ENTRY_CONTAINER = 4        # the producer is a route container
+    ENTRY_TAPPED = 8           # in a plan: the address has taps
 
 
-cdef inline void count_entry(uint8_t entry, AddressSlot* slot) noexcept:
-    """Count a message that enters the network here; do nothing for others. slot: counters of its address."""
+cdef inline bint is_entry(uint8_t entry) noexcept nogil:
+    """Return True for messages of this router's own clients and brokers: taps copy these (decision 0087)."""
+    return entry & (ENTRY_COUNTED | ENTRY_EDGE) == ENTRY_COUNTED
+
+
+cdef inline bint count_entry(uint8_t entry, AddressSlot* slot) noexcept:
+    """Count a message that enters the network here; do nothing for others. slot: counters of its address.
+
+    Returns True for ENTRY_TAPPED.
+    """
     if not entry:
-        return
+        return False
     totals.ingress += 1
     slot.ingress += 1
     if entry != ENTRY_COUNTED:
@@ -23,6 +32,8 @@ cdef inline void count_entry(uint8_t entry, AddressSlot* slot) noexcept:
         if entry & ENTRY_CONTAINER:
             totals.ingress_container += 1
             slot.ingress_container += 1
+        return entry & ENTRY_TAPPED != 0
+    return False
 
 
 cdef inline void count_entry_by_fallback(uint8_t entry) noexcept:

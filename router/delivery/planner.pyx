@@ -4,10 +4,11 @@ from libc.string cimport memset
 
 from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.items cimport items_in
+from sluice.router.delivery.entry cimport ENTRY_TAPPED, is_entry
 from sluice.router.delivery.plan cimport EACH_CONSUMER, NO_PLAN, ONE_LEG, LeadingSections, Leg, Plan
 from sluice.router.table.consumer cimport Consumer
 from sluice.router.table.chooser cimport choose
-from sluice.router.table.table cimport MULTICAST, ForwardingAddress
+from sluice.router.table.table cimport MULTICAST, SPECIAL_TAPPED, ForwardingAddress
 from sluice.router.ring.records cimport K_AS_IS
 from sluice.router.links.consumer_link cimport ConsumerLink
 from sluice.router.message.annotations cimport ComposedAnnotations, composed_keep
@@ -18,6 +19,12 @@ cdef inline bint never_carried(ForwardingAddress address) noexcept:
     """Return True if no message of the address can have a plan before the table changes."""
     return address.exchange is not None or address.special or address.treatment > MULTICAST \
         or (address.remotes is None and items_in(<void*>address.consumers) == 0)
+
+
+cdef bint is_only_tapped(ForwardingAddress address) noexcept:
+    """Return True if messages of the address have plans except that taps copy them, which nothing waits for."""
+    return address.special == SPECIAL_TAPPED and address.exchange is None and address.treatment < MULTICAST \
+        and (address.remotes is not None or items_in(<void*>address.consumers) != 0)
 
 
 cdef inline bint choose_leg(Plan* plan, ForwardingAddress address, uint32_t came_by, const LeadingSections* said,
@@ -91,8 +98,11 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
     plan.to = to[0]
     plan.phase = phase
     if never_carried(address):
-        plan.version = version
-        return False
+        if not is_only_tapped(address):
+            plan.version = version
+            return False
+        if is_entry(plan.entry):
+            plan.entry |= ENTRY_TAPPED
     if address.treatment == MULTICAST:
         plan.version = version
         if said.sections is not NULL or came_by:

@@ -50,6 +50,12 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef void mark_edge_arrival(self, InDelivery* d, Content* c) noexcept
     cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                      bint targeted) except -1
+    cdef int deliver_tapped(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
+                            bint targeted) except -1
+    cdef int deliver_required(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
+                              bint targeted) except -1
+    cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c,
+                           ForwardingAddress address) except -1
     # Cache the prefix of one in PREFIX_CACHE_EVERY messages whose prefix is not cached.
     cdef int cache_prefix(self, const Content* c) except -1
     cdef int refuse_unaddressed(self, ProducerLink link, InDelivery* d) except -1

@@ -4,23 +4,27 @@ Finding the address: routing-semantics.md 7. No consumer, fallback: routing-sema
 itself and exchanges: routing-semantics.md 10, 15.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from sluice.router.amqp.codec cimport Slice, open_list, open_variable, skip_value
 from sluice.router.stats.counters cimport totals
-from sluice.router.delivery.delivery cimport IN_ACCEPT, IN_TRACKED
+from sluice.router.amqp.frames cimport Transfer
+from sluice.router.amqp.scheduler cimport charge
+from sluice.router.amqp.states cimport state_kind
+from sluice.router.delivery.delivery cimport IN_ACCEPT, IN_DISCARD, IN_FINAL, IN_MULTI, IN_TRACKED
 from sluice.router.links.producer_link cimport COLLECT_MOST, ROUTED, WANTS_MORE
 from sluice.router.message.sections cimport (
     SCAN_MALFORMED, SCAN_MORE, SCAN_OK, SCAN_TRUNCATED, ScanResult, Sections, scan, scan_description,
 )
-from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED
+from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED, D_TRANSACTIONAL
 from sluice.router.table.forward cimport forward, forward_exchange, forward_fallback
 from sluice.router.message.annotations cimport composed_drop
 from sluice.router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefix
 from sluice.router.delivery.entry cimport (
-    ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback,
+    ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback, is_entry,
 )
+from sluice.router.table.tap cimport TAP_UNITS, Tap, is_required, taps_reachable
 from sluice.router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
 from sluice.router.addressing import address as addresses
@@ -37,6 +41,13 @@ cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annota
 cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
                                 f"the message for the router itself has more than {COLLECT_MOST} octets")
 cdef bytes SIZE_EXCEEDED = rejection(MESSAGE_SIZE_EXCEEDED, "The message is longer than its receivers accept")
+cdef bytes TOO_LONG_FOR_TAP = rejection(
+    MESSAGE_SIZE_EXCEEDED,
+    f"a required tap copies the address, and takes no message of more than {COLLECT_MOST} octets")
+cdef bytes TAPPED_TRANSACTION = rejection(
+    "amqp:not-implemented", "a required tap copies the address, and takes no message of a transaction")
+cdef bytes TAPPED_EXCHANGE = rejection(
+    "amqp:not-implemented", "a required tap copies the address, and its exchange waits for no outcome")
 cdef bytes FORGED = rejection("amqp:unauthorized-access", "user_id proxy violation")
 
 
@@ -55,6 +66,22 @@ cdef int check_sections(ProducerLink link, InDelivery* d, Content* c, ScanResult
         return WANTS_MORE
     link.refuse(d, D_REJECTED, rejection(DECODE_ERROR if result in (SCAN_TRUNCATED, SCAN_MALFORMED) else INVALID_FIELD,
                                          scan_description(result)), False)
+    return ROUTED
+
+
+cdef inline int deliver_once(ProducerHandler self, ProducerLink link, InDelivery* d, Content* c,
+                             ForwardingAddress address, bint targeted) except -1:
+    """Deliver a message to its address, without copies for taps."""
+    if address.exchange is not None:
+        return self.deliver_exchange(link, d, c, address)
+    if address.inproc:
+        return self.deliver_local(link, d, c, address)
+    if forward(address, d, c) == 0:
+        return self.deliver_elsewhere(link, d, c, address, targeted)
+    if targeted and self.from_fallback:
+        count_entry_by_fallback(self.entry)
+    else:
+        count_entry(self.entry, address.slot)
     return ROUTED
 
 
@@ -227,19 +254,69 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef int deliver(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                      bint targeted) except -1:
         """Deliver a message to its address. targeted: the link's target named the address; else the message did."""
-        if address.uplink and self.table.network.edges and self.deliver_edge(d, c):
-            return ROUTED
+        if address.special:
+            if address.uplink and self.table.network.edges and self.deliver_edge(d, c):
+                return ROUTED
+            if address.taps is not None and is_entry(self.entry) and not (targeted and self.from_fallback):
+                return self.deliver_tapped(link, d, c, address, targeted)
+        return deliver_once(self, link, d, c, address, targeted)
+
+    cdef int deliver_tapped(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
+                            bint targeted) except -1:
+        """Deliver a message to an address with taps, and copy it unless it is refused."""
+        if not c.settled and is_required(address.taps, self.tenant):
+            return self.deliver_required(link, d, c, address, targeted)
+        if deliver_once(self, link, d, c, address, targeted) == WANTS_MORE:
+            return WANTS_MORE
+        return ROUTED if d.flags & IN_DISCARD else self.copy_for_taps(link, NULL, c, address)
+
+    cdef int deliver_required(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
+                              bint targeted) except -1:
+        """Deliver a message whose outcome waits for its copies. It is collected whole before it is routed."""
         if address.exchange is not None:
-            return self.deliver_exchange(link, d, c, address)
-        if address.inproc:
-            return self.deliver_local(link, d, c, address)
-        if forward(address, d, c) == 0:
-            return self.deliver_elsewhere(link, d, c, address, targeted)
-        if targeted and self.from_fallback:
-            count_entry_by_fallback(self.entry)
-        else:
-            count_entry(self.entry, address.slot)
+            link.refuse(d, D_REJECTED, TAPPED_EXCHANGE, True)
+        elif state_kind(&c.state) == D_TRANSACTIONAL:
+            link.refuse(d, D_REJECTED, TAPPED_TRANSACTION, True)
+        elif (c.size if c.stored is NULL else <size_t>c.stored.size) > COLLECT_MOST:
+            link.refuse(d, D_REJECTED, TOO_LONG_FOR_TAP, True)
+        elif not c.complete:
+            if link.collect(d):
+                return WANTS_MORE
+            link.refuse(d, D_RELEASED, None, True)
+        elif not taps_reachable(address.taps):
+            self.no_destination(link, d, address, targeted)
+        elif deliver_once(self, link, d, c, address, targeted) == WANTS_MORE:
+            return WANTS_MORE
+        elif not d.flags & IN_DISCARD:
+            # A consumer may have got its copy settled. That outcome waits like the others.
+            d.flags = (d.flags | IN_MULTI) & ~IN_FINAL
+            self.copy_for_taps(link, d, c, address)
         return ROUTED
+
+    cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c,
+                           ForwardingAddress address) except -1:
+        """Make the copies of a message for the taps of its address. d: waits for those of required taps; or NULL."""
+        cdef Tap tap
+        cdef uint64_t now = link.session.connection.scheduler.now_ns
+        for tap in address.taps:
+            if not tap.serves(self.tenant):
+                continue
+            charge(link.session.connection.scheduler, TAP_UNITS)
+            if tap.required and d is not NULL:
+                tap.require(d, address, c, link.number, now, link.whole_meter())
+            else:
+                tap.copy(address, c, link.number, now)
+        return ROUTED
+
+    cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+        cdef Content c
+        memset(&c, 0, sizeof(Content))
+        c.data = t.payload.data
+        c.size = t.payload.size
+        c.complete = c.whole = True
+        c.format = t.message_format
+        scan(c.data, c.size, False, self.honour, &c.sections)
+        return self.copy_for_taps(link, NULL, &c, <ForwardingAddress>plan.address)
 
     cdef int cache_prefix(self, const Content* c) except -1:
         """Cache the prefix of one in PREFIX_CACHE_EVERY messages.

@@ -20,6 +20,8 @@ cdef class DeliveryHandler:
     # Return the plan for the delivery of this frame, remembered or made anew; NULL: it needs the slow path. Has no
     # effect. The result is borrowed until the next call.
     cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept
+    # Copy the message of this frame, which its plan has carried, for the taps of its address.
+    cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1
 
 cdef enum:
     ROUTED = 0

@@ -71,6 +71,9 @@ cdef class DeliveryHandler:
     cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept:
         return NULL
 
+    cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+        return 0
+
 
 cdef bint fast_path_on = True
 

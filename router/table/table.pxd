@@ -1,5 +1,5 @@
 """Read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes."""
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from sluice.router.links.granting_link cimport GrantingLink
 from sluice.router.ring.layout cimport AddressSlot
@@ -13,6 +13,12 @@ cpdef enum Treatment:
     CLOSEST = 1
     MULTICAST = 2
     UNAVAILABLE = 3
+
+cdef enum:
+    # Flags of ForwardingAddress.special.
+    SPECIAL_UNPLANNED = 1      # `inproc`, `uplink`, `limits` or `suspended`
+    SPECIAL_TAPPED = 2         # taps copy its messages, and none of these is required
+    SPECIAL_REQUIRED = 4       # a required tap copies its messages
 
 # Reason why a look-up finds no address.
 cdef enum NotFoundReason:
@@ -31,10 +37,11 @@ cdef class ForwardingAddress:
     cdef readonly bint inproc              # the router itself is a destination
     cdef readonly bint rejects             # the router itself is a destination that rejects all deliveries (option -T)
     cdef readonly bint uplink              # at an edge router: the address of its uplink, whether connected or not
-    cdef bint special                      # `inproc`, `uplink`, `limits` or `suspended`
+    cdef uint8_t special                   # flags SPECIAL_…; 0 for nearly all addresses
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
     cdef public ForwardingAddress fallback
     cdef public Exchange exchange
+    cdef tuple taps                        # Taps that copy its messages; None: none
     cdef list consumers                    # Consumer, in the order of rotation from `start` on; a new one is last
     cdef bint spreads                      # copies for consumers of this worker go through its ring to itself
     cdef int start                         # index in `consumers` at which the rotating list starts
@@ -95,6 +102,7 @@ cdef class Table:
     cdef dict addresses                    # id -> ForwardingAddress
     cdef dict by_key                       # key -> ForwardingAddress
     cdef dict exchanges                    # id -> Exchange
+    cdef dict taps                         # id -> Tap
     cdef dict consumers                    # slot_key -> Consumer; others of the same slot follow by `also`
     cdef set bound                         # ForwardingAddresses that have producers here
     cdef readonly Network network

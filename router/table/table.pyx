@@ -4,6 +4,7 @@ from cpython.object cimport PyObject
 
 from sluice.router.table.consumer cimport find_consumer
 from sluice.router.table.network cimport RemoteDestination, Path
+from sluice.router.table.tap cimport Tap, taps_reachable
 
 from sluice.router.amqp import codec
 from sluice.router.links.consumer_link import Overflow
@@ -43,6 +44,8 @@ cdef class ForwardingAddress:
 
         fallback: the producer's deliveries may go to the fallback.
         """
+        if self.special & SPECIAL_REQUIRED and not taps_reachable(self.taps):
+            return False
         return (bool(self.consumers) and not self.suspended()) or self.inproc or self.uplink \
             or self.exchange is not None or self.announced() \
             or (fallback and self.fallback is not None
@@ -137,10 +140,15 @@ cdef class Table:
         self.network = Network(worker)
         self.network.own_port = self.ports[worker] if worker < len(self.ports) else None
         self.recent = AddressCache()
+        self.taps = {}
         self.clear()
 
     def clear(self):
         """Forget everything: a snapshot follows."""
+        cdef Tap tap
+        for tap in self.taps.values():
+            tap.end(True)
+        self.taps = {}
         self.addresses = {}
         self.by_key = {}
         self.exchanges = {}
@@ -161,6 +169,8 @@ cdef class Table:
             handler = OPS.get(type(op))
             if handler is not None:
                 handler(self, op, touched)
+        if self.taps:
+            self.find_tap_addresses(touched)
         self.lookups.clear()
         self.lookups_key = object()
         self.epoch = epoch
@@ -317,6 +327,7 @@ cdef class Table:
         address.confined = what.confined
         address.fallback = None if what.fallback is None else self.required(what.fallback)
         address.exchange = None if what.exchange is None else self.exchanges.get(what.exchange)
+        address.taps = tuple([self.taps[tap] for tap in what.taps if tap in self.taps]) or None
         note_special(address)
         touched[address.id] = address
 
@@ -420,6 +431,32 @@ cdef class Table:
             del exchange.next_hops[op.id]
             del exchange.counters[op.id]
             exchange.cache.clear()
+
+    # -- taps ---------------------------------------------------------------------------------------------------------
+
+    def op_tap(self, op, touched):
+        if op.id not in self.taps:
+            self.taps[op.id] = Tap(op.id, op.key, op.required, self.region, self.worker, op.counters)
+
+    def op_tap_gone(self, op, touched):
+        cdef Tap tap = self.taps.pop(op.id, None)
+        if tap is not None:
+            tap.end(False)
+
+    def find_tap_addresses(self, touched):
+        """Find the addresses that get the copies of taps, and mark those as changed whose credit depends on them."""
+        cdef Tap tap
+        cdef ForwardingAddress address
+        cdef bint required = False
+        for tap in self.taps.values():
+            address = self.by_key.get(tap.key)
+            if tap.required and (address is not tap.address or address is not None and address.id in touched):
+                required = True
+            tap.address = address
+        if required:
+            for address in self.bound:
+                if address.special & SPECIAL_REQUIRED:
+                    touched[address.id] = address
 
     # -- the network --------------------------------------------------------------------------------------------------
 
@@ -607,7 +644,12 @@ cdef int limits_changed(ForwardingAddress address) except -1:
 
 
 cdef int note_special(ForwardingAddress address) except -1:
-    address.special = address.inproc or address.uplink or address.limits or address.suspended()
+    cdef Tap tap
+    address.special = SPECIAL_UNPLANNED \
+        if address.inproc or address.uplink or address.limits or address.suspended() else 0
+    if address.taps is not None:
+        for tap in address.taps:
+            address.special |= SPECIAL_REQUIRED if tap.required else SPECIAL_TAPPED
     return 0
 
 
@@ -648,7 +690,8 @@ OPS = {
     control.DefaultOp: Table.op_default, control.AddressOp: Table.op_address,
     control.AddressGone: Table.op_address_gone, control.ConsumerOp: Table.op_consumer,
     control.ConsumerGone: Table.op_consumer_gone, control.ExchangeOp: Table.op_exchange,
-    control.ExchangeGone: Table.op_exchange_gone, control.BindingOp: Table.op_binding,
+    control.ExchangeGone: Table.op_exchange_gone, control.TapOp: Table.op_tap, control.TapGone: Table.op_tap_gone,
+    control.BindingOp: Table.op_binding,
     control.BindingGone: Table.op_binding_gone, control.NextHopOp: Table.op_hop,
     control.NextHopGone: Table.op_hop_gone, control.RouterOp: Table.op_router,
     control.RouterGone: Table.op_router_gone, control.RadiusOp: Table.op_radius,

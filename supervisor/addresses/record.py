@@ -49,6 +49,7 @@ class AddressRecord:
         "remotes",
         "scope",
         "suspended",
+        "taps",
         "treatment",
         "users_epoch",
     )
@@ -65,6 +66,7 @@ class AddressRecord:
         self.fixed = False  # True: address settings do not apply
         self.hint: str | None = None  # treatment that another router announced; a matching setting overrides it
         self.exchange: int | None = None
+        self.taps: tuple[int, ...] = ()  # numbers of the taps that copy its messages
         self.fallback: AddressRecord | None = None  # of a primary instance: its fallback instance
         self.primary: AddressRecord | None = None  # of a fallback instance: its primary instance
         self.consumers: dict[int, int] | None = None  # link capacity by consumer number, in order of arrival
@@ -126,6 +128,7 @@ class AddressRecord:
             exchange=self.exchange,
             rejects=self.rejects,
             confined=self.scope != NETWORK,
+            taps=self.taps,
         )
         return AddressOp(self.id, self.key, attributes)
 

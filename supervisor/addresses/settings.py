@@ -11,7 +11,7 @@ No input or output here.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sluice.router.addressing.address import FALLBACK_PHASE, MOBILE
@@ -50,9 +50,11 @@ class Settings(Subsystem):
         self.current: Final = AddressSettings(entries.items(), default)
         self._table = table
         self._journal = journal
+        table.taps.follow(self.current)
         self._entries: dict[str, AddressSetting] = dict(entries)
         # State of the next round. A round applies changed settings to the records in the address table.
         self._changed: dict[str, None] = {}  # changed patterns, in order
+        self._tap_prefixes: set[str] = set()  # first tokens of patterns of taps that were added or removed
         self._default_changed = False
         self._again = False  # another round must follow the present one
         # State of the present round, which first searches the records of changed patterns, then announces the changes.
@@ -129,6 +131,11 @@ class Settings(Subsystem):
             plan = AddressPlan(entries, current, changed)
         self.replace(plan.entries, plan.settings, plan.changed)
 
+    def note_taps(self, tokens: Sequence[str]) -> None:
+        """Request another round for addresses that a tap's pattern matches: the tap was added or removed."""
+        self._tap_prefixes.add(tokens[0])
+        self._again = True
+
     def _note(self, changed: Iterable[str]) -> None:
         """Request another round for the changed patterns."""
         self._changed.update(dict.fromkeys(changed))
@@ -179,7 +186,8 @@ class Settings(Subsystem):
 
     def _affected_prefixes(self) -> tuple[str, ...] | None:
         """Return prefixes of the names that this round's patterns can match; None: examine all records."""
-        firsts = {pattern.partition("/")[0] for pattern in self._round}
+        firsts = {pattern.partition("/")[0] for pattern in self._round} | self._tap_prefixes
+        self._tap_prefixes = set()
         if self._round_default or len(firsts) > MAX_PREFIXES or not firsts.isdisjoint("*#"):
             return None
         return (*firsts, *_SEPARATORS)
@@ -252,14 +260,17 @@ class Settings(Subsystem):
     def _apply_setting(self, record: AddressRecord, setting: AddressSetting) -> None:
         """Apply `setting` to a record and announce the record."""
         scope = record.scope
-        record.treatment, record.priority, record.overflow, record.scope = self._values(record, setting)
+        record.treatment, record.priority, record.overflow, record.scope, record.taps = self._values(record, setting)
         if record.scope != scope:
             self._table.notify_scope_changed(record)
         self._table.set_fallback(record, setting)
 
-    def _values(self, record: AddressRecord, setting: AddressSetting) -> tuple[str, int | None, str, str]:
-        """Return treatment, priority, overflow and scope that a record should have under `setting`."""
-        return self._treatment(record, setting), setting.priority, setting.overflow, setting.scope
+    def _values(
+        self, record: AddressRecord, setting: AddressSetting
+    ) -> tuple[str, int | None, str, str, tuple[int, ...]]:
+        """Return treatment, priority, overflow, scope and taps that a record should have under `setting`."""
+        taps = self._table.taps.matching(record.key)
+        return self._treatment(record, setting), setting.priority, setting.overflow, setting.scope, taps
 
     def _treatment(self, record: AddressRecord, setting: AddressSetting) -> str:
         """Return the treatment that a record should have under `setting`."""
@@ -271,5 +282,6 @@ class Settings(Subsystem):
 
     def _agrees_with_setting(self, record: AddressRecord, setting: AddressSetting) -> bool:
         """True if a record agrees with its setting already."""
-        same = (record.treatment, record.priority, record.overflow, record.scope) == self._values(record, setting)
+        present = (record.treatment, record.priority, record.overflow, record.scope, record.taps)
+        same = present == self._values(record, setting)
         return same and (record.key[:2] != "M0" or setting.fallback is (record.fallback is not None))

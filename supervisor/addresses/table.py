@@ -8,6 +8,7 @@ from sluice.router.addressing.settings import BALANCED, NETWORK, AddressSetting
 from sluice.router.control.ops import AddressGone, AddressOp, ConsumerGone, ConsumerOp, Op, RemoteGone, RemoteOp
 from sluice.supervisor.addresses.counter_slots import CounterSlots
 from sluice.supervisor.addresses.record import NOT_ON_EDGE, AddressRecord, ConsumerEdge, consumer_number, worker_of
+from sluice.supervisor.addresses.tap_patterns import TapPatterns
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.subsystem import Subsystem
 
@@ -25,10 +26,11 @@ class AddressTooLongError(TableFullError):
 class AddressTable(Subsystem):
     """Address records; the journal announces their changes to the workers. Owner: the core."""
 
-    __slots__ = ("_idle", "_journal", "_local_changed", "_slots", "_users_changed", "records")
+    __slots__ = ("_idle", "_journal", "_local_changed", "_slots", "_users_changed", "records", "taps")
 
     def __init__(self, journal: Journal, slots: CounterSlots) -> None:
         self.records: dict[str, AddressRecord] = {}  # by key
+        self.taps: Final = TapPatterns()
         self._journal = journal
         self._slots = slots
         self._idle: list[AddressRecord] = []  # records that may have lost their last user since the last delta
@@ -70,6 +72,7 @@ class AddressTable(Subsystem):
             raise AddressTooLongError
         record = AddressRecord(self._allocate_id(), record_key, treatment, priority, overflow)
         record.scope = scope
+        record.taps = self.taps.matching(record_key)
         self.records[record_key] = record
         self._idle.append(record)  # before_delta removes the record if it has no user by then
         if fallback is not None:

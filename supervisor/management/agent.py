@@ -48,6 +48,7 @@ from sluice.supervisor.management.settings import (
     ConfiguredExchanges,
     ConfiguredLinkRoutes,
     ConfiguredNumbers,
+    ConfiguredTaps,
 )
 from sluice.supervisor.management.store import Store
 from sluice.supervisor.management.trace import trace as _trace  # noqa: F401 - registers the operation
@@ -134,6 +135,7 @@ class Agent:
             ConfiguredAutoLinks(context, identities),
             ConfiguredExchanges(context, identities),
             ConfiguredBindings(context, identities),
+            ConfiguredTaps(context, identities),
             ConnectionLinkRoutes(context),
             ConsoleCoreType(context),
         ]

@@ -1,10 +1,11 @@
-"""Types router.config.*: configured addresses, exchanges and bindings (management.md 6.7)."""
+"""Types router.config.*: configured addresses, exchanges, bindings and taps (management.md 6.7)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from sluice.router.addressing.settings import UNAVAILABLE
 from sluice.router.config.entity import EntityConfig
+from sluice.supervisor.addresses.taps import MISSED, tap_totals
 from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.linkroutes.local import LinkRoute
 from sluice.supervisor.links.auto import AutoLinkStatus as AutoLinkShown
@@ -28,8 +29,9 @@ LINK_ROUTE: Final = "router.config.linkRoute"
 AUTO_LINK: Final = "router.config.autoLink"
 EXCHANGE: Final = "router.config.exchange"
 BINDING: Final = "router.config.binding"
+TAP: Final = "router.config.tap"
 # Types whose objects share the number sequence of links, in the order in which a router creates them.
-NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING)
+NUMBERED: Final = (ADDRESS, LINK_ROUTE, AUTO_LINK, EXCHANGE, BINDING, TAP)
 
 
 _MAX_DIGITS: Final = 18  # limit for the digits of a number
@@ -390,3 +392,34 @@ class ConfiguredBindings(ConfiguredType):
         """Return the count of matching messages."""
         number = self.context.core.exchanges.binding_counters(item.name)
         return {} if number is None else {"matched": self.context.region.address_totals(number)["ingress"]}
+
+
+class ConfiguredTaps(ConfiguredType):
+    """Configured taps."""
+
+    kind = TAP
+    name = PREFIX + kind
+    columns: ClassVar[Mapping[str, Column]] = {
+        "name": _name,
+        "identity": _identity,
+        "pattern": lambda row: values.string(row.entity.pattern),
+        "address": lambda row: values.string(row.entity.address),
+        "mode": lambda row: values.string(row.entity.mode),
+        "selectedCount": _counter("selected"),
+        "acceptedCount": _counter("accepted"),
+        "rejectedCount": _counter("rejected"),
+        "missedCount": _counter("missed"),
+        "returnedCount": _counter("returned"),
+        "withoutConsumerCount": _counter("withoutConsumer"),
+        "beyondBoundsCount": _counter("beyondBounds"),
+        "tooLongCount": _counter("tooLong"),
+    }
+    more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
+
+    def counters(self, item: EntityConfig) -> Mapping[str, int]:
+        """Return the counts of messages, of copies by outcome, and of missed messages by reason."""
+        number = self.context.core.taps.counters(item.name)
+        if number is None:
+            return {}
+        counted = tap_totals(self.context.region.address_totals(number))
+        return {**counted, "missed": sum(counted[reason] for reason in MISSED)}

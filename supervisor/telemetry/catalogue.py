@@ -139,6 +139,15 @@ ADDRESSES: Final = (
     _gauge("sluice_addresses_shown", "Addresses with series of their own; the rest is in `other`."),
 )  # fmt: skip
 
+TAPS: Final = (
+    _counter("sluice_tap_selected_total", "Messages that a tap was to copy.", "tap"),
+    _counter("sluice_tap_accepted_total", "Copies that a consumer accepted.", "tap"),
+    _counter("sluice_tap_rejected_total", "Copies that a consumer rejected.", "tap"),
+    _counter("sluice_tap_missed_total", "Messages of which no consumer has taken a copy: `returned` (released or "
+             "modified), `without_consumer`, `beyond_bounds` (too many copies were not settled), `too_long`.", "tap",
+             "reason"),
+)  # fmt: skip
+
 LISTENERS: Final = (
     _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
     _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
@@ -292,6 +301,7 @@ GROUPS: Final = (
     ("Links", LINKS),
     ("Stalls", STALLS),
     ("Addresses", ADDRESSES),
+    ("Taps", TAPS),
     ("Listeners", LISTENERS),
     ("Brokers", BROKERS),
     ("Users and vhosts", USERS),

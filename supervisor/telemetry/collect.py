@@ -160,6 +160,10 @@ class MetricsCollector:
         for start in range(0, ids, step):
             self._counters.add(start, min(start + step, ids), sums, traffic)
             await self._pause()
+        for _, number in self._core.taps.slots():  # counters of taps are none of addresses
+            if number < ids:
+                for place, count in enumerate(self._counters.of(number)):
+                    sums[place] -= min(count, sums[place])  # counted since the sums were read
         present = bytearray(ids)
         shown: list[AddressRecord] = []
         rest = AddressRow(None, [], 0, 0, sum(undelivered) - undelivered[NO_ADDRESS])

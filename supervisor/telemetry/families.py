@@ -16,6 +16,7 @@ from sluice.router.ring.layout import DROP_NAMES
 from sluice.router.ring.region import Region
 from sluice.router.stalls.reason import StallReason
 from sluice.router.stats.sums import ADDRESS_SUMS, TRAFFIC_SUMS
+from sluice.supervisor.addresses.taps import MISSED, tap_totals
 from sluice.supervisor.auth import failures
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.management.memory import pools
@@ -29,6 +30,8 @@ from sluice.supervisor.telemetry.page import DispatchMetric, Families, Family
 from sluice.supervisor.telemetry.usage import DIRECTIONS as DIRECTION_LABELS
 from sluice.supervisor.telemetry.usage import UsageRow
 
+# Limit of taps with series.
+MOST_TAPS: Final = 1000
 # Limit of vhosts and groups with series.
 MOST_SHARES: Final = 1000
 # Management attributes by metric of vhosts and groups.
@@ -121,6 +124,7 @@ class MetricsBuilder:
             lambda families: self._links(families, snapshot),
             lambda families: _add_stalls(families, snapshot),
             lambda families: self._addresses(families, snapshot),
+            self._taps,
             lambda families: self._listeners(families, snapshot),
             lambda families: add_brokers(families, self._core, self._health.connectors()),
             lambda families: _add_usage(families, "sluice_user", snapshot.users),
@@ -243,6 +247,21 @@ class MetricsBuilder:
             for labels, row in rows:
                 family.add(labels, value(row))
         families.single(DEFINITIONS["sluice_addresses_shown"], len(rows) - 1)
+
+    def _taps(self, families: Families) -> None:
+        missed = {reason: drop_label(reason) for reason in MISSED}
+        shown = [
+            (name, tap_totals(self._region.address_totals(number)))
+            for name, number in islice(self._core.taps.slots(), MOST_TAPS)
+        ]
+        for counter in ("selected", "accepted", "rejected"):
+            family = families.open(DEFINITIONS[f"sluice_tap_{counter}_total"])
+            for name, counted in shown:
+                family.add((name,), counted[counter])
+        family = families.open(DEFINITIONS["sluice_tap_missed_total"])
+        for name, counted in shown:
+            for reason, label in missed.items():
+                family.add((name, label), counted[reason])
 
     def _listeners(self, families: Families, snapshot: MetricsSnapshot) -> None:
         states = self._health.listeners()

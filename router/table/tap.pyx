@@ -1,0 +1,330 @@
+"""Taps: copies of the messages of some addresses for another address (docs/user/tap.md, decision 0087).
+
+A copy is a delivery of its own, with the tap as upstream: unsettled, whatever its original is, so its outcome is known.
+Copies that no delivery waits for are bounded in number and octets, in each worker. A message beyond these bounds has no
+copy. So a consumer of copies that takes none slows nobody.
+
+The delivery of a required tap has a leg, with the tap as downstream. The leg is settled without a state once the copy
+is accepted. The delivery then has the outcome of its own consumers, as a multicast delivery has. If the copy ends
+otherwise, the delivery is modified at once.
+"""
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from sluice.router.amqp.buffer cimport write32
+from sluice.router.amqp.codec cimport Slice, skip_value
+from sluice.router.amqp.items cimport items_in
+from sluice.router.amqp.meter cimport Meter, meter_new, meter_release
+from sluice.router.amqp.spec cimport (
+    D_ACCEPTED, D_MODIFIED, D_REJECTED, S_MESSAGE_ANNOTATIONS, T_MAP32, T_SMALLULONG, T_SYM8,
+)
+from sluice.router.amqp.states cimport is_outcome, plain_state
+from sluice.router.delivery.delivery cimport (
+    IN_COMPLETE, IN_FINAL, IN_MULTI, IN_ROUTED, InDelivery, OutDelivery, in_free, in_new, out_detach, out_free,
+    out_make,
+)
+from sluice.router.delivery.outcome cimport in_keep_state, in_routed, in_update, out_update
+from sluice.router.delivery.settled_state cimport settled_state
+from sluice.router.message.content cimport Chunk, Content, message_meter, message_release, message_routed
+from sluice.router.message.sections cimport Sections, is_router_key, scan
+from sluice.router.ring.region cimport Region
+from sluice.router.table.forward cimport forward
+from sluice.router.table.table cimport ForwardingAddress
+
+cdef enum:
+    # Bounds of a tap on copies that no delivery waits for, in each worker: a consumer has as many under way, and the
+    # process holds as much memory, without any producer being slowed.
+    TAP_COPIES = 4096
+    TAP_OCTETS = 8388608
+    ADDRESS_KEY = 20           # octets of "x-opt-sluice.address"
+    SECTION_HEAD = 12          # octets before the items of the annotations: descriptor, map with 32-bit lengths
+    SCRATCH_KEPT = 262144      # octets of the buffer that stays allocated
+
+# Buffer in which a copy is composed.
+cdef uint8_t* scratch = NULL
+cdef size_t scratch_size = 0
+
+
+cdef uint8_t* scratch_room(size_t size) except NULL:
+    """Return the buffer, grown to `size` octets."""
+    global scratch, scratch_size
+    if size > scratch_size:
+        free(scratch)
+        scratch_size = 0
+        scratch = <uint8_t*>malloc(size)
+        if scratch is NULL:
+            raise MemoryError("copy for a tap")
+        scratch_size = size
+    return scratch
+
+
+cdef void shrink_scratch() noexcept:
+    """Free the buffer after a long message."""
+    global scratch, scratch_size
+    if scratch_size > SCRATCH_KEPT:
+        free(scratch)
+        scratch = NULL
+        scratch_size = 0
+
+
+cdef inline bint is_address_key(const uint8_t* p) noexcept nogil:
+    """Return True for the key of the annotation that names the original address. A producer may not set it."""
+    return p[0] == T_SYM8 and p[1] == ADDRESS_KEY and memcmp(p + 2, b"x-opt-sluice.address", ADDRESS_KEY) == 0
+
+
+cdef uint8_t* put_annotations(uint8_t* w, const Sections* s, const uint8_t* address, size_t size) noexcept nogil:
+    """Write the message-annotations of a copy: those of users, and the original address (an encoded string)."""
+    cdef const uint8_t* p = s.map.data
+    cdef const uint8_t* end = s.map.data + s.map.size
+    cdef const uint8_t* value
+    cdef const uint8_t* following
+    cdef uint8_t* head = w
+    cdef uint32_t items = 2
+    cdef Slice name
+    w += SECTION_HEAD
+    while p < end:
+        value = skip_value(p, end)
+        if value is NULL:
+            break
+        following = skip_value(value, end)
+        if following is NULL:
+            break
+        if not is_router_key(p, value, &name) and not is_address_key(p):
+            memcpy(w, p, following - p)
+            w += following - p
+            items += 2
+        p = following
+    w[0] = T_SYM8
+    w[1] = ADDRESS_KEY
+    memcpy(w + 2, b"x-opt-sluice.address", ADDRESS_KEY)
+    w += 2 + ADDRESS_KEY
+    memcpy(w, address, size)
+    w += size
+    head[0] = 0
+    head[1] = T_SMALLULONG
+    head[2] = S_MESSAGE_ANNOTATIONS
+    head[3] = T_MAP32
+    write32(head + 4, <uint32_t>(w - head - 8))
+    write32(head + 8, items)
+    return w
+
+
+cdef uint8_t* put_rest(uint8_t* w, const Content* c) noexcept nogil:
+    """Write what follows the message-annotations."""
+    cdef size_t skipped = c.sections.end
+    cdef const Chunk* chunk
+    if c.whole:
+        memcpy(w, c.data + skipped, c.size - skipped)
+        return w + (c.size - skipped)
+    chunk = c.stored.head
+    while chunk is not NULL:
+        if chunk.size > skipped:
+            memcpy(w, &chunk.data[0] + skipped, chunk.size - skipped)
+            w += chunk.size - skipped
+            skipped = 0
+        else:
+            skipped -= chunk.size
+        chunk = chunk.next
+    return w
+
+
+cdef inline size_t content_octets(const Content* c) noexcept nogil:
+    return c.size if c.whole else <size_t>c.stored.size
+
+
+cdef class Tap(NodeOwner):
+    """Tap of the configuration. Owner: the table."""
+
+    def __cinit__(self, uint32_t number, str key not None, bint required, Region region not None, int worker,
+                  uint32_t counters):
+        """key: of the address that gets the copies. counters: number of its counter slot."""
+        self.id = number
+        self.key = key
+        self.required = required
+        self.live = True
+        self.slot = region.address_slot(worker, counters)
+        self.meter = meter_new(NULL, NULL)
+
+    def __dealloc__(self):
+        while self.node.in_first is not NULL:
+            if not self.node.in_first.key & 1:
+                out_free(<OutDelivery*>self.node.in_first.key)
+            in_free(self.node.in_first)
+        meter_release(self.meter)
+
+    cdef bint serves(self, str tenant) noexcept:
+        """Return True if messages of a tenant's connections may be copied: the tap's address is the tenant's, too."""
+        return tenant is None or self.key[2:].startswith(tenant)
+
+    cdef bint reachable(self) noexcept:
+        """Return True if copies have a destination now."""
+        cdef ForwardingAddress address = self.address
+        return address is not None and (
+            (items_in(<void*>address.consumers) != 0 and not address.suspended()) or address.announced())
+
+    # -- copies -------------------------------------------------------------------------------------------------------
+
+    cdef int copy(self, ForwardingAddress source, const Content* c, uint64_t producer, uint64_t now) except -1:
+        cdef InDelivery* d
+        cdef size_t octets
+        if not self.live:
+            return 0
+        self.slot.ingress += 1
+        if not c.complete or content_octets(c) > TAP_OCTETS:
+            self.slot.ingress_container += 1
+            return 0
+        octets = content_octets(c)
+        if not self.reachable():
+            self.slot.transit += 1
+            return 0
+        if self.node.in_count >= TAP_COPIES or self.octets + octets > TAP_OCTETS:
+            self.slot.to_container += 1
+            return 0
+        d = in_new(&self.node, <uint64_t>octets << 1 | 1, now, IN_COMPLETE)
+        self.octets += octets
+        if self.send(d, source, c, producer, self.meter) == 0:
+            self.slot.transit += 1
+            self.octets -= octets
+            in_free(d)
+            return 0
+        return in_routed(d)
+
+    cdef int require(self, InDelivery* d, ForwardingAddress source, const Content* c, uint64_t producer, uint64_t now,
+                     Meter* meter) except -1:
+        cdef OutDelivery* leg
+        cdef InDelivery* copy
+        if not self.live:
+            return 0
+        self.slot.ingress += 1
+        leg = out_make(&self.node, d, False, True)
+        copy = in_new(&self.node, <uint64_t>leg, now, IN_COMPLETE)
+        if self.send(copy, source, c, producer, meter) == 0:
+            self.slot.transit += 1
+            in_free(copy)
+            return self.finish_leg(leg, False)
+        return in_routed(copy)
+
+    cdef int send(self, InDelivery* d, ForwardingAddress source, const Content* c, uint64_t producer,
+                  Meter* meter) except -1:
+        """Forward the copy d of a message; return the number of consumers and next hops that get it."""
+        cdef Content copy
+        cdef size_t name = len(source.to)
+        cdef uint8_t* start
+        cdef uint8_t* w
+        cdef int copies = 0
+        if self.address is None:
+            return 0
+        start = w = scratch_room(
+            content_octets(c) + c.sections.map.size + SECTION_HEAD + 2 + ADDRESS_KEY + name)
+        memcpy(w, c.data, c.sections.at)
+        w = put_annotations(w + c.sections.at, &c.sections, source.to, name)
+        w = put_rest(w, c)
+        memset(&copy, 0, sizeof(Content))
+        copy.data = start
+        copy.size = w - start
+        copy.complete = copy.whole = True
+        copy.format = c.format
+        copy.producer = producer
+        copy.to.data = self.address.to
+        copy.to.size = len(self.address.to)
+        copy.phase = self.address.phase
+        scan(copy.data, copy.size, False, False, &copy.sections)
+        try:
+            copies = forward(self.address, d, &copy)
+        finally:
+            if copy.stored is not NULL:
+                message_meter(copy.stored, meter)
+                message_routed(copy.stored)
+                message_release(copy.stored)
+            shrink_scratch()
+        return copies
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    cdef int outcome(self, InDelivery* d, uint8_t kind, const Slice* state, bint settled) except -1:
+        cdef uint64_t key = d.key
+        cdef Slice told
+        if not settled:
+            if not is_outcome(kind):
+                return 0
+            # The consumer waits for the settlement of its outcome.
+            told = plain_state(0) if d.flags & IN_MULTI else settled_state(kind, state)
+            in_update(d, kind if told.size else 0, &told, True)
+        in_free(d)
+        return self.ended(key, kind)
+
+    cdef int ended(self, uint64_t key, uint8_t kind) except -1:
+        """Count a copy that has ended, and report its outcome to the delivery that waits for it."""
+        if self.live:
+            if kind == D_ACCEPTED:
+                self.slot.egress += 1
+            elif kind == D_REJECTED:
+                self.slot.redirected += 1
+            else:
+                self.slot.from_container += 1
+        if key & 1:
+            self.octets -= key >> 1
+            return 0
+        return self.finish_leg(<OutDelivery*>key, kind == D_ACCEPTED)
+
+    cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1:
+        """End a leg: its delivery waits no more, or is modified because the copy was not accepted."""
+        cdef InDelivery* d = leg.source
+        cdef Slice state = plain_state(0 if accepted else D_MODIFIED)
+        if d is NULL:                      # the producer has settled, or is gone
+            out_free(leg)
+        elif accepted:
+            out_update(leg, 0, &state, True)
+            out_free(leg)
+        else:
+            out_detach(leg)
+            out_free(leg)
+            if d.flags & IN_ROUTED:
+                return d.upstream.calls.outcome(d.upstream.owner, d, D_MODIFIED, &state, True)
+            d.flags |= IN_FINAL
+            in_keep_state(d, D_MODIFIED, &state)
+        return 0
+
+    # The producer's side of a leg: only the outcome of the copy ends it.
+
+    cdef int more(self, OutDelivery* o) except -1:
+        return 0
+
+    cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        return 0
+
+    cdef int producer_lost(self, OutDelivery* o) except -1:
+        return 0
+
+    cdef int abandon(self, OutDelivery* o) except -1:
+        return 0
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    cdef int end(self, bint lost) except -1:
+        cdef uint64_t key
+        self.live = False
+        while self.node.in_first is not NULL:
+            key = self.node.in_first.key
+            in_free(self.node.in_first)
+            if not key & 1:
+                self.finish_leg(<OutDelivery*>key, not lost)
+        self.octets = 0
+        return 0
+
+
+cdef bint taps_reachable(tuple taps) noexcept:
+    cdef Tap tap
+    for tap in taps:
+        if tap.required and tap.live and not tap.reachable():
+            return False
+    return True
+
+
+cdef bint is_required(tuple taps, str tenant) noexcept:
+    cdef Tap tap
+    for tap in taps:
+        if tap.required and tap.live and tap.serves(tenant):
+            return True
+    return False
