@@ -15,6 +15,8 @@ LOCAL: Final = "local"
 NETWORK: Final = "network"
 
 DEFAULT_OVERFLOW: Final = "throttle"
+# First octets of the names of the router's own services. Taps never copy their messages.
+SERVICES: Final = ("$", "_$")
 PRIORITIES: Final = 10  # number of message priorities; each has its own data link between two routers
 
 

@@ -258,6 +258,7 @@ class TapOp(OpBase, tag="tap"):
 
     id: int
     key: str  # of the address that gets the copies
+    pattern: str
     required: bool
     counters: int  # number of its counter slot
 

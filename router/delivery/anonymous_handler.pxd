@@ -19,4 +19,5 @@ cdef class AnonymousHandler(ProducerHandler):
     cdef ForwardingAddress lookup(self, const Slice* text, int phase, void* remembered, NotFoundReason* why)
     cdef int remember(self, bytes text, ForwardingAddress address, void* remembered) except -1
     cdef int deliver_limited(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text, int phase) except -1
+    cdef int deliver_tapped_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1
     cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1

@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t
 from sluice.router.amqp.codec cimport Slice, open_variable
 from sluice.router.amqp.frames cimport Transfer
 from sluice.router.delivery.delivery cimport IN_DISCARD
+from sluice.router.delivery.entry cimport is_entry
 from sluice.router.links.producer_link cimport ROUTED, WANTS_MORE
 from sluice.router.message.sections cimport SCAN_OK, ScanResult, scan, scan_to
 from sluice.router.amqp.spec cimport D_REJECTED, D_RELEASED, S_PROPERTIES
@@ -19,6 +20,7 @@ from sluice.router.delivery.remembered_address cimport (
     REMEMBERED_ADDRESSES, REPLACE_ADDRESS_EVERY, RememberedAddress, find_address, remember_address,
 )
 from sluice.router.table.address_cache cimport RECENT_TEXT
+from sluice.router.table.tap cimport is_required
 from sluice.router.table.table cimport NOWHERE_CONFINED, NOWHERE_UNAVAILABLE, NOWHERE_UNKNOWN, Table
 
 from sluice.router.delivery.producer_origin cimport ProducerOrigin
@@ -122,7 +124,8 @@ cdef class AnonymousHandler(ProducerHandler):
             if why == NOWHERE_UNAVAILABLE:
                 link.refuse(d, D_REJECTED, IS_UNAVAILABLE, True)
             elif self.table.network.uplink is not None and why != NOWHERE_CONFINED:
-                return self.deliver_to_interior(link, d, c, &text)
+                return self.deliver_tapped_to_interior(link, d, c, &text) if self.table.taps and is_entry(self.entry) \
+                    else self.deliver_to_interior(link, d, c, &text)
             else:
                 link.refuse(d, D_RELEASED, None, True)
             return ROUTED
@@ -159,6 +162,25 @@ cdef class AnonymousHandler(ProducerHandler):
             link.refuse(d, D_RELEASED, None, True)
             return ROUTED
         return self.deliver(link, d, c, address, False)
+
+    cdef int deliver_tapped_to_interior(
+            self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
+        """Forward as `deliver_to_interior` does, with copies for taps whose patterns match the address."""
+        cdef int result
+        cdef bint waits
+        cdef tuple found = self.table.taps_elsewhere(
+            PyBytes_FromStringAndSize(<const char*>text.data, text.size), self.tenant)
+        if found is None:
+            return self.deliver_to_interior(link, d, c, text)
+        waits = not c.settled and is_required(<tuple>found[0], self.tenant)
+        if waits:
+            result = self.refuse_required(link, d, c, <tuple>found[0], None, False)
+            if result == WANTS_MORE or d.flags & IN_DISCARD:
+                return result
+        self.deliver_to_interior(link, d, c, text)
+        if d.flags & IN_DISCARD:
+            return ROUTED
+        return self.copy_for_taps(link, d if waits else NULL, c, <tuple>found[0], <bytes>found[1])
 
     cdef int deliver_to_interior(self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
         """Forward a message for an address that this edge router does not know to the interior router.

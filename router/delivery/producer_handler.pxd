@@ -54,8 +54,11 @@ cdef class ProducerHandler(DeliveryHandler):
                             bint targeted) except -1
     cdef int deliver_required(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                               bint targeted) except -1
-    cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c,
-                           ForwardingAddress address) except -1
+    # Return True, after refusing it, for a message that cannot wait for copies, or whose copies have no consumer.
+    # address: of the message; None: it is not known here.
+    cdef int refuse_required(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps,
+                             ForwardingAddress address, bint targeted) except -1
+    cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps, bytes to) except -1
     # Cache the prefix of one in PREFIX_CACHE_EVERY messages whose prefix is not cached.
     cdef int cache_prefix(self, const Content* c) except -1
     cdef int refuse_unaddressed(self, ProducerLink link, InDelivery* d) except -1

@@ -268,12 +268,21 @@ cdef class ProducerHandler(DeliveryHandler):
             return self.deliver_required(link, d, c, address, targeted)
         if deliver_once(self, link, d, c, address, targeted) == WANTS_MORE:
             return WANTS_MORE
-        return ROUTED if d.flags & IN_DISCARD else self.copy_for_taps(link, NULL, c, address)
+        return ROUTED if d.flags & IN_DISCARD else self.copy_for_taps(link, NULL, c, address.taps, address.to)
 
     cdef int deliver_required(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                               bint targeted) except -1:
         """Deliver a message whose outcome waits for its copies. It is collected whole before it is routed."""
-        if address.exchange is not None:
+        cdef int result = self.refuse_required(link, d, c, address.taps, address, targeted)
+        if result == WANTS_MORE or d.flags & IN_DISCARD:
+            return result
+        if deliver_once(self, link, d, c, address, targeted) == WANTS_MORE:
+            return WANTS_MORE
+        return ROUTED if d.flags & IN_DISCARD else self.copy_for_taps(link, d, c, address.taps, address.to)
+
+    cdef int refuse_required(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps,
+                             ForwardingAddress address, bint targeted) except -1:
+        if address is not None and address.exchange is not None:
             link.refuse(d, D_REJECTED, TAPPED_EXCHANGE, True)
         elif state_kind(&c.state) == D_TRANSACTIONAL:
             link.refuse(d, D_REJECTED, TAPPED_TRANSACTION, True)
@@ -283,29 +292,28 @@ cdef class ProducerHandler(DeliveryHandler):
             if link.collect(d):
                 return WANTS_MORE
             link.refuse(d, D_RELEASED, None, True)
-        elif not taps_reachable(address.taps):
-            self.no_destination(link, d, address, targeted)
-        elif deliver_once(self, link, d, c, address, targeted) == WANTS_MORE:
-            return WANTS_MORE
-        elif not d.flags & IN_DISCARD:
-            # A consumer may have got its copy settled. That outcome waits like the others.
-            d.flags = (d.flags | IN_MULTI) & ~IN_FINAL
-            self.copy_for_taps(link, d, c, address)
+        elif not taps_reachable(taps):
+            if address is None:
+                link.refuse(d, D_RELEASED, None, True)
+            else:
+                self.no_destination(link, d, address, targeted)
         return ROUTED
 
-    cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c,
-                           ForwardingAddress address) except -1:
-        """Make the copies of a message for the taps of its address. d: waits for those of required taps; or NULL."""
+    cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps, bytes to) except -1:
+        """Make the copies of a message that was sent to address `to`. d: waits for those of required taps; or NULL."""
         cdef Tap tap
         cdef uint64_t now = link.session.connection.scheduler.now_ns
-        for tap in address.taps:
+        if d is not NULL:
+            # A consumer may have got its copy settled. That outcome waits like the others.
+            d.flags = (d.flags | IN_MULTI) & ~IN_FINAL
+        for tap in taps:
             if not tap.serves(self.tenant):
                 continue
             charge(link.session.connection.scheduler, TAP_UNITS)
             if tap.required and d is not NULL:
-                tap.require(d, address, c, link.number, now, link.whole_meter())
+                tap.require(d, to, c, link.number, now, link.whole_meter())
             else:
-                tap.copy(address, c, link.number, now)
+                tap.copy(to, c, link.number, now)
         return ROUTED
 
     cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1:
@@ -316,7 +324,8 @@ cdef class ProducerHandler(DeliveryHandler):
         c.complete = c.whole = True
         c.format = t.message_format
         scan(c.data, c.size, False, self.honour, &c.sections)
-        return self.copy_for_taps(link, NULL, &c, <ForwardingAddress>plan.address)
+        return self.copy_for_taps(
+            link, NULL, &c, (<ForwardingAddress>plan.address).taps, (<ForwardingAddress>plan.address).to)
 
     cdef int cache_prefix(self, const Content* c) except -1:
         """Cache the prefix of one in PREFIX_CACHE_EVERY messages.

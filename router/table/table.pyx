@@ -12,7 +12,7 @@ from sluice.router.control import ops as control
 from sluice.router.addressing import address as addresses
 from sluice.router.addressing.binding_keys import KeyMatcher
 from sluice.router.addressing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
-from sluice.router.addressing.settings import NETWORK, AddressSettings
+from sluice.router.addressing.settings import NETWORK, SERVICES, AddressSettings
 from sluice.router.policy import management
 
 cdef extern from "Python.h":
@@ -436,12 +436,29 @@ cdef class Table:
 
     def op_tap(self, op, touched):
         if op.id not in self.taps:
-            self.taps[op.id] = Tap(op.id, op.key, op.required, self.region, self.worker, op.counters)
+            self.taps[op.id] = Tap(op.id, op.key, op.pattern, op.required, self.region, self.worker, op.counters)
 
     def op_tap_gone(self, op, touched):
         cdef Tap tap = self.taps.pop(op.id, None)
         if tap is not None:
             tap.end(False)
+
+    def taps_elsewhere(self, bytes text not None, str tenant):
+        """Return the taps and the encoded whole name of a mobile address that this edge router has no record of.
+
+        None: no tap copies its messages.
+        """
+        key = (text, tenant, "taps")
+        if key in self.lookups:
+            return self.lookups[key]
+        found = None
+        cls, name = addresses.classify(addresses.normalise(text.decode("utf-8", "replace")), self.router_id, self.mode)
+        if cls == "M" and not name.startswith(SERVICES):
+            name = (tenant or "") + name
+            taps = tuple([tap for tap in self.taps.values() if tap.matches(name)])
+            found = (taps, codec.encode_string(name)) if taps else None
+        self.keep(key, len(text) + (0 if tenant is None else len(tenant)), found)
+        return found
 
     def find_tap_addresses(self, touched):
         """Find the addresses that get the copies of taps, and mark those as changed whose credit depends on them."""

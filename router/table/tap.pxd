@@ -16,6 +16,7 @@ cdef enum:
 cdef class Tap(NodeOwner):
     cdef readonly uint32_t id
     cdef readonly str key                  # of the address that gets the copies
+    cdef object pattern                    # PatternTree
     cdef readonly bint required            # producers' outcomes wait for that of the copy
     cdef readonly bint live                # the table has the tap; False: it makes no more copies
     cdef readonly ForwardingAddress address    # of `key`; None: the table has none
@@ -28,15 +29,14 @@ cdef class Tap(NodeOwner):
     cdef AddressSlot* slot
     cdef bint serves(self, str tenant) noexcept
     cdef bint reachable(self) noexcept
-    # Make the copy of a message that was sent to `source`, as far as the bounds permit. Nothing waits for it.
-    # producer: number of its link. now: ns.
-    cdef int copy(self, ForwardingAddress source, const Content* c, uint64_t producer, uint64_t now) except -1
+    # Make the copy of a message, as far as the bounds permit. Nothing waits for it. source: address that the message
+    # was sent to, as an encoded string. producer: number of its link. now: ns.
+    cdef int copy(self, bytes source, const Content* c, uint64_t producer, uint64_t now) except -1
     # Make the copy of a message and a leg of its delivery, which waits for the copy. meter: counts octets of the copy
     # that have to wait.
-    cdef int require(self, InDelivery* d, ForwardingAddress source, const Content* c, uint64_t producer, uint64_t now,
+    cdef int require(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, uint64_t now,
                      Meter* meter) except -1
-    cdef int send(self, InDelivery* d, ForwardingAddress source, const Content* c, uint64_t producer,
-                  Meter* meter) except -1
+    cdef int send(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, Meter* meter) except -1
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1
     # End the tap. lost: deliveries that wait for a copy end as modified, otherwise they wait for it no more.

@@ -32,6 +32,8 @@ from sluice.router.ring.region cimport Region
 from sluice.router.table.forward cimport forward
 from sluice.router.table.table cimport ForwardingAddress
 
+from sluice.router.addressing.pattern import PatternTree
+
 cdef enum:
     # Bounds of a tap on copies that no delivery waits for, in each worker: a consumer has as many under way, and the
     # process holds as much memory, without any producer being slowed.
@@ -136,9 +138,11 @@ cdef inline size_t content_octets(const Content* c) noexcept nogil:
 cdef class Tap(NodeOwner):
     """Tap of the configuration. Owner: the table."""
 
-    def __cinit__(self, uint32_t number, str key not None, bint required, Region region not None, int worker,
-                  uint32_t counters):
+    def __cinit__(self, uint32_t number, str key not None, str pattern not None, bint required,
+                  Region region not None, int worker, uint32_t counters):
         """key: of the address that gets the copies. counters: number of its counter slot."""
+        self.pattern = PatternTree()
+        self.pattern.insert(pattern, True)
         self.id = number
         self.key = key
         self.required = required
@@ -163,9 +167,13 @@ cdef class Tap(NodeOwner):
         return address is not None and (
             (items_in(<void*>address.consumers) != 0 and not address.suspended()) or address.announced())
 
+    def matches(self, str name not None):
+        """Return True if the tap copies messages to a mobile address with this name."""
+        return self.pattern.match(name) is not None
+
     # -- copies -------------------------------------------------------------------------------------------------------
 
-    cdef int copy(self, ForwardingAddress source, const Content* c, uint64_t producer, uint64_t now) except -1:
+    cdef int copy(self, bytes source, const Content* c, uint64_t producer, uint64_t now) except -1:
         cdef InDelivery* d
         cdef size_t octets
         if not self.live:
@@ -190,7 +198,7 @@ cdef class Tap(NodeOwner):
             return 0
         return in_routed(d)
 
-    cdef int require(self, InDelivery* d, ForwardingAddress source, const Content* c, uint64_t producer, uint64_t now,
+    cdef int require(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, uint64_t now,
                      Meter* meter) except -1:
         cdef OutDelivery* leg
         cdef InDelivery* copy
@@ -205,11 +213,10 @@ cdef class Tap(NodeOwner):
             return self.finish_leg(leg, False)
         return in_routed(copy)
 
-    cdef int send(self, InDelivery* d, ForwardingAddress source, const Content* c, uint64_t producer,
-                  Meter* meter) except -1:
+    cdef int send(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, Meter* meter) except -1:
         """Forward the copy d of a message; return the number of consumers and next hops that get it."""
         cdef Content copy
-        cdef size_t name = len(source.to)
+        cdef size_t name = len(source)
         cdef uint8_t* start
         cdef uint8_t* w
         cdef int copies = 0
@@ -218,7 +225,7 @@ cdef class Tap(NodeOwner):
         start = w = scratch_room(
             content_octets(c) + c.sections.map.size + SECTION_HEAD + 2 + ADDRESS_KEY + name)
         memcpy(w, c.data, c.sections.at)
-        w = put_annotations(w + c.sections.at, &c.sections, source.to, name)
+        w = put_annotations(w + c.sections.at, &c.sections, source, name)
         w = put_rest(w, c)
         memset(&copy, 0, sizeof(Content))
         copy.data = start

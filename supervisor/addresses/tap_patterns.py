@@ -2,10 +2,7 @@
 
 from sluice.router.addressing.address import MOBILE
 from sluice.router.addressing.pattern import PatternTree
-from sluice.router.addressing.settings import AddressSettings
-
-# First octets of the names of the router's own services. Their messages are never copied.
-_SERVICES = ("$", "_$")
+from sluice.router.addressing.settings import SERVICES, AddressSettings
 
 
 class TapPatterns:
@@ -41,6 +38,6 @@ class TapPatterns:
             return ()
         name = record_key[2:]
         phase = 0 if self._settings is None else self._settings.lookup(name).ingress_phase
-        if record_key[1] != str(phase) or name.startswith(_SERVICES):
+        if record_key[1] != str(phase) or name.startswith(SERVICES):
             return ()
         return tuple(number for number, tree in self._taps.items() if tree.match(name))

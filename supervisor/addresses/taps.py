@@ -51,7 +51,7 @@ class _Tap:
 
     def op(self) -> Op:
         """Return the op that announces this tap."""
-        return TapOp(self.number, self.record.key, self.config.required, self.counters)
+        return TapOp(self.number, self.record.key, self.config.pattern, self.config.required, self.counters)
 
 
 class Taps(Subsystem):

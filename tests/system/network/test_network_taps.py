@@ -173,6 +173,29 @@ def test_edge_router_copies_messages_of_its_clients(
         peer.drop()
 
 
+@pytest.mark.parametrize("prefix", ["copied", "must"])
+def test_edge_router_copies_messages_to_addresses_it_does_not_know(edges: EdgeNetwork, prefix: str) -> None:
+    """A sender without a target names an address that only the interior router knows."""
+    name = {"copied": "copies", "must": "musts"}[prefix]
+    address, copies = edges.fresh(f"{prefix}/"), {"copied": "taps/copied", "must": "taps/must"}[prefix]
+    before = counted(edges.routers["E"], name)
+    tap, consumer = edges.connect("E").receiver(copies, 10), edges.connect("A").receiver(address, 10)
+    sender = edges.connect("E").sender()
+    number = sender.send(message.message("m", to=address))
+    original, copy = consumer.next(), tap.next()
+    assert annotation(copy.payload, "x-opt-sluice.address") == address
+    original.settle()
+    if prefix == "must":
+        original.link.peer.barrier()
+        sender.peer.barrier()
+        assert number not in sender.session.outcomes
+    copy.settle()
+    assert sender.outcome(number).name == "accepted"
+    poll(lambda: counted(edges.routers["E"], name) == before + 1, "the message was selected at E")
+    assert RouterView(edges.routers["E"]).address(f"M0{address}") is None
+    edges.drop()
+
+
 def reaches(router: RouterProcess, address: str) -> bool:
     """Return True if a router has a consumer of an address, which may be the link to its interior router."""
     row = RouterView(router).address(f"M0{address}")
