@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ HELP = "write messages of addresses to Parquet segments, then accept them"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="URL of the router (%(default)s)")
-    parser.add_argument("--address", required=True, nargs="+", metavar="ADDRESS", help="addresses to receive from")
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--address", nargs="+", default=[], metavar="ADDRESS", help="addresses to receive from")
+    origin.add_argument(
+        "--tap", metavar="NAME|PATTERN", help="receive the copies of a tap; a tap is made for a pattern without one"
+    )
     parser.add_argument(
         "--path", required=True, metavar="DIR", help="landing folder, or a URL: s3://…, hdfs://…, gs://…"
     )
@@ -70,10 +75,18 @@ def run(options: argparse.Namespace) -> int:
 
     if options.land_bytes < 1 or not 1 <= options.max_message <= 1 << 30:
         raise PipelineError("--land-bytes must be 1 or more, --max-message 1 to 1g")
+    client = client_options(options)
+    addresses = tuple(options.address)
+    if options.tap is not None:
+        from sluice.pipeline.taps import tap_address
+
+        address, text = tap_address(options.url, client, options.tap, options.id)
+        print(text, file=sys.stderr, flush=True)
+        addresses = (address,)
     lander = Lander(
         LanderOptions(
             url=options.url,
-            addresses=tuple(options.address),
+            addresses=addresses,
             path=options.path,
             lander=options.id,
             land_rows=options.land_rows,
@@ -81,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
             interval=options.land_interval_ms / 1000,
             stage_high=options.stage_high,
             max_message=options.max_message,
-            client=client_options(options),
+            client=client,
         )
     )
     asyncio.run(_run(lander, options))

@@ -30,13 +30,15 @@ class LanderProcess:
     """Process of `sluice pipeline land …`."""
 
     def __init__(
-        self, url: str, path: object, *words: str, address: str = "balanced.a", command: Any = COMMAND
+        self, url: str, path: object, *words: str, address: str | None = "balanced.a", command: Any = COMMAND
     ) -> None:
+        """address: None if `words` say where the messages come from."""
+        origin = () if address is None else ("--address", address)
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
         self.process = subprocess.Popen(
-            [*command, "land", "--url", url, "--path", str(path), "--status", "0.2", "--address", address, *words],
+            [*command, "land", "--url", url, "--path", str(path), "--status", "0.2", *origin, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
