@@ -130,6 +130,9 @@ def show(answer: Answer, display: Display) -> None:
         display.line()
         for line in _setting(answer["setting"]):
             display.line(line)
+    for tap in answer.get("taps", ()):  # routers of older versions have no taps
+        consumers = f"with {tap['consumers']} consumers" if tap["consumers"] else "without a consumer"
+        display.line(f"  tap '{tap['name']}' ({tap['mode']}) copies messages to {tap['address']}, {consumers}")
     for record in answer["records"]:
         display.line()
         for line in _record(record):
@@ -168,9 +171,6 @@ def _record(record: Answer) -> Iterator[str]:
         yield f"  the fallback of {record['fallbackOf']}"
     if record["exchange"] is not None:
         yield from _exchange(record["exchange"])
-    for tap in record.get("taps", ()):
-        consumers = f"{tap['consumers']} consumers" if tap["consumers"] else "without a consumer"
-        yield f"  tap '{tap['name']}' ({tap['mode']}) copies messages to {tap['address']}, {consumers}"
     waiting = record.get("deliveriesWaiting", 0)
     numbers = {title: record[name] for title, name in _COUNTERS.items()}
     # Deliveries in the queues of consumers are included in the egress counter.

@@ -155,12 +155,18 @@ class Taps(Subsystem):
         tap = self._taps.get(name)
         return None if tap is None else tap.counters
 
-    def describe(self, record: AddressRecord) -> list[dict[str, Any]]:
-        """Describe the taps that copy the messages of a record."""
+    def describe(self, record_key: str) -> list[dict[str, Any]]:
+        """Describe the taps that copy messages to the address with a record key, whether or not it has a record."""
+        selected = self._table.taps.matching(record_key)
         return [
-            {"name": name, "address": tap.config.address, "mode": tap.config.mode, "key": tap.record.key}
+            {
+                "name": name,
+                "address": tap.config.address,
+                "mode": tap.config.mode,
+                "consumers": len(tap.record.consumers or ()) + len(tap.record.remotes or ()),
+            }
             for name, tap in self._taps.items()
-            if tap.number in record.taps
+            if tap.number in selected
         ]
 
 

@@ -117,6 +117,7 @@ def explain(request: Request, context: AgentContext) -> Generator[None, None, Re
         "router": router.id,
         "setting": None if setting is None else _setting(context, setting),
         "records": list(found.values()),
+        "taps": context.core.taps.describe(key(cls, name, phase))[:limit],
         **verdict,
         # Routers that may know more: those behind edge connections of either role, which the path between interior
         # routers does not show.
@@ -175,7 +176,6 @@ def _record(context: AgentContext, record: AddressRecord, limit: int) -> dict[st
         "fallbackOf": None if record.primary is None else record.primary.key,
         "inProcess": record.inproc,
         "exchange": context.core.exchanges.describe(record, limit),
-        "taps": _taps(context, record, limit),
         **{title: counters[name] for title, name in _COUNTERS.items()},
         "consumerCount": 0,
         "consumers": [],
@@ -190,16 +190,6 @@ def _record(context: AgentContext, record: AddressRecord, limit: int) -> dict[st
         "remoteCount": len(record.remotes or ()),
         "remotes": _remotes(context, record, limit),
     }
-
-
-def _taps(context: AgentContext, record: AddressRecord, limit: int) -> list[dict[str, Any]]:
-    """Return at most `limit` of the taps that copy messages of the record, each with the consumers of its copies."""
-    records = context.core.table.records
-    found = context.core.taps.describe(record)[:limit]
-    for tap in found:
-        target = records[tap.pop("key")]
-        tap["consumers"] = len(target.consumers or ()) + len(target.remotes or ())
-    return found
 
 
 def _remotes(context: AgentContext, record: AddressRecord, limit: int) -> list[dict[str, Any]]:

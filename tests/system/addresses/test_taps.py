@@ -491,6 +491,17 @@ def test_useless_tap_is_refused(connect: Connect, attributes: dict[str, Any], te
     assert all(row["name"] != "refused" for row in management.query(TAP))
 
 
+def test_explain_shows_taps_of_an_address_in_use_or_not(connect: Connect, fresh: Fresh) -> None:
+    management = Management(connect())
+    address = fresh("must")
+    tap = {"name": "musts", "address": "taps/must", "mode": "required", "consumers": 0}
+    wait_address_table(connect, fresh)
+    assert management.call("EXPLAIN", address=address)["taps"] == [tap]
+    connect().receiver(address), connect().receiver("taps/must")
+    assert management.call("EXPLAIN", address=address)["taps"] == [{**tap, "consumers": 1}]
+    assert management.call("EXPLAIN", address="taps/must")["taps"] == []
+
+
 # -- tenants ------------------------------------------------------------------------------------------------------
 
 

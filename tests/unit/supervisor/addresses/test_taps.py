@@ -84,7 +84,7 @@ def test_records_follow_when_taps_are_added_and_removed() -> None:
     assert next(at for at, op in enumerate(ops) if op[0] == "tap") < next(
         at for at, op in enumerate(ops) if op[0] == "addr" and op[3].get("taps")
     )
-    assert [each["name"] for each in both.taps.describe(before)] == ["t"]
+    assert [each["name"] for each in both.taps.describe(before.key)] == ["t"]
     both.taps.remove("t")
     ops = both.settle()
     assert ["-tap", 1] in ops
