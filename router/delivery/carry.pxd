@@ -72,19 +72,15 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
 cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 
 
-# Copy the message of this frame, which has been carried, for the taps of its address. Returns True.
-cdef bint copy_carried(GrantingLink link, const Transfer* t, const Plan* plan) except -1
+# Carry a delivery as `carry_whole` does, and copy its message for the taps of its address.
+cdef bint carry_tapped(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 
 
-cdef inline bint count_carried(const Plan* plan) noexcept:
-    """Count the delivery at its address and in the totals, and store its choice, as `deliver` and `forward` do.
-
-    Returns True if taps copy it.
-    """
-    cdef bint tapped = count_entry(plan.entry, plan.slot)
+cdef inline void count_carried(const Plan* plan) noexcept:
+    """Count the delivery at its address and in the totals, and store its choice, as `deliver` and `forward` do."""
+    count_entry(plan.entry, plan.slot)
     choice_used(plan.address, &plan.choice)
     count_choice(plan.slot, &plan.choice)
-    return tapped
 
 
 cdef inline bint carry_whole(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
@@ -103,6 +99,5 @@ cdef inline bint carry_whole(GrantingLink link, const Transfer* t, const Plan* p
                   plan.choice.outstanding)
     elif not put_in_queue(link, t, plan):
         return False
-    if count_carried(plan):
-        return copy_carried(link, t, plan)
+    count_carried(plan)
     return True

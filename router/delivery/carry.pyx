@@ -95,6 +95,8 @@ cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) e
     return True
 
 
-cdef bint copy_carried(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
+cdef bint carry_tapped(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
+    if not carry_whole(link, t, plan):
+        return False
     (<ProducerLink>link).deliveries.copy_carried(<ProducerLink>link, t, plan)
     return True

@@ -9,7 +9,6 @@ cdef enum:
     ENTRY_COUNTED = 1          # counted at this router
     ENTRY_EDGE = 2             # they arrive by an edge connection
     ENTRY_CONTAINER = 4        # the producer is a route container
-    ENTRY_TAPPED = 8           # in a plan: the address has taps
 
 
 cdef inline bint is_entry(uint8_t entry) noexcept nogil:
@@ -17,13 +16,10 @@ cdef inline bint is_entry(uint8_t entry) noexcept nogil:
     return entry & (ENTRY_COUNTED | ENTRY_EDGE) == ENTRY_COUNTED
 
 
-cdef inline bint count_entry(uint8_t entry, AddressSlot* slot) noexcept:
-    """Count a message that enters the network here; do nothing for others. slot: counters of its address.
-
-    Returns True for ENTRY_TAPPED.
-    """
+cdef inline void count_entry(uint8_t entry, AddressSlot* slot) noexcept:
+    """Count a message that enters the network here; do nothing for others. slot: counters of its address."""
     if not entry:
-        return False
+        return
     totals.ingress += 1
     slot.ingress += 1
     if entry != ENTRY_COUNTED:
@@ -32,8 +28,6 @@ cdef inline bint count_entry(uint8_t entry, AddressSlot* slot) noexcept:
         if entry & ENTRY_CONTAINER:
             totals.ingress_container += 1
             slot.ingress_container += 1
-        return entry & ENTRY_TAPPED != 0
-    return False
 
 
 cdef inline void count_entry_by_fallback(uint8_t entry) noexcept:

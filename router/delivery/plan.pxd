@@ -31,6 +31,7 @@ cdef struct Leg:
 cdef enum PlanVerdict:
     NO_PLAN = 0                # messages take the slow path
     ONE_LEG = 1                # `carry_whole` makes the copy for one consumer
+    TAPPED_LEG = 3             # as ONE_LEG, but taps copy the message afterwards: `carry_tapped`
     EACH_CONSUMER = 2          # `forward_all` makes a copy for each consumer of a multicast address
 
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
@@ -44,7 +45,7 @@ cdef struct Plan:
     # The consumer is chosen by load for each message (`choose_again`); the rest of the plan is remembered.
     bint several
     PlanVerdict verdict
-    Choice choice              # set for ONE_LEG only
+    Choice choice              # set for ONE_LEG and TAPPED_LEG only
     Leg leg                    # likewise
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
     void* address              # ForwardingAddress, borrowed

@@ -4,8 +4,8 @@ from libc.string cimport memset
 
 from sluice.router.amqp.codec cimport Slice
 from sluice.router.amqp.items cimport items_in
-from sluice.router.delivery.entry cimport ENTRY_TAPPED, is_entry
-from sluice.router.delivery.plan cimport EACH_CONSUMER, NO_PLAN, ONE_LEG, LeadingSections, Leg, Plan
+from sluice.router.delivery.entry cimport is_entry
+from sluice.router.delivery.plan cimport EACH_CONSUMER, NO_PLAN, ONE_LEG, TAPPED_LEG, LeadingSections, Leg, Plan
 from sluice.router.table.consumer cimport Consumer
 from sluice.router.table.chooser cimport choose
 from sluice.router.table.table cimport MULTICAST, SPECIAL_TAPPED, ForwardingAddress
@@ -101,14 +101,23 @@ cdef bint make_plan(Plan* plan, ForwardingAddress address, uint64_t version, uin
         if not is_only_tapped(address):
             plan.version = version
             return False
+        if not plan_leg(plan, address, version, came_by, producer, said, to, phase):
+            return False
         if is_entry(plan.entry):
-            plan.entry |= ENTRY_TAPPED
+            plan.verdict = TAPPED_LEG
+        return True
     if address.treatment == MULTICAST:
         plan.version = version
         if said.sections is not NULL or came_by:
             return False
         plan.verdict = EACH_CONSUMER
         return True
+    return plan_leg(plan, address, version, came_by, producer, said, to, phase)
+
+
+cdef inline bint plan_leg(Plan* plan, ForwardingAddress address, uint64_t version, uint32_t came_by, uint64_t producer,
+                          const LeadingSections* said, const Slice* to, int phase) noexcept:
+    """Plan a copy for one consumer; see `make_plan`."""
     if (said.sections is not NULL and said.sections.hops > address.network.hop_limit) \
             or not choose_leg(plan, address, came_by, said, producer):
         return False

@@ -15,7 +15,7 @@ from sluice.router.stats.counters cimport (
 )
 from sluice.router.amqp.id_map cimport map_take
 from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
-from sluice.router.delivery.carry cimport carry_whole, is_plain_arrival
+from sluice.router.delivery.carry cimport carry_tapped, carry_whole, is_plain_arrival
 from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
     IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
@@ -29,7 +29,7 @@ from sluice.router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
     message_new, message_release, message_routed, message_state,
 )
-from sluice.router.delivery.plan cimport ONE_LEG
+from sluice.router.delivery.plan cimport ONE_LEG, TAPPED_LEG
 from sluice.router.message.sections cimport Sections, scan_needs
 from sluice.router.links.settlement cimport settle_sources
 from sluice.router.table.forward cimport forward_all
@@ -454,6 +454,10 @@ cdef class ProducerLink(GrantingLink):
             plan = self.deliveries.plan(self, t)
             if plan is not NULL and plan.verdict == ONE_LEG:
                 if carry_whole(self, t, plan):
+                    return 0
+                plan = NULL
+            elif plan is not NULL and plan.verdict == TAPPED_LEG:
+                if carry_tapped(self, t, plan):
                     return 0
                 plan = NULL
         return first_frame(self, t, plan)
