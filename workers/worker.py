@@ -36,6 +36,7 @@ from sluice.router.ring.link_table import LinkTable
 from sluice.router.ring.port import WorkerPort
 from sluice.router.ring.region import Region
 from sluice.router.table.table import Table
+from sluice.router.table.tap import Tap
 from sluice.router.tls.context import TlsError
 from sluice.router.websocket.origins import OriginPolicy
 from sluice.workers.background import BackgroundThread
@@ -140,7 +141,7 @@ class WorkerRuntime:
             port.on_closed = self._port_closed
         self.in_process = InProcessRelay(self)
         router, accept = setup.router, self.in_process.accept
-        self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode)
+        self.table = Table(self.region, setup.worker, router.id, self.ports, self.links, accept, router.mode, Tap)
         self.profiles: dict[str, Profile] = {}
         self.rules = RuleStore(self)
         self.credentials = CredentialStore()

@@ -72,10 +72,6 @@ cdef bint put_in_ring(GrantingLink link, const Transfer* t, const Plan* plan) ex
 cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) except -1
 
 
-# Carry a delivery as `carry_whole` does, and copy its message for the taps of its address.
-cdef bint carry_tapped(GrantingLink link, const Transfer* t, const Plan* plan) except -1
-
-
 cdef inline void count_carried(const Plan* plan) noexcept:
     """Count the delivery at its address and in the totals, and store its choice, as `deliver` and `forward` do."""
     count_entry(plan.entry, plan.slot)

@@ -13,7 +13,6 @@ from sluice.router.ring.port_out cimport PortOut, room_for_whole, write_whole
 from sluice.router.ring.records cimport F_HONOUR, F_PRESETTLED, K_CHARGED, K_CHECKPOINT
 from sluice.router.links.consumer_link cimport ConsumerLink, may_queue_edited, write_replaced
 from sluice.router.links.delivery_link cimport delivery_begins
-from sluice.router.links.producer_link cimport ProducerLink
 from sluice.router.links.granting_link cimport GrantingLink, count_presettled, is_checkpoint, spend_credit
 from sluice.router.message.content cimport STREAM_AT, Cursor, Message, message_whole
 from sluice.router.table.consumer cimport Consumer
@@ -92,11 +91,4 @@ cdef bint put_in_queue(GrantingLink link, const Transfer* t, const Plan* plan) e
     consumer.queue_whole(d, m, &cursor, plan.choice.outstanding)
     link.slot.deliveries += 1
     d.flags |= IN_ROUTED
-    return True
-
-
-cdef bint carry_tapped(GrantingLink link, const Transfer* t, const Plan* plan) except -1:
-    if not carry_whole(link, t, plan):
-        return False
-    (<ProducerLink>link).deliveries.copy_carried(<ProducerLink>link, t, plan)
     return True

@@ -24,7 +24,8 @@ from sluice.router.delivery.cached_prefix cimport PREFIX_CACHE_EVERY, keep_prefi
 from sluice.router.delivery.entry cimport (
     ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback, is_entry,
 )
-from sluice.router.table.tap cimport TAP_UNITS, Tap, is_required, taps_reachable
+from sluice.router.table.table cimport taps_reachable
+from sluice.router.table.tap cimport TAP_UNITS, Tap, is_required
 from sluice.router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
 from sluice.router.addressing import address as addresses

@@ -15,7 +15,7 @@ from sluice.router.stats.counters cimport (
 )
 from sluice.router.amqp.id_map cimport map_take
 from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
-from sluice.router.delivery.carry cimport carry_tapped, carry_whole, is_plain_arrival
+from sluice.router.delivery.carry cimport carry_whole, is_plain_arrival
 from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
     IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
@@ -345,6 +345,14 @@ cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
         map_take(&link.session.received, d.key)
         in_settled_late(d)
     return link.store_and_route(d, t)
+
+
+cdef bint carry_tapped(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+    """Carry a delivery as `carry_whole` does, and copy its message for the taps of its address."""
+    if not carry_whole(link, t, plan):
+        return False
+    link.deliveries.copy_carried(link, t, plan)
+    return True
 
 
 cdef class ProducerLink(GrantingLink):

@@ -1,6 +1,7 @@
 """Read-only table that a worker routes by: addresses, their consumers, exchanges. Changed only between two wakes."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from sluice.router.delivery.delivery cimport NodeOwner
 from sluice.router.links.granting_link cimport GrantingLink
 from sluice.router.ring.layout cimport AddressSlot
 from sluice.router.ring.region cimport Region
@@ -41,7 +42,7 @@ cdef class ForwardingAddress:
     cdef readonly bint confined            # at an edge router: its messages never leave by the uplink
     cdef public ForwardingAddress fallback
     cdef public Exchange exchange
-    cdef tuple taps                        # Taps that copy its messages; None: none
+    cdef tuple taps                        # AddressTaps that copy its messages; None: none
     cdef list consumers                    # Consumer, in the order of rotation from `start` on; a new one is last
     cdef bint spreads                      # copies for consumers of this worker go through its ring to itself
     cdef int start                         # index in `consumers` at which the rotating list starts
@@ -94,15 +95,32 @@ cdef class Exchange:
     cdef int worker
     cdef list hops(self, bytes subject)
 
+# Tap of the configuration, as far as the table knows it; see tap.pxd. Owner: the table.
+cdef class AddressTap(NodeOwner):
+    cdef readonly uint32_t id
+    cdef readonly str key                  # of the address that gets the copies
+    cdef object pattern                    # PatternTree
+    cdef readonly bint required            # producers' outcomes wait for that of the copy
+    cdef readonly bint live                # the table has the tap; False: it makes no more copies
+    cdef readonly ForwardingAddress address    # of `key`; None: the table has none
+    cdef bint serves(self, str tenant) noexcept
+    cdef bint reachable(self) noexcept
+    # End the tap. lost: deliveries that wait for a copy end as modified, otherwise they wait for it no more.
+    cdef int end(self, bint lost) except -1
+
+# Return True if each required tap among these has a consumer.
+cdef bint taps_reachable(tuple taps) noexcept
+
 # The worker's copy of the replicated tables. Owner: the worker.
 cdef class Table:
+    cdef readonly object make_tap          # class of taps (tap.pyx); None: the table has none
     cdef readonly Region region
     cdef readonly int worker
     cdef readonly uint64_t epoch
     cdef dict addresses                    # id -> ForwardingAddress
     cdef dict by_key                       # key -> ForwardingAddress
     cdef dict exchanges                    # id -> Exchange
-    cdef dict taps                         # id -> Tap
+    cdef dict taps                         # id -> AddressTap
     cdef dict consumers                    # slot_key -> Consumer; others of the same slot follow by `also`
     cdef set bound                         # ForwardingAddresses that have producers here
     cdef readonly Network network

@@ -4,13 +4,13 @@ from cpython.object cimport PyObject
 
 from sluice.router.table.consumer cimport find_consumer
 from sluice.router.table.network cimport RemoteDestination, Path
-from sluice.router.table.tap cimport Tap, taps_reachable
 
 from sluice.router.amqp import codec
 from sluice.router.links.consumer_link import Overflow
 from sluice.router.control import ops as control
 from sluice.router.addressing import address as addresses
 from sluice.router.addressing.binding_keys import KeyMatcher
+from sluice.router.addressing.pattern import PatternTree
 from sluice.router.addressing.settings import UNAVAILABLE as UNAVAILABLE_TEXT
 from sluice.router.addressing.settings import NETWORK, SERVICES, AddressSettings
 from sluice.router.policy import management
@@ -121,16 +121,55 @@ cdef class Exchange:
         return <list>found[0]
 
 
+cdef class AddressTap(NodeOwner):
+    """Base of Tap."""
+
+    def __cinit__(self, uint32_t number, str key not None, str pattern not None, bint required, *rest):
+        self.pattern = PatternTree()
+        self.pattern.insert(pattern, True)
+        self.id = number
+        self.key = key
+        self.required = required
+        self.live = True
+
+    cdef bint serves(self, str tenant) noexcept:
+        """Return True if messages of a tenant's connections may be copied: the tap's address is the tenant's, too."""
+        return tenant is None or self.key[2:].startswith(tenant)
+
+    cdef bint reachable(self) noexcept:
+        """Return True if copies have a destination now."""
+        cdef ForwardingAddress address = self.address
+        return address is not None and (
+            (bool(address.consumers) and not address.suspended()) or address.announced())
+
+    def matches(self, str name not None):
+        """Return True if the tap copies messages to a mobile address with this name."""
+        return self.pattern.match(name) is not None
+
+    cdef int end(self, bint lost) except -1:
+        raise NotImplementedError
+
+
+cdef bint taps_reachable(tuple taps) noexcept:
+    cdef AddressTap tap
+    for tap in taps:
+        if tap.required and tap.live and not tap.reachable():
+            return False
+    return True
+
+
 cdef class Table:
     """The worker's copy of the replicated tables: addresses, consumers, exchanges, and the network."""
 
     def __cinit__(self, Region region not None, int worker, str router_id not None, ports, dict links not None,
-                  on_local, str mode="standalone"):
+                  on_local, str mode="standalone", make_tap=None):
         """ports: WorkerPort by worker. If the entry of this worker is None, multicast copies are not spread.
 
         links: slot index -> ConsumerLink, maintained by the worker. on_local: see the field. mode: of the router.
+        make_tap: class of taps, Tap; None: the table gets no taps.
         """
         self.mode = mode
+        self.make_tap = make_tap
         self.region = region
         self.worker = worker
         self.router_id = router_id
@@ -145,7 +184,7 @@ cdef class Table:
 
     def clear(self):
         """Forget everything: a snapshot follows."""
-        cdef Tap tap
+        cdef AddressTap tap
         for tap in self.taps.values():
             tap.end(True)
         self.taps = {}
@@ -436,10 +475,11 @@ cdef class Table:
 
     def op_tap(self, op, touched):
         if op.id not in self.taps:
-            self.taps[op.id] = Tap(op.id, op.key, op.pattern, op.required, self.region, self.worker, op.counters)
+            self.taps[op.id] = self.make_tap(
+                op.id, op.key, op.pattern, op.required, self.region, self.worker, op.counters)
 
     def op_tap_gone(self, op, touched):
-        cdef Tap tap = self.taps.pop(op.id, None)
+        cdef AddressTap tap = self.taps.pop(op.id, None)
         if tap is not None:
             tap.end(False)
 
@@ -462,7 +502,7 @@ cdef class Table:
 
     def find_tap_addresses(self, touched):
         """Find the addresses that get the copies of taps, and mark those as changed whose credit depends on them."""
-        cdef Tap tap
+        cdef AddressTap tap
         cdef ForwardingAddress address
         cdef bint required = False
         for tap in self.taps.values():
@@ -661,7 +701,7 @@ cdef int limits_changed(ForwardingAddress address) except -1:
 
 
 cdef int note_special(ForwardingAddress address) except -1:
-    cdef Tap tap
+    cdef AddressTap tap
     address.special = SPECIAL_UNPLANNED \
         if address.inproc or address.uplink or address.limits or address.suspended() else 0
     if address.taps is not None:

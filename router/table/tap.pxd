@@ -2,10 +2,10 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from sluice.router.amqp.meter cimport Meter
-from sluice.router.delivery.delivery cimport InDelivery, NodeOwner, OutDelivery
+from sluice.router.delivery.delivery cimport InDelivery, OutDelivery
 from sluice.router.message.content cimport Content
 from sluice.router.ring.layout cimport AddressSlot
-from sluice.router.table.table cimport ForwardingAddress
+from sluice.router.table.table cimport AddressTap
 
 cdef enum:
     TAP_UNITS = 5              # cost units of a copy, charged to the producer's connection
@@ -13,22 +13,14 @@ cdef enum:
 # Tap of the configuration. It is the upstream node of its copies, which are deliveries of their own, and the downstream
 # node of the legs by which deliveries of required taps wait for their copies. `key` of a copy: address of its leg, or
 # its octets doubled plus 1 if no delivery waits for it. Owner: the table.
-cdef class Tap(NodeOwner):
-    cdef readonly uint32_t id
-    cdef readonly str key                  # of the address that gets the copies
-    cdef object pattern                    # PatternTree
-    cdef readonly bint required            # producers' outcomes wait for that of the copy
-    cdef readonly bint live                # the table has the tap; False: it makes no more copies
-    cdef readonly ForwardingAddress address    # of `key`; None: the table has none
+cdef class Tap(AddressTap):
     cdef uint64_t octets                   # of unsettled copies that no delivery waits for
     cdef Meter* meter                      # counts stored octets of these copies
     # Counters. `ingress` counts messages that the tap selects; `egress` copies that were accepted, `redirected` those
     # that were rejected, `from_container` those that were released or modified. Messages without a copy: `transit`
     # counts those that no consumer could get, `to_container` those that found too many copies unsettled,
     # `ingress_container` those that are too long.
-    cdef AddressSlot* slot
-    cdef bint serves(self, str tenant) noexcept
-    cdef bint reachable(self) noexcept
+    cdef AddressSlot* counts
     # Make the copy of a message, as far as the bounds permit. Nothing waits for it. source: address that the message
     # was sent to, as an encoded string. producer: number of its link. now: ns.
     cdef int copy(self, bytes source, const Content* c, uint64_t producer, uint64_t now) except -1
@@ -39,10 +31,6 @@ cdef class Tap(NodeOwner):
     cdef int send(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, Meter* meter) except -1
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1
-    # End the tap. lost: deliveries that wait for a copy end as modified, otherwise they wait for it no more.
-    cdef int end(self, bint lost) except -1
 
-# Return True if each required tap among these has a consumer.
-cdef bint taps_reachable(tuple taps) noexcept
 # Return True if one of these taps is required, and copies messages of this tenant.
 cdef bint is_required(tuple taps, str tenant) noexcept

@@ -14,7 +14,6 @@ from libc.string cimport memcmp, memcpy, memset
 
 from sluice.router.amqp.buffer cimport write32
 from sluice.router.amqp.codec cimport Slice, skip_value
-from sluice.router.amqp.items cimport items_in
 from sluice.router.amqp.meter cimport Meter, meter_new, meter_release
 from sluice.router.amqp.spec cimport (
     D_ACCEPTED, D_MODIFIED, D_REJECTED, S_MESSAGE_ANNOTATIONS, T_MAP32, T_SMALLULONG, T_SYM8,
@@ -30,9 +29,6 @@ from sluice.router.message.content cimport Chunk, Content, message_meter, messag
 from sluice.router.message.sections cimport Sections, is_router_key, scan
 from sluice.router.ring.region cimport Region
 from sluice.router.table.forward cimport forward
-from sluice.router.table.table cimport ForwardingAddress
-
-from sluice.router.addressing.pattern import PatternTree
 
 cdef enum:
     # Bounds of a tap on copies that no delivery waits for, in each worker: a consumer has as many under way, and the
@@ -135,19 +131,13 @@ cdef inline size_t content_octets(const Content* c) noexcept nogil:
     return c.size if c.whole else <size_t>c.stored.size
 
 
-cdef class Tap(NodeOwner):
+cdef class Tap(AddressTap):
     """Tap of the configuration. Owner: the table."""
 
     def __cinit__(self, uint32_t number, str key not None, str pattern not None, bint required,
                   Region region not None, int worker, uint32_t counters):
         """key: of the address that gets the copies. counters: number of its counter slot."""
-        self.pattern = PatternTree()
-        self.pattern.insert(pattern, True)
-        self.id = number
-        self.key = key
-        self.required = required
-        self.live = True
-        self.slot = region.address_slot(worker, counters)
+        self.counts = region.address_slot(worker, counters)
         self.meter = meter_new(NULL, NULL)
 
     def __dealloc__(self):
@@ -157,20 +147,6 @@ cdef class Tap(NodeOwner):
             in_free(self.node.in_first)
         meter_release(self.meter)
 
-    cdef bint serves(self, str tenant) noexcept:
-        """Return True if messages of a tenant's connections may be copied: the tap's address is the tenant's, too."""
-        return tenant is None or self.key[2:].startswith(tenant)
-
-    cdef bint reachable(self) noexcept:
-        """Return True if copies have a destination now."""
-        cdef ForwardingAddress address = self.address
-        return address is not None and (
-            (items_in(<void*>address.consumers) != 0 and not address.suspended()) or address.announced())
-
-    def matches(self, str name not None):
-        """Return True if the tap copies messages to a mobile address with this name."""
-        return self.pattern.match(name) is not None
-
     # -- copies -------------------------------------------------------------------------------------------------------
 
     cdef int copy(self, bytes source, const Content* c, uint64_t producer, uint64_t now) except -1:
@@ -178,21 +154,21 @@ cdef class Tap(NodeOwner):
         cdef size_t octets
         if not self.live:
             return 0
-        self.slot.ingress += 1
+        self.counts.ingress += 1
         if not c.complete or content_octets(c) > TAP_OCTETS:
-            self.slot.ingress_container += 1
+            self.counts.ingress_container += 1
             return 0
         octets = content_octets(c)
         if not self.reachable():
-            self.slot.transit += 1
+            self.counts.transit += 1
             return 0
         if self.node.in_count >= TAP_COPIES or self.octets + octets > TAP_OCTETS:
-            self.slot.to_container += 1
+            self.counts.to_container += 1
             return 0
         d = in_new(&self.node, <uint64_t>octets << 1 | 1, now, IN_COMPLETE)
         self.octets += octets
         if self.send(d, source, c, producer, self.meter) == 0:
-            self.slot.transit += 1
+            self.counts.transit += 1
             self.octets -= octets
             in_free(d)
             return 0
@@ -204,11 +180,11 @@ cdef class Tap(NodeOwner):
         cdef InDelivery* copy
         if not self.live:
             return 0
-        self.slot.ingress += 1
+        self.counts.ingress += 1
         leg = out_make(&self.node, d, False, True)
         copy = in_new(&self.node, <uint64_t>leg, now, IN_COMPLETE)
         if self.send(copy, source, c, producer, meter) == 0:
-            self.slot.transit += 1
+            self.counts.transit += 1
             in_free(copy)
             return self.finish_leg(leg, False)
         return in_routed(copy)
@@ -265,11 +241,11 @@ cdef class Tap(NodeOwner):
         """Count a copy that has ended, and report its outcome to the delivery that waits for it."""
         if self.live:
             if kind == D_ACCEPTED:
-                self.slot.egress += 1
+                self.counts.egress += 1
             elif kind == D_REJECTED:
-                self.slot.redirected += 1
+                self.counts.redirected += 1
             else:
-                self.slot.from_container += 1
+                self.counts.from_container += 1
         if key & 1:
             self.octets -= key >> 1
             return 0
@@ -319,14 +295,6 @@ cdef class Tap(NodeOwner):
                 self.finish_leg(<OutDelivery*>key, not lost)
         self.octets = 0
         return 0
-
-
-cdef bint taps_reachable(tuple taps) noexcept:
-    cdef Tap tap
-    for tap in taps:
-        if tap.required and tap.live and not tap.reachable():
-            return False
-    return True
 
 
 cdef bint is_required(tuple taps, str tenant) noexcept:
