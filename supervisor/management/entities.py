@@ -21,11 +21,20 @@ _LEVELS: Final = ("trace", "debug", "info", "notice", "warning", "error", "criti
 
 
 class StoreEntity(NamedTuple):
-    """Entity of the store. `config`: its configuration, or None if it is not configurable."""
+    """Entity of the store.
+
+    attributes: what requests return without naming attributes, for types of Dispatch 1.19 as there. config: its
+    configuration, or None if it is not configurable. in_file: whether a restart would keep it; None: not configurable.
+    """
 
     type: EntityType
     attributes: Mapping[str, Any]
     config: EntityConfig | None = None
+    in_file: bool | None = None
+
+    def value(self, name: str) -> Any:
+        """Return the value of an attribute that a request names; None: it has none."""
+        return self.in_file if name == "inFile" else self.attributes.get(name)
 
     @property
     def name(self) -> str:
@@ -55,8 +64,8 @@ def shown(context: AgentContext, config: EntityConfig, more: Mapping[str, Any] |
     """Return a configured entity without its secrets. more: attributes besides the configured ones."""
     attributes = config.entity_type.attributes
     open_to_all = {name: value for name, value in config.values.items() if not attributes[name].hidden}
-    own = {**open_to_all, "inFile": context.changes.in_file(config), **(more or {})}
-    return entity(config.type, config.name, config.identity, own, config)
+    made = entity(config.type, config.name, config.identity, {**open_to_all, **(more or {})}, config)
+    return made._replace(in_file=context.changes.in_file(config))
 
 
 def entities(context: AgentContext, kind: EntityType | None = None) -> Iterator[StoreEntity]:

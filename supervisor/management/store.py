@@ -90,14 +90,16 @@ class Store:
     def _query(self, request: Request) -> Steps:
         """Return the rows of all entities of a type, or of all types."""
         kind = find_type(request, "entityType")
-        names = _columns(request, kind)
+        known: Mapping[str, Any] = _ALL if kind is None else kind.attributes
+        asked = request.attribute_names(known, kind)
+        names = asked or (_ALL_NAMES if kind is None else list(known))
         offset, count = request.number("offset") or 0, request.number("count") or 0
         sheet = QueryRows(names, paged=count > 0, listed=names is not _ALL_NAMES)
         matched = 0
         for number, each in enumerate(entities(self.context, kind), 1):
             if number % ROWS_A_STEP == 0:
                 yield None
-            row = [each.attributes.get(name) for name in names]
+            row = [each.value(name) for name in names] if asked else [each.attributes.get(name) for name in names]
             if all(value is None for value in row):
                 continue
             matched += 1
@@ -170,12 +172,6 @@ def not_implemented(operation: str, kind: EntityType) -> StatusError:
     """Return the error for an operation that a type does not have."""
     text = f"Operation '{operation[:_SHOWN].upper()}' not implemented for '{kind.long_name}' {list(kind.operations)}"
     return StatusError(NOT_IMPLEMENTED, text)
-
-
-def _columns(request: Request, kind: EntityType | None) -> list[str]:
-    """Return the attribute names of a query: those it lists, otherwise all of the type or of all types."""
-    known: Mapping[str, Any] = _ALL if kind is None else kind.attributes
-    return request.attribute_names(known, kind) or (_ALL_NAMES if kind is None else list(known))
 
 
 # Attributes of types that may have many entities come first, because rows are cut after their last value.

@@ -141,7 +141,7 @@ TYPES = {
 
 
 #: Types that Dispatch lacks.
-ADDED = ("saslUsers", "tokenIssuer", "telemetry", "tracing", "placement", "audit")
+ADDED = ("saslUsers", "tokenIssuer", "telemetry", "tracing", "placement", "audit", "router.config.tap")
 
 
 def test_types_and_bases_are_listed():
