@@ -4,7 +4,6 @@ The number of a batch is the version of an application transaction (action `txn`
 adds the files of the batch.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from sluice.pipeline.tables.table import (
     TargetTableError,
     check_columns,
 )
+from sluice.router import json_codec
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -88,7 +88,7 @@ class DeltaTarget(TargetTable):
 
     def _action(self, file: DataFile) -> AddAction:
         values = dict(zip(self.partition_by, file.partition, strict=True))
-        stats = json.dumps({"numRecords": file.rows})
+        stats = json_codec.encode({"numRecords": file.rows}).decode()
         return AddAction(file.path, file.octets, values, time.time_ns() // 1_000_000, True, stats)
 
     def keys(self, columns: Sequence[str], ranges: KeyRanges) -> Iterator[pa.RecordBatch]:
@@ -110,5 +110,5 @@ class DeltaTarget(TargetTable):
         return removed
 
 
-def _type(field: Any) -> str:
-    return json.dumps(json.loads(field.type.to_json()), sort_keys=True)
+def _type(field: Any) -> Any:
+    return json_codec.decode(field.type.to_json())

@@ -4,7 +4,6 @@ Each attempt of a task has file names of its own, because another attempt may ru
 attempts are never part of the table, and are deleted when the batch is committed.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from sluice.pipeline.stores import LandingStore, open_store
 from sluice.pipeline.tables.table import DataFile, TargetTable
+from sluice.router import json_codec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +81,8 @@ class FileWriter:
         path = f"{self._prefix}-{self._written}.parquet"
         self._written += 1
         self._store.publish(path, octets)
-        row = {"path": path, "octets": octets.size, "rows": table.num_rows, "partition": json.dumps(partition)}
+        place = json_codec.encode(partition).decode()
+        row = {"path": path, "octets": octets.size, "rows": table.num_rows, "partition": place}
         return pa.RecordBatch.from_pylist([row])
 
 
@@ -128,7 +129,7 @@ def write_files(frame: "DataFrame", table: TargetTable, start: str) -> list[Data
     before = _existing(store, start)
     writer = FileWriter(table.folder, start, table.partition_by, table.stores_partition_columns)
     rows = frame.mapInArrow(writer, RESULT).collect()
-    files = [DataFile(row.path, row.octets, row.rows, tuple(json.loads(row.partition))) for row in rows]
+    files = [DataFile(row.path, row.octets, row.rows, tuple(json_codec.decode(row.partition))) for row in rows]
     kept = {each.path for each in files}
     for path in {*before, *_existing(store, start)} - kept:
         store.delete(path)

@@ -297,7 +297,7 @@ def test_groups_read_all_segments_each(spark: SparkSession, landing: Landing, tm
         ({"minPartitions": "-1"}, "option minPartitions"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss"),
         ({"group": "a/b"}, "option group"),
-        ({"decode": "json"}, "option decode"),
+        ({"decode": "xml"}, "option decode"),
         ({"includeHeaders": "true"}, "option includeHeaders needs decode=full"),
         ({"retentionMinutes": "-1"}, "option retentionMinutes"),
         ({"maxRecordsPerTriger": "5"}, "is it maxRecordsPerTrigger?"),
