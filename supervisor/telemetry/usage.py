@@ -118,9 +118,7 @@ class _Account:
 class Usage(Subsystem):
     """Use of the router by clients. Owner: supervisor."""
 
-    def __init__(
-        self, configuration: Configuration, region: Region, vhost_of: Callable[[int], str | None]
-    ) -> None:
+    def __init__(self, configuration: Configuration, region: Region, vhost_of: Callable[[int], str | None]) -> None:
         """vhost_of: return the vhost whose rules apply to the connection with a number, or None."""
         most = configuration.router.metrics_users
         self.users: Final = UsageBook(most)
@@ -186,9 +184,7 @@ class UsageSums:
         self._links: list[int] = []  # by group
         self._slots, self._generations, self._numbers = array("I"), array("I"), array("I")
         # A link that ends during the collection counts as present if it was read, or on the next page.
-        self._ended: Final = {
-            row: list(row.ended) for book in (usage.users, usage.vhosts) for _, row in book.rows()
-        }
+        self._ended: Final = {row: list(row.ended) for book in (usage.users, usage.vhosts) for _, row in book.rows()}
 
     def take(self, connection: RegisteredConnection, links: Collection[RegisteredLink]) -> None:
         """Collect links of a connection. `add` counts them."""
@@ -210,9 +206,7 @@ class UsageSums:
 
     def add(self, worker: int) -> None:
         """Count the collected links, which must all belong to this worker."""
-        add_traffic(
-            self._region, worker, self._slots, self._generations, self._numbers, self._sums, self.stalls
-        )
+        add_traffic(self._region, worker, self._slots, self._generations, self._numbers, self._sums, self.stalls)
         self._slots, self._generations, self._numbers = array("I"), array("I"), array("I")
 
     def finish(self) -> None:

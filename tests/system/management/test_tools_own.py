@@ -155,7 +155,7 @@ def test_hostile_client_names_are_printed_escaped(router: RouterProcess, hostile
     """Cover each table and text that shows names of clients."""
     calls: list[tuple[str, ...]] = [("explain", hostile_address)]
     calls += [("stat", *words) for name in ("-c", "-l", "-a", "--log") for words in ([name], [name, "--csv"])]
-    calls += [("stat", "--all-entities"), ("manage", "read", f"--name={hostile_address}"), ("trace", hostile_address)]
+    calls += [("stat", "--all-entities"), ("manage", "read", f"--name={hostile_address}")]
     calls += [("top", "--once", "-i", "0.1", "--rows", "1000")]
     for tool, *words in calls:
         done = run(tool, router.port, *words)

@@ -43,9 +43,9 @@ def test_synopsis_contains_required_options_and_arguments() -> None:
     assert COMMANDS["sluice passwd"].synopsis == "sluice passwd [OPTIONS] FILE USER"
     assert COMMANDS["sluice check"].synopsis == "sluice check [OPTIONS] FILE..."
     land = COMMANDS["sluice pipeline land"].synopsis
-    assert land == "sluice pipeline land [OPTIONS] --address ADDRESS... --path DIR"
+    assert land == "sluice pipeline land [OPTIONS] --path DIR (--address ADDRESS... | --tap NAME|PATTERN)"
     query = COMMANDS["sluice pipeline query"].synopsis
-    assert query == "sluice pipeline query [OPTIONS] --path DIR (--out DIR | --show [N])"
+    assert query == "sluice pipeline query [OPTIONS] --path DIR (--out TABLE | --show [N])"
     assert COMMANDS["qdmanage"].synopsis == "qdmanage [OPTIONS] OPERATION [ARGUMENT...]"
 
 

@@ -50,7 +50,12 @@ class MetricsRouter:
         self.rows_lost = 0
         self.collector = MetricsCollector(self.core, self.region, self.counters, self.usage, self._pause)
         self.builder = MetricsBuilder(
-            self.configuration.router, "0.0", self.core, self.region, self.health, lambda: HttpCounts({}, {}, 0, 0.0),
+            self.configuration.router,
+            "0.0",
+            self.core,
+            self.region,
+            self.health,
+            lambda: HttpCounts({}, {}, 0, 0.0),
             lambda: self.rows_lost,
         )
         self._slots = itertools.count()

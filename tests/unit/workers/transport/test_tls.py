@@ -15,6 +15,7 @@ from sluice.router.tls.context import TlsContext
 from sluice.workers.fairness import LoopScheduler
 from sluice.workers.loop import Loop
 from sluice.workers.transport.tls import TlsTransport
+from tests.conftest import FLAVOUR
 from tests.peer.frames import AMQP_HEADER
 from tests.peer.pki import CLIENT_USER, Pki, pki
 from tests.peer.talk import say
@@ -234,6 +235,7 @@ def resident_kib() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
 
 
+@pytest.mark.skipif(FLAVOUR == "debug", reason="memory is not measured under sanitizers")
 def test_buffers_of_handshake_burst_are_returned_when_quiet(authority: Pki) -> None:
     """The handshakes take their steps together, so that their buffers exist at the same time."""
     poller = testing.ManualPoller()
