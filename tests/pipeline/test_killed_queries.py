@@ -85,10 +85,12 @@ class QueryProcess:
     def children(self) -> list[psutil.Process]:
         """Return the processes below this one, Java first."""
         try:
-            found = psutil.Process(self.process.pid).children(recursive=True)
+            query = psutil.Process(self.process.pid)
+            direct = {each.pid for each in query.children()}
+            found = query.children(recursive=True)
         except psutil.NoSuchProcess:
             return []
-        return sorted(found, key=lambda each: each.ppid() != self.process.pid)
+        return sorted(found, key=lambda each: each.pid not in direct)
 
     def finish(self) -> str:
         """Wait for the end of the query; return what it printed."""

@@ -313,8 +313,8 @@ def test_invalid_options_are_reported(options: dict[str, str], text: str):
 
 
 def test_invalid_option_is_named_by_spark(spark: SparkSession, landing: Landing):
-    with pytest.raises(PySparkException, match="option decode: 'json' is not one of raw, body, full"):
-        read(spark, landing, decode="json")
+    with pytest.raises(PySparkException, match="option decode: 'xml' is not one of raw, body, full"):
+        read(spark, landing, decode="xml")
     with pytest.raises(PySparkException, match="option path"):
         spark.read.format("amqp").load()
 
