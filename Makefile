@@ -186,7 +186,7 @@ run: $(STAMPS)/router $(STAMPS)/bytecode
 	@echo "It says below where it listens. To send a first message, in another terminal: make hello"
 	@exec $(BIN)/sluice run -c $(CONF)
 
-hello: build
+hello: $(STAMPS)/router $(STAMPS)/bytecode
 	@$(BIN)/python scripts/hello.py $(URL)
 
 # Run pytest on $(2), which may have no tests, with command prefix $(1) and options $(3).

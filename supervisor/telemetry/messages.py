@@ -5,28 +5,7 @@ To the process: `setup`, `rows` (of a table), `link`, `peer`, `gone` (a peer), a
 receivers), `lost` (number of rows lost since the last such message), `log`.
 """
 
-from typing import Any, Final
-
-from sluice.router import json_codec
-from sluice.supervisor.children.framing import MessageError
+from typing import Final
 
 MAX_REQUEST: Final = 64 << 20  # octets of a message to the process, and of all that wait for it
 MAX_REPORT: Final = 16 << 20  # octets of a message to the supervisor
-
-Message = dict[str, Any]
-
-
-def encode(message: Message) -> bytes:
-    """Encode a message."""
-    return json_codec.encode(message)
-
-
-def decode(content: bytes) -> Message:
-    """Decode a message. Raises MessageError."""
-    try:
-        message = json_codec.decode(content)
-    except ValueError as error:
-        raise MessageError(str(error)) from None
-    if not isinstance(message, dict):
-        raise MessageError("not an object")
-    return message

@@ -23,9 +23,10 @@ from sluice.router.ring.region import Region
 from sluice.router.telemetry.schema import TABLES, Row
 from sluice.router.telemetry.writer import Encode, TelemetryWriter
 from sluice.supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.children.json_messages import Message, decode, encode
 from sluice.supervisor.children.zygote import IGNORED, adopt_process
 from sluice.supervisor.telemetry.counter_reader import CounterReader, KnownLink, Rows
-from sluice.supervisor.telemetry.messages import MAX_REQUEST, Message, decode, encode
+from sluice.supervisor.telemetry.messages import MAX_REQUEST
 
 UMASK: Final = 0o027  # folders and files are readable for this user and its group, also with -d
 READ_SIZE: Final = 1 << 18

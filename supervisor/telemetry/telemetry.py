@@ -25,13 +25,14 @@ from sluice.router.ring.region import Region
 from sluice.router.telemetry.schema import Row
 from sluice.supervisor.children.child_process import ChildProcess, ChildProgram, module_command
 from sluice.supervisor.children.framing import MessageError
+from sluice.supervisor.children.json_messages import Message, decode, encode
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from sluice.supervisor.policy.denials import DenialKind
 from sluice.supervisor.subsystem import LiveAttributes, Subsystem
-from sluice.supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST, Message, decode, encode
+from sluice.supervisor.telemetry.messages import MAX_REPORT, MAX_REQUEST
 from sluice.supervisor.telemetry.usage import KEEP_LINKS_NS
 
 MODULE: Final = "sluice.supervisor.telemetry.process"

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from sluice.router.tracing.spans import DeliverySpan
 from sluice.supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.children.json_messages import Message, decode, encode
 from sluice.supervisor.children.zygote import IGNORED, adopt_process
-from sluice.supervisor.tracing.export_messages import MAX_REQUEST, Message, decode, encode
+from sluice.supervisor.tracing.export_messages import MAX_REQUEST
 from sluice.supervisor.tracing.otlp import Exporter, ExportError
 
 READ_SIZE: Final = 1 << 18

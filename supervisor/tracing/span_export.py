@@ -12,10 +12,11 @@ from sluice.router.log import ERROR, LEVELS, ProcessLog
 from sluice.router.tracing.spans import DeliverySpan
 from sluice.supervisor.children.child_process import ChildProcess, ChildProgram, module_command
 from sluice.supervisor.children.framing import MessageError
+from sluice.supervisor.children.json_messages import decode, encode
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.subsystem import Subsystem
 from sluice.supervisor.tracing.delivery_traces import DeliveryTraces
-from sluice.supervisor.tracing.export_messages import MAX_REPORT, MAX_REQUEST, decode, encode
+from sluice.supervisor.tracing.export_messages import MAX_REPORT, MAX_REQUEST
 
 MODULE: Final = "sluice.supervisor.tracing.process"
 LOG_MODULE: Final = "SERVER"

@@ -15,8 +15,9 @@ from sluice.router.ring.region import Region
 from sluice.router.telemetry import writer
 from sluice.router.testing.interworker import claim_link
 from sluice.supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.children.json_messages import Message, decode, encode
 from sluice.supervisor.telemetry import process
-from sluice.supervisor.telemetry.messages import MAX_REPORT, Message, decode, encode
+from sluice.supervisor.telemetry.messages import MAX_REPORT
 from sluice.supervisor.telemetry.process import LIVE_ROWS, TelemetryLoop
 from tests.unit.supervisor.harness import PATIENCE
 

@@ -15,11 +15,11 @@ from sluice.router.control.handover import InitiateData
 from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 from sluice.supervisor.children.child_process import ChildOwner, ChildProgram
 from sluice.supervisor.children.framing import MessageError
+from sluice.supervisor.children.json_messages import Message, decode, encode
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.policy.denials import DenialKind
 from sluice.supervisor.telemetry import telemetry
-from sluice.supervisor.telemetry.messages import Message, decode, encode
 from sluice.supervisor.telemetry.telemetry import ADDRESS, Telemetry
 from tests.unit.supervisor.edge.edge_router import SilentInitiator
 from tests.unit.supervisor.harness import configuration_text

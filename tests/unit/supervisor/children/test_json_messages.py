@@ -1,11 +1,11 @@
-"""Messages between the supervisor and the telemetry process."""
+"""Messages to child processes that are JSON objects."""
 
 from __future__ import annotations
 
 import pytest
 
 from sluice.supervisor.children.framing import MessageError
-from sluice.supervisor.telemetry.messages import decode, encode
+from sluice.supervisor.children.json_messages import decode, encode
 
 
 def test_message_is_decoded_unchanged() -> None:
