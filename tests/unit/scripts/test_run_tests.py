@@ -25,6 +25,20 @@ import pytest
 def test_module_always_fails(n):
     assert n == 0
 """
+#: A fixture of the session fails once: each of its tests has an error.
+FIXTURE = """
+import pathlib
+import pytest
+@pytest.fixture(scope="session")
+def broker():
+    mark = pathlib.Path(__file__).with_name("ran")
+    known = mark.exists()
+    mark.touch()
+    assert known, "the broker did not start"
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_broker_is_there(broker, n):
+    pass
+"""
 GROUPED = "import pytest\npytestmark = pytest.mark.xdist_group('a/group')\n" + ONCE
 
 
@@ -58,6 +72,13 @@ def test_failures_beyond_limit_run_once(tmp_path: Path, again: int) -> None:
     result = run(tmp_path, ALWAYS, again)
     assert result.returncode == 1
     assert "Once more" not in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "in parallel"])
+def test_failed_fixture_counts_as_one_failure(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = run(tmp_path, FIXTURE, 1, *arguments)
+    assert result.returncode == 0, result.stdout
+    assert "Once more, alone: 3 tests" in result.stdout
 
 
 def test_module_without_tests_returns_5(tmp_path: Path) -> None:
