@@ -60,6 +60,10 @@ class RabbitMQ(BrokerProcess):
     def _has_stored(self, queue: bytes) -> bool:
         return any(queue in path.read_bytes() for name in TABLES for path in self.directory.glob(f"mnesia/*/{name}"))
 
+    def logs(self) -> list[Path]:
+        """See the base class. After its banner, RabbitMQ writes only to log files."""
+        return [self.log, *sorted((self.directory / "log").glob("*.log"))]
+
     def command(self) -> list[str]:
         """See the base class."""
         return [str(self._scripts / "rabbitmq-server")]
