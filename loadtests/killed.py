@@ -132,7 +132,8 @@ def run(brokers: Sequence[BrokerProcess], workers: int, seconds: float, seed: in
         outcome.longest = max(sender.longest for sender in clients.senders)
         clients.go_on()
         for sender in clients.without_progress(FLOWS_AGAIN):
-            outcome.faults.append(f"sender {sender.index} ({sender.address}) no longer flows")
+            lost = f"; link lost {sender.lost} times, last for {sender.condition}" if sender.lost else ""
+            outcome.faults.append(f"sender {sender.index} ({sender.address}) no longer flows{lost}")
         if not clients.finish(FLOW_LIMIT):
             outcome.faults.append("messages sent after the last broker came back did not all come")
         left_in_router(router.port, outcome)

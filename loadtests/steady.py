@@ -32,7 +32,8 @@ OUTCOMES: dict[int, str] = {
 class SteadyLink(MessagingHandler):
     """Link on a connection of its own.
 
-    `noticed`: event that a client of an address must not see. None: no such event.
+    `noticed`: event that a client of an address must not see. None: no such event. `condition`: why the link was lost
+    last, in AMQP's words; None if it never was, or without a reason.
     """
 
     def __init__(self, clients: Clients, address: str, routed: bool, **options: Any) -> None:
@@ -42,6 +43,7 @@ class SteadyLink(MessagingHandler):
         self.routed = routed
         self.noticed: str | None = None
         self.lost = 0  # number of lost links
+        self.condition: Any = None
         self.attach_at = 0.0
         self.link: Any = None
         self.connection: Any = None
@@ -74,6 +76,7 @@ class SteadyLink(MessagingHandler):
         if not self.routed:
             self.noticed = f"link of {self.address}: {event.link.remote_condition}"
         self.lost += 1
+        self.condition = event.link.remote_condition
         self.attach_at = time.monotonic() + ATTACH_AGAIN
 
     def on_link_closing(self, event: Any) -> None:
