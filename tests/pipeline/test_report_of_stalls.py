@@ -26,6 +26,9 @@ pytestmark = pytest.mark.long
 EACH = 0.05  # seconds that the slow consumer takes for a message
 SLOW_MESSAGES = 2000  # 100 seconds of its work: more than a whole minute of the report
 PREFETCH = 1000
+#: More than the slow consumer takes. With fewer, the sender would wait for outcomes with credit left: its capacity
+#: grows to the prefetch and more.
+SENT = 2 * SLOW_MESSAGES
 
 
 class ClientThread:
@@ -90,7 +93,9 @@ def clients(url: str) -> Iterator[threading.Semaphore]:
 
     with (
         ClientThread(url, "billing-1", receiver("balanced/orders", PREFETCH), receive("accept", never, taken)),
-        ClientThread(url, "shop-1", sender("balanced/orders"), lambda link: link.send_all([message] * 500, timeout=60)),
+        ClientThread(
+            url, "shop-1", sender("balanced/orders"), lambda link: link.send_all([message] * SENT, timeout=400)
+        ),
         ClientThread(url, "leaver-1", receiver("balanced/returns", 10), receive("release", never)),
         ClientThread(url, "returner-1", sender("balanced/returns"), send_at_leisure),
         ClientThread(url, "lonely-1", sender("balanced/nobody"), lambda link: link.send(message, timeout=0.5)),
