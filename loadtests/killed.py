@@ -132,8 +132,7 @@ def run(brokers: Sequence[BrokerProcess], workers: int, seconds: float, seed: in
         outcome.longest = max(sender.longest for sender in clients.senders)
         clients.go_on()
         for sender in clients.without_progress(FLOWS_AGAIN):
-            lost = f"; link lost {sender.lost} times, last for {sender.condition}" if sender.lost else ""
-            outcome.faults.append(f"sender {sender.index} ({sender.address}) no longer flows{lost}")
+            outcome.faults.append(f"sender {sender.index} ({sender.address}) no longer flows: {sender.describe()}")
         if not clients.finish(FLOW_LIMIT):
             outcome.faults.append("messages sent after the last broker came back did not all come")
         left_in_router(router.port, outcome)

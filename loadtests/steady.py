@@ -69,6 +69,12 @@ class SteadyLink(MessagingHandler):
         """Return the name of the next link. Each attach has another name."""
         return f"{self.address}-{id(self)}-{self.lost}"
 
+    def describe(self) -> str:
+        """Return the state of the link, for a report."""
+        answered = "attached" if self.link.state & Endpoint.REMOTE_ACTIVE else "not attached"
+        lost = f", lost {self.lost} times, last for {self.condition}" if self.lost else ""
+        return f"{answered}, credit {self.link.credit}{lost}"
+
     def on_link_error(self, event: Any) -> None:
         """Handle the loss of the link: attach again if the link is routed, else record a fault."""
         if event.link.name != self.link.name:
