@@ -111,6 +111,14 @@ def router(
             bystanders.check()
 
 
+def _end(router: RouterProcess) -> None:
+    """Stop a router with all checks, or kill what is left of one that a test has ended."""
+    if router.alive:
+        router.stop()
+    else:
+        router.kill()
+
+
 @pytest.fixture
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
     """Yield a function that starts private routers: start(sections, workers=1, text=None, options=(), program=()).
@@ -143,15 +151,12 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
         return router
 
     yield start_router
-    with ExitStack() as stack:  # stops all of them even if a check fails
+    with ExitStack() as stack:  # stops all of them even if a check fails; the last in the list is called first
+        for router in reversed(routers):
+            stack.callback(_end, router)
         for harness in harnesses:
             stack.callback(harness.stop)
             stack.callback(harness.check)
-    for router in routers:
-        if router.alive:
-            router.stop()
-        else:
-            router.kill()
 
 
 @pytest.fixture
