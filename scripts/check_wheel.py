@@ -1,11 +1,12 @@
-"""Check a wheel of the router: `check_wheel.py WHEEL...`, and print its size and what its modules need of the system.
+"""Check a wheel of the router: `python -m scripts.check_wheel WHEEL...`. Print its sizes and the libraries it needs.
 
 Exit status 1: a wheel has files that only tests or the build need, symbols or a search path of libraries that belong to
-the build machine, or is larger than its bound.
+the build machine, or is larger than its bound, alone or installed with the libraries that it requires.
 """
 
 from __future__ import annotations
 
+import compileall
 import re
 import subprocess
 import sys
@@ -13,10 +14,15 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from email import message_from_string
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
+from scripts.dependency_report import runtime_closure, size
+
 MOST_MEGABYTES: Final = 12.0
+#: Bound of a clean installation without extras, with the bytecode that pip writes, without pip itself.
+MOST_INSTALLED_MEGABYTES: Final = 60.0
 NAMES: Final = ("sluice", "pyspark_amqp.py")
 #: Suffixes of files that a wheel has.
 SUFFIXES: Final = frozenset((".conf", ".css", ".gz", ".html", ".js", ".json", ".py", ".pyi", ".so", ".svg", ".typed"))
@@ -74,6 +80,18 @@ def wrong_modules(folder: Path, *, libraries: bool) -> Iterator[str]:
     print(f"    needs glibc {newest[0]}.{newest[1]} and {', '.join(sorted(needed))}")
 
 
+def installed_size(folder: Path, metadata: str) -> int:
+    """Return the octets of an unpacked wheel and of the libraries it requires, with bytecode; compile it in `folder`.
+
+    The sizes of the libraries are those of this environment. metadata: text of METADATA.
+    """
+    compileall.compile_dir(folder, quiet=1)
+    own = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    required = message_from_string(metadata).get_all("Requires-Dist", [])
+    libraries = runtime_closure([str(each) for each in required if "extra ==" not in str(each)])
+    return own + sum(size(distribution(name), bytecode=True) for name in libraries)
+
+
 def check(wheel: Path) -> list[str]:
     """Return the faults of a wheel; print its size and needs."""
     megabytes = wheel.stat().st_size / 1e6
@@ -83,13 +101,18 @@ def check(wheel: Path) -> list[str]:
         modules = sum(name.endswith(".so") for name in names)
         print(f"{wheel}: {megabytes:.1f} MB, {unpacked:.1f} MB unpacked, {modules} compiled modules")
         archive.extractall(folder)
-        [metadata] = (name for name in names if name.endswith(".dist-info/METADATA"))
+        [file] = (name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(file).decode()
         libraries = any(Path(name).parts[0].endswith(".libs") for name in names)
         found = [
             *wrong_names(names),
-            *wrong_metadata(archive.read(metadata).decode()),
+            *wrong_metadata(metadata),
             *wrong_modules(Path(folder), libraries=libraries),
         ]
+        installed = installed_size(Path(folder), metadata) / 1e6
+    print(f"    {installed:.1f} MB installed, with libraries and bytecode")
+    if installed > MOST_INSTALLED_MEGABYTES:
+        found.append(f"{installed:.1f} MB installed are more than {MOST_INSTALLED_MEGABYTES:.0f} MB")
     if megabytes > MOST_MEGABYTES:
         found.append(f"{megabytes:.1f} MB are more than {MOST_MEGABYTES:.0f} MB")
     return found

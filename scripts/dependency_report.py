@@ -68,9 +68,9 @@ def runtime_closure(direct: list[str]) -> dict[str, str]:
     return parents
 
 
-def size(found: Distribution) -> int:
-    """Return the octets of the installed files, without bytecode."""
-    paths = [Path(str(found.locate_file(each))) for each in found.files or [] if each.suffix != ".pyc"]
+def size(found: Distribution, *, bytecode: bool = False) -> int:
+    """Return the octets of the installed files. bytecode: include that which pip has written."""
+    paths = [Path(str(found.locate_file(each))) for each in found.files or [] if bytecode or each.suffix != ".pyc"]
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 

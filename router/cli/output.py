@@ -24,7 +24,7 @@ class EscapingStream:
 
     def write(self, text: str) -> int:
         """Write text without escaping its line ends. Return its length."""
-        self.stream.write(_encodable(printable(text), self.stream))
+        self.stream.write(encodable(printable(text), self.stream))
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -68,7 +68,8 @@ def _escaping(stream: TextIO | None) -> TextIO | None:
     return stream if stream is None or isinstance(stream, EscapingStream) else cast(TextIO, EscapingStream(stream))
 
 
-def _encodable(text: str, stream: TextIO) -> str:
+def encodable(text: str, stream: TextIO) -> str:
+    """Return text with the characters escaped that the encoding of a stream does not have."""
     if text.isascii():
         return text
     encoding = getattr(stream, "encoding", None) or "utf-8"

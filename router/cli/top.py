@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
-from rich.segment import Segment
-
 from sluice.router.cli.client import ManagementClient
 from sluice.router.cli.options import Parser, add_connection_options, add_target_options, target
-from sluice.router.cli.output import printable, raw_output, to_json
+from sluice.router.cli.output import raw_output, to_json
 from sluice.router.cli.tool import run_tool
+from sluice.router.cli.top_line import Frame
 from sluice.router.cli.top_network import NetworkSample, render_network, take_network_sample
+from sluice.router.cli.top_screen import Screen
 from sluice.router.cli.top_state import HELP, NETWORK, ROUTER, SORTS, TopState
 from sluice.router.cli.top_view import (
     RouterSample,
@@ -32,7 +30,6 @@ from sluice.router.cli.top_view import (
 DEFAULT_INTERVAL: Final = 2.0  # seconds between frames
 DEFAULT_ROWS: Final = 10  # addresses and links shown
 _END: Final = "\x04"
-_WIDTH: Final = 160  # characters per line of a frame written to a file or pipe
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice top") -> int:
@@ -83,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
             if options.json:
                 print(to_json(view.as_maps(), 2))
             else:
-                _console(None if sys.stdout.isatty() else _WIDTH).print(EscapedFrame(view.next()))
+                Screen(raw_output()).print(view.next())
             return 0
         with _keys() as keyboard:
             try:
@@ -116,12 +113,12 @@ class _View:
             self._router = router, router if self._router is None else self._router[0]
             self._network = None
 
-    def next(self) -> RenderableType:
+    def next(self) -> Frame:
         """Take a sample and return its frame."""
         self._sample()
         return self.frame()
 
-    def frame(self) -> RenderableType:
+    def frame(self) -> Frame:
         """Return the frame of the latest sample."""
         if self.state.page == HELP:
             return render_help()
@@ -129,11 +126,11 @@ class _View:
             if self._network is None:
                 self._sample()
             assert self._network is not None
-            return Group(render_network(*self._network, self._rows, self.state), render_status(self.state))
+            return [*render_network(*self._network, self._rows, self.state), render_status(self.state)]
         if self._router is None:
             self._sample()
         assert self._router is not None
-        return Group(render_frame(*self._router, self._rows, self.state), render_status(self.state))
+        return [*render_frame(*self._router, self._rows, self.state), render_status(self.state)]
 
     def as_maps(self) -> list[dict[str, Any]]:
         """Take a sample of the router; return the previous one and this one as plain values."""
@@ -142,31 +139,17 @@ class _View:
         return [sample_as_map(before), sample_as_map(take_sample(self._client))]
 
 
-def _console(width: int | None = None) -> Console:
-    """Return the terminal, without markup in texts, since some texts are chosen by clients."""
-    return Console(file=raw_output(), width=width, markup=False, emoji=False, highlight=False)
-
-
-class EscapedFrame:
-    """Frame whose texts are escaped. Only its own layout and styles produce control characters."""
-
-    def __init__(self, render_frame: RenderableType) -> None:
-        self._frame = render_frame
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self._frame, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-
 def _watch(view: _View, seconds: float, keyboard: int | None) -> None:
     """Show frames until a key ends the view."""
-    with Live(EscapedFrame(view.frame()), console=_console(), screen=True, auto_refresh=False) as live:
+    screen = Screen(raw_output())
+    with screen.shown():
+        screen.show(view.frame())
         while True:
             pressed = _pressed(keyboard, seconds)
             if pressed is not None and view.state.press(pressed):
                 return
-            redrawn: Callable[[], RenderableType] = view.next if pressed in (None, " ") else view.frame
-            live.update(EscapedFrame(redrawn()), refresh=True)
+            redrawn: Callable[[], Frame] = view.next if pressed in (None, " ") else view.frame
+            screen.show(redrawn())
 
 
 def _pressed(keyboard: int | None, seconds: float) -> str | None:

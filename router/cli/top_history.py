@@ -4,11 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from sluice.router.cli.client import ManagementClient, NotImplementedStatus, Row
+from sluice.router.cli.top_line import DIM, Block, Line
+from sluice.router.cli.top_table import NUMBER, SERIES, WORD, FittedTable
 
 STEP: Final = 60  # seconds of a bar
 HOUR: Final = 3600
@@ -43,17 +41,13 @@ def read_history(client: ManagementClient) -> Row | None:
     return answer
 
 
-def render_history(history: Row | None) -> Iterable[RenderableType]:
+def render_history(history: Row | None) -> Iterable[Block]:
     """Yield a table of figures, and a line for each event; nothing without a history."""
     if history is None:
         return
     if any(history["figures"].values()):
-        table = Table(title="Last hour, by minute", title_justify="left", title_style="bold", box=None, pad_edge=False,
-                      header_style="dim")  # fmt: skip
-        table.add_column("figure")
-        table.add_column("")
-        for head in ("least", "most"):
-            table.add_column(head, justify="right")
+        heads = [("figure", WORD), ("", SERIES), ("least", NUMBER), ("most", NUMBER)]
+        table = FittedTable("Last hour, by minute", heads)
         for name, title, write in _FIGURES:
             values = history["figures"].get(name, [])
             known = [value for value in values if value is not None]
@@ -62,7 +56,7 @@ def render_history(history: Row | None) -> Iterable[RenderableType]:
         yield table
     for event in history["events"][-MOST_EVENTS:]:
         count = f" ({event['count']} times)" if event["count"] > 1 else ""
-        yield Text(f"{time.strftime('%H:%M:%S', time.localtime(event['time']))}  {event['text']}{count}", style="dim")
+        yield Line(f"{time.strftime('%H:%M:%S', time.localtime(event['time']))}  {event['text']}{count}", DIM)
 
 
 def bars(values: Sequence[Any]) -> str:

@@ -4,13 +4,12 @@ import time
 from collections.abc import Iterable
 
 from msgspec import Struct
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from sluice.router.cli.client import ManagementClient, ManagementError, Row
 from sluice.router.cli.errors import ToolError
 from sluice.router.cli.options import MANAGEMENT, address
 from sluice.router.cli.table import long_time, memory
+from sluice.router.cli.top_line import BOLD, PLAIN, RED, YELLOW, Frame, Line
 from sluice.router.cli.top_state import TopState
 from sluice.router.cli.top_table import NAME, NUMBER, WORD, FittedTable
 
@@ -45,7 +44,7 @@ def take_network_sample(client: ManagementClient) -> NetworkSample:
     return NetworkSample(time.monotonic(), nodes, routers)
 
 
-def render_network(now: NetworkSample, before: NetworkSample, rows: int, state: TopState) -> RenderableType:
+def render_network(now: NetworkSample, before: NetworkSample, rows: int, state: TopState) -> Frame:
     """Return the view, with rates since the previous sample."""
     seconds = now.at - before.at
     table = FittedTable("Routers of the network", _COLUMNS)
@@ -54,7 +53,7 @@ def render_network(now: NetworkSample, before: NetworkSample, rows: int, state: 
         router, node = now.routers[name], now.nodes.get(name, {})
         place = (str(node.get("nextHop") or "-"), str(node.get("cost") or "-"))
         if router is None:
-            table.add_row(name, "no answer", *[""] * 10, *place, style="red")
+            table.add_row(name, "no answer", *[""] * 10, *place, style=RED)
             continue
         speeds = _speeds(router, before.routers.get(name), seconds)
         stuck, blocked = router.get("deliveriesStuck") or 0, router.get("linksBlocked") or 0
@@ -70,11 +69,11 @@ def render_network(now: NetworkSample, before: NetworkSample, rows: int, state: 
             f"{blocked:,}",
             memory(router.get("memoryUsage")),
             *place,
-            style="yellow" if stuck or blocked else "",
+            style=YELLOW if stuck or blocked else PLAIN,
         )
     silent = sum(router is None for router in now.routers.values())
-    head = Text(f"routers: {len(now.routers)}, without an answer: {silent}", style="red" if silent else "bold")
-    return Group(head, table)
+    head = Line(f"routers: {len(now.routers)}, without an answer: {silent}", RED if silent else BOLD)
+    return [head, table]
 
 
 def _speeds(router: Row, before: Row | None, seconds: float) -> Iterable[str]:

@@ -1,18 +1,15 @@
 """Table of `sluice top`: its numbers stay whole, and long names are cut in the middle."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
+from sluice.router.cli.output import one_line
+from sluice.router.cli.top_line import BOLD, DIM, PLAIN, Line, cell_len, crop
 
-NUMBER, WORD, NAME = ">", "<", "~"  # kinds of columns; only names are cut
-_GAP: Final = 2  # characters between columns
-_LEAST: Final = 8  # characters of a name
-
-Cell = str | Text
+#: Kinds of columns. Names are cut in the middle and series at their beginning; the others stay whole.
+NUMBER, WORD, NAME, SERIES = ">", "<", "~", "-"
+_GAP: Final = 2  # cells between columns
+_LEAST: Final = 8  # cells of a column that is cut
 
 
 class FittedTable:
@@ -21,35 +18,27 @@ class FittedTable:
     def __init__(self, title: str, columns: Sequence[tuple[str, str]]) -> None:
         self._title = title
         self._columns = columns
-        self._rows: list[tuple[Sequence[Cell], str]] = []
+        self._rows: list[tuple[list[str], str]] = []
 
-    def add_row(self, *cells: Cell, style: str = "") -> None:
-        """Add a row."""
-        self._rows.append((cells, style))
+    def add_row(self, *cells: str, style: str = PLAIN) -> None:
+        """Add a row, with a cell for each column."""
+        self._rows.append(([one_line(cell) for cell in cells], style))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = self._widths(options.max_width)
-        table = Table(
-            title=self._title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
-        )
-        for (head, kind), width in zip(self._columns, widths, strict=True):
-            justify = "right" if kind == NUMBER else "left"
-            table.add_column(head, justify=justify, no_wrap=True, min_width=width, max_width=width)  # type: ignore[arg-type]
-        for cells, style in self._rows:
-            shown = (
-                cut(str(cell), width) if kind == NAME else cell
-                for cell, width, (_, kind) in zip(cells, widths, self._columns, strict=True)
-            )
-            table.add_row(*shown, style=style or None)
-        yield table
+    def lines(self, width: int) -> Iterator[Line]:
+        """Yield title, headings and rows, of at most `width` cells."""
+        widths = self._widths(width)
+        yield Line(crop(self._title, width), BOLD)
+        for cells, style in ([head for head, _ in self._columns], DIM), *self._rows:
+            fitted = map(_fit, cells, widths, (kind for _, kind in self._columns))
+            yield Line(crop((" " * _GAP).join(fitted).rstrip(), width), style)
 
     def _widths(self, most: int) -> list[int]:
         """Return the width of each column. The widest names give way first."""
         widths = [
-            max(cell_len(head), *(cell_len(str(cells[at])) for cells, _ in self._rows), 0)
+            max(cell_len(head), *(cell_len(cells[at]) for cells, _ in self._rows), 0)
             for at, (head, _) in enumerate(self._columns)
         ]
-        names = [at for at, (_, kind) in enumerate(self._columns) if kind == NAME]
+        names = [at for at, (_, kind) in enumerate(self._columns) if kind in (NAME, SERIES)]
         excess = sum(widths) + _GAP * (len(widths) - 1) - most
         while excess > 0 and names:
             widest = max(names, key=widths.__getitem__)
@@ -60,13 +49,26 @@ class FittedTable:
         return widths
 
 
+def _fit(cell: str, width: int, kind: str) -> str:
+    """Return a cell with the width of its column."""
+    if kind == SERIES:
+        cell = _tail(cell, width)
+    elif kind == NAME:
+        cell = cut(cell, width)
+    blanks = " " * (width - cell_len(cell))
+    return blanks + cell if kind == NUMBER else cell + blanks
+
+
+def _tail(text: str, width: int) -> str:
+    """Return the longest end of a text that has at most `width` cells."""
+    while cell_len(text) > width:
+        text = text[1:]
+    return text
+
+
 def cut(text: str, width: int) -> str:
     """Return a text of at most `width` cells. Both ends of a longer one stay: either may be what distinguishes it."""
     if cell_len(text) <= width:
         return text
-    head, tail = text, text
-    while head and cell_len(head) > width // 2:
-        head = head[:-1]
-    while tail and cell_len(tail) > width - 1 - cell_len(head):
-        tail = tail[1:]
-    return f"{head}…{tail}"
+    head = crop(text, width // 2)
+    return f"{head}…{_tail(text, width - 1 - cell_len(head))}"

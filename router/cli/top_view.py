@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from sluice.router.cli.client import ManagementClient, Row
 from sluice.router.cli.output import one_line
 from sluice.router.cli.stat.addresses import class_of, phase_of, text_of
 from sluice.router.cli.table import long_time, memory, short_time
 from sluice.router.cli.top_history import read_history, render_history
+from sluice.router.cli.top_line import BOLD, DIM, PLAIN, RED, REVERSE, YELLOW, Block, Frame, Line
 from sluice.router.cli.top_state import KEYS, TopState
 from sluice.router.cli.top_table import NAME, NUMBER, WORD, FittedTable
 from sluice.router.stats.latency import quantile
@@ -104,11 +103,11 @@ def _shares(rows: Iterable[Row]) -> Iterable[tuple[str, Row]]:
                     yield f"{row['hostname']}, {group}", use
 
 
-def render_frame(now: RouterSample, before: RouterSample, rows: int, state: TopState | None = None) -> RenderableType:
+def render_frame(now: RouterSample, before: RouterSample, rows: int, state: TopState | None = None) -> Frame:
     """Return a frame with present values, and rates since the previous sample. `state` sorts, filters and scrolls."""
     seconds = now.at - before.at
     state = state or TopState()
-    return Group(
+    return [
         *_head(now, before, seconds),
         *render_history(now.history),
         _workers(now, before, seconds),
@@ -116,25 +115,25 @@ def render_frame(now: RouterSample, before: RouterSample, rows: int, state: TopS
         _links(now, before, seconds, rows, state),
         *_vhosts(now, before, seconds, rows, state),
         *_blocked(now, rows, state),
-    )
+    ]
 
 
-def render_help() -> RenderableType:
+def render_help() -> Frame:
     """Return the list of keys."""
     table = FittedTable("Keys", (("key", WORD), ("effect", NAME)))
     for key, effect in KEYS:
         table.add_row(key, effect)
-    return table
+    return [table]
 
 
-def render_status(state: TopState) -> Text:
+def render_status(state: TopState) -> Line:
     """Return the last line of a frame: sorting, filter, and the keys to begin with."""
     if state.typing is not None:
-        return Text(f"filter: {state.typing}_", style="reverse")
+        return Line(f"filter: {state.typing}_", REVERSE)
     parts = [f"sort: {state.sort}"]
     parts += [f"filter: {state.filter}"] if state.filter else []
     parts += [f"from row {state.offset + 1}"] if state.offset else []
-    return Text("  ".join([*parts, "?: help"]), style="dim")
+    return Line("  ".join([*parts, "?: help"]), DIM)
 
 
 def rate(now: Row, before: Row | None, column: str, seconds: float) -> float | None:
@@ -148,20 +147,20 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _head(now: RouterSample, before: RouterSample, seconds: float) -> Iterable[RenderableType]:
+def _head(now: RouterSample, before: RouterSample, seconds: float) -> Iterable[Block]:
     router = now.router
     title = f"{router['id']}  {router['mode']}  version {router['version']}  up {long_time(router['uptimeSeconds'])}"
-    yield Text(f"{title}  {time.strftime('%H:%M:%S')}", style="bold")
-    yield Text(
+    yield Line(f"{title}  {time.strftime('%H:%M:%S')}", BOLD)
+    yield Line(
         f"connections {router['connectionCount']:,}  links {router['linkCount']:,}  addresses {router['addrCount']:,}  "
         f"blocked links {router['linksBlocked']:,}  stuck deliveries {router['deliveriesStuck']:,}  "
         f"memory {memory(router['memoryUsage'])}",
-        style="yellow" if router["linksBlocked"] or router["deliveriesStuck"] else "",
+        YELLOW if router["linksBlocked"] or router["deliveriesStuck"] else PLAIN,
     )
     rates = (f"{title} {_shown(rate(router, before.router, column, seconds))}" for title, column in _RATES)
-    yield Text("per second: " + "  ".join(rates))
+    yield Line("per second: " + "  ".join(rates))
     if router["linkCount"] > MAX_ROWS or router["addrCount"] > MAX_ROWS:
-        yield Text(f"only the first {MAX_ROWS:,} addresses and links are looked at", style="yellow")
+        yield Line(f"only the first {MAX_ROWS:,} addresses and links are looked at", YELLOW)
 
 
 def _workers(now: RouterSample, before: RouterSample, seconds: float) -> FittedTable:
@@ -193,7 +192,7 @@ def _workers(now: RouterSample, before: RouterSample, seconds: float) -> FittedT
             f"{fill * 100:.0f}",
             "-" if late is None else f"{late * 1e3:.3g}",
             str(sum(worker["dropped"].values())),
-            style="red" if worker["state"] != _READY else "yellow" if fill > FULL_RING else "",
+            style=RED if worker["state"] != _READY else YELLOW if fill > FULL_RING else PLAIN,
         )
     return table
 
@@ -283,7 +282,7 @@ def _link_table(
             f"{row['creditAvailable']:,}",
             short_time(waits) if waits else "-",
             row["linkName"] or "",
-            style="yellow" if (waits or 0) > BLOCKED_AFTER else "",
+            style=YELLOW if (waits or 0) > BLOCKED_AFTER else PLAIN,
         )
     return table
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
-from rich.console import Console, Group
 
 from sluice.router.cli.client import NotImplementedStatus
 from sluice.router.cli.top_history import HOUR, bars, read_history, render_history
+from sluice.router.cli.top_line import frame_lines
 
 
 class FakeClient:
@@ -35,11 +34,7 @@ def test_bars_are_relative_to_greatest_value(values: list[float | None], expecte
 
 
 def shown(history: dict[str, Any] | None) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(Group(*render_history(history)))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return output.getvalue()
+    return "\n".join(line.text for line in frame_lines([*render_history(history)], 120))
 
 
 def test_last_hour_shows_figures_and_latest_events() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from sluice.router.cli.client import Row
+from sluice.router.cli.top_line import frame_lines
 from sluice.router.cli.top_view import BLOCKED_AFTER, MAX_ROWS, RouterSample, rate, render_frame, take_sample
 
 ROUTER: Row = {
@@ -43,11 +42,7 @@ def sample(
 
 def frame(now: RouterSample, before: RouterSample, rows: int = 10) -> list[str]:
     """Return the lines of a frame."""
-    console = Console(file=io.StringIO(), width=200)
-    console.print(render_frame(now, before, rows))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return output.getvalue().splitlines()
+    return [line.text for line in frame_lines(render_frame(now, before, rows), 200)]
 
 
 def cells(lines: list[str], first: str) -> list[str]:
