@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 import yaml
 
 from scripts.packaging_tools import TOOLS
+from sluice.router.client import LinkDetachedError, Message, connect
 from tests.peer.pki import pki
 from tests.promql import RULES, DashboardQuery, dashboard_queries
 from tests.system.edges import edge, with_edges
@@ -28,6 +31,9 @@ PROMETHEUS = TOOLS / "prometheus"
 #: Seconds of load, and for Prometheus to have data for all panels. The load ends earlier if the tests do.
 LOAD_SECONDS = 120
 PATIENCE = 45.0
+#: Largest message that the policy allows, in octets, and seconds between the larger ones of `RefusedClient`.
+LARGEST = 1_000_000
+REFUSAL_PERIOD = 1.0
 QUERIES = dashboard_queries()
 
 pytestmark = [
@@ -89,12 +95,38 @@ class PrometheusServer:
         self._process.wait(20)
 
 
+class RefusedClient:
+    """Client whose receiver grants no credit, and whose messages the policy refuses: panels show both only then."""
+
+    def __init__(self, port: int) -> None:
+        self._stopped = threading.Event()
+        self._ended = ThreadPoolExecutor(1).submit(self._run, port)
+
+    def _run(self, port: int) -> None:
+        url = f"amqp://127.0.0.1:{port}"
+        large = Message(bytes(2 * LARGEST))
+        with connect(url) as connection:
+            connection.receiver("balanced/stalled", window=0)
+            while not self._stopped.wait(REFUSAL_PERIOD):
+                connection.poll()
+                with connect(url) as refused:
+                    refused.receiver("balanced/refused")
+                    sender = refused.sender("balanced/refused")
+                    with suppress(LinkDetachedError):  # the router also closes the connection
+                        sender.send(large, timeout=PATIENCE)
+
+    def stop(self) -> None:
+        """End the client. Raises an error of it."""
+        self._stopped.set()
+        self._ended.result(PATIENCE)
+
+
 class MonitoredNetwork:
     """Two interior routers and an edge router with everything that panels show, their clients, and Prometheus."""
 
     def __init__(self, folder: Path, started: ExitStack) -> None:
         certificate, key = pki(folder).server
-        group = {**EVERYTHING, "maxConnections": 500, "maxMessagesPerSecond": 100_000}
+        group = {**EVERYTHING, "maxConnections": 500, "maxMessagesPerSecond": 100_000, "maxMessageSize": LARGEST}
         vhost = {"hostname": "$default", "maxLinks": 1000, "groups": {"$default": group}}
         shown: list[Section] = [
             WEB,
@@ -110,6 +142,8 @@ class MonitoredNetwork:
         e = self._router("E", [*edge("E", a), WEB, *SETTINGS])
         for router in (a, b):
             self._load(router)
+        self.refused = RefusedClient(a.port)
+        started.callback(self.refused.stop)
         self.routers = {"A": a, "B": b, "E": e}
         self.instances = [f"127.0.0.1:{router.ports['web']}" for router in self.routers.values()]
         self.prometheus = PrometheusServer(folder, self.instances)
@@ -183,6 +217,7 @@ def test_alerts_of_healthy_network_are_quiet(monitored: MonitoredNetwork) -> Non
 
 def test_alerts_of_lost_routers_become_active(monitored: MonitoredNetwork) -> None:
     """Ends two routers, so no test may come after this one."""
+    monitored.refused.stop()
     a, b, e = monitored.instances
     for router, alert, instance in (
         ("B", "SluiceRouterDown", b),
