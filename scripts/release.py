@@ -75,10 +75,10 @@ def collect(without: Sequence[str]) -> None:
     make("site")
     run("tar", "-C", "build", "-czf", str(INTO / f"sluice-site-{VERSION}.tar.gz"), "site")
     if "deb" not in without:
-        make("deb")
+        make("deb", "RELEASE=1")
         found += (ROOT / "dist").glob(f"sluice-router_{VERSION}_*.deb")
     if "image" not in without:
-        make("image")
+        make("image", "RELEASE=1")
         run("tar", "-C", "build/image/oci", "-cf", str(INTO / f"sluice-image-{VERSION}.oci.tar"), ".")
         shutil.copy(ROOT / "build/image/root/usr/share/sluice/sbom.cdx.json", INTO / f"sluice-image-{VERSION}.cdx.json")
     if "chart" not in without:
