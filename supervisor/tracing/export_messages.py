@@ -1,7 +1,7 @@
 """Messages between the supervisor and the export process: JSON objects.
 
 To the process: `setup` (once), `spans` (the fields of each DeliverySpan). To the supervisor: `exported` with `dropped`
-(numbers of spans since the start of the process), `log` with `text`.
+(numbers of spans since the start of the process), `log` (level) with `text`.
 """
 
 from typing import Final

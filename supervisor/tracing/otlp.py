@@ -4,6 +4,7 @@ Only the export process imports the SDK, an optional dependency (extra `otel`). 
 conventions of OpenTelemetry for messaging where these have one, and begin with `sluice.` otherwise.
 """
 
+import logging
 from typing import Any, Final
 
 from sluice.router.tracing.spans import DeliverySpan
@@ -27,24 +28,32 @@ class Exporter:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+            from sluice.supervisor.tracing.collector_session import CollectorSession
         except ImportError as error:
             raise ExportError(MISSING) from error
-        self._endpoint: Final[str] = setup["endpoint"]
+        # The SDK logs each failure, and without a handler its lines go to stderr. The router logs failures itself.
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+        logging.getLogger("opentelemetry").propagate = False
+        self.endpoint: Final[str] = setup["endpoint"]
+        self._session: Final = CollectorSession()
         self._exporter: Final = OTLPSpanExporter(
-            endpoint=self._endpoint, certificate_file=setup["ca"], timeout=TIMEOUT_SECONDS
+            endpoint=self.endpoint, certificate_file=setup["ca"], timeout=TIMEOUT_SECONDS, session=self._session
         )
         self._resource: Final = Resource({
             "service.name": "sluice", "service.instance.id": setup["router"], "service.version": VERSION
         })  # fmt: skip
         self._scope: Final = InstrumentationScope("sluice", VERSION)
 
-    def export(self, spans: list[DeliverySpan]) -> None:
-        """Export spans. Raises ExportError."""
+    def export(self, spans: list[DeliverySpan]) -> int:
+        """Export spans. Returns the number of those that the collector rejects. Raises ExportError."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         result = self._exporter.export([self._converted(span) for span in spans])
         if result is not SpanExportResult.SUCCESS:
-            raise ExportError(f"Spans cannot be exported to {self._endpoint}: the collector does not accept them")
+            reason = self._session.failure or "they cannot be encoded"
+            raise ExportError(f"Spans cannot be exported to {self.endpoint}: {reason}")
+        return min(self._session.rejected, len(spans))
 
     def _converted(self, span: DeliverySpan) -> Any:
         from opentelemetry.sdk.trace import Event, ReadableSpan

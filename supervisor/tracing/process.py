@@ -2,7 +2,9 @@
 
 The supervisor sends `setup`, then spans. The process converts them to those of OpenTelemetry's SDK and exports them by
 OTLP over HTTP, in a thread, so that a slow collector never delays the supervisor. Spans wait in a bounded queue; spans
-that do not fit are counted as dropped. The process ends when its socket is closed, after a last export.
+that do not fit, and those that the collector does not accept, are counted as dropped. Whatever fails at the collector
+ends neither the thread nor the process, and is logged when exports begin to fail and when they succeed again. The
+process ends when its socket is closed, after a last export.
 """
 
 import os
@@ -39,8 +41,9 @@ class ExportLoop:
         self._thread: threading.Thread | None = None
         self._closing: Final = threading.Event()
         self._exported = 0
-        self._dropped = 0
-        self._complaint = ""
+        self._refused = 0  # spans that the collector has not accepted. Writer: the exporting thread
+        self._overflowed = 0  # spans without room in the queue or without exporter. Writer: the reading thread
+        self._failing = False
 
     def run(self) -> None:
         """Run until the supervisor closes its end, and export what waits."""
@@ -67,30 +70,57 @@ class ExportLoop:
                 return
             self._thread = threading.Thread(target=self._export)
             self._thread.start()
-        for fields in message.get("spans", ()):
+        if spans := message.get("spans"):
+            self._enqueue(spans)
+
+    def _enqueue(self, spans: list[list[Any]]) -> None:
+        """Let spans wait for the export; report those that cannot, as the export itself may be waiting for long."""
+        before = self._overflowed
+        for fields in spans:
             try:
-                self._spans.put_nowait(DeliverySpan(*fields))
+                if self._thread is None:
+                    self._overflowed += 1
+                else:
+                    self._spans.put_nowait(DeliverySpan(*fields))
             except queue.Full:
-                self._dropped += 1
+                self._overflowed += 1
+        if self._overflowed > before:
+            self._report()
+
+    def _report(self) -> None:
+        self._send({"exported": self._exported, "dropped": self._refused + self._overflowed})
 
     def _export(self) -> None:
-        """Export batches until the supervisor closes its end and the queue is empty, or the collector refuses."""
+        """Export batches until the supervisor closes its end and the queue is empty, or the collector fails."""
         assert self._exporter is not None
         while True:
             batch = self._take()
             if batch:
-                try:
-                    self._exporter.export(batch)
-                    self._exported += len(batch)
-                    self._complaint = ""
-                except ExportError as error:
-                    self._dropped += len(batch)
-                    self._complain(str(error))
-                    if self._closing.is_set():
-                        return
-                self._send({"exported": self._exported, "dropped": self._dropped})
+                accepted = self._export_batch(self._exporter, batch)
+                self._exported += accepted
+                self._refused += len(batch) - accepted
+                self._report()
+                if not accepted and self._closing.is_set():
+                    return
             elif self._closing.is_set():
                 return
+
+    def _export_batch(self, exporter: Exporter, batch: list[DeliverySpan]) -> int:
+        """Export a batch. Returns the number of spans that the collector has accepted."""
+        try:
+            rejected = exporter.export(batch)
+        except ExportError as error:
+            self._complain(str(error))
+            return 0
+        except Exception as error:  # noqa: BLE001 - logged; a batch that the SDK cannot handle does not end the export
+            self._complain(f"Spans cannot be exported to {exporter.endpoint}: {type(error).__name__}")
+            return 0
+        if rejected:
+            self._complain(f"Spans cannot be exported to {exporter.endpoint}: the collector rejects some of them")
+        elif self._failing:
+            self._failing = False
+            self._send({"log": "info", "text": f"Spans are exported to {exporter.endpoint} again"})
+        return len(batch) - rejected
 
     def _take(self) -> list[DeliverySpan]:
         """Return the next spans, and wait for the first one for a second."""
@@ -105,8 +135,8 @@ class ExportLoop:
 
     def _complain(self, text: str) -> None:
         """Log a problem, once until an export succeeds."""
-        if text != self._complaint:
-            self._complaint = text
+        if not self._failing:
+            self._failing = True
             self._send({"log": "error", "text": text})
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -103,7 +103,9 @@ class SpanExport(Subsystem):
         message = decode(content)
         try:
             if "log" in message:
-                self._log.repeated(LEVELS[message["log"]], LOG_MODULE, "spans", str(message["text"]))
+                # A kind for each level: the line about a recovery is no repetition of the one about the failure.
+                level = str(message["log"])
+                self._log.repeated(LEVELS[level], LOG_MODULE, f"spans, {level}", str(message["text"]))
             else:
                 self._counts = [int(message["exported"]), int(message["dropped"])]
                 self._note()

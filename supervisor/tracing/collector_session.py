@@ -1,0 +1,96 @@
+"""HTTP requests to a collector, and the check of the collector's answers (OTLP 1.x, "OTLP/HTTP Response").
+
+The exporter of OpenTelemetry's SDK sends its requests through a session of the library `requests`. It ignores the
+content of answers, takes redirections for success, and reads answers of any size. This session checks them.
+"""
+
+import time
+from typing import Any, Final
+
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from requests.exceptions import RequestException, SSLError, Timeout
+
+MOST_ANSWER: Final = 1 << 16  # octets of an answer, decompressed; an answer has a number and an error text
+READ_SIZE: Final = 4096
+_TYPE: Final = "application/x-protobuf"
+
+
+class AnswerError(Exception):
+    """Answer of a collector that is none to an export. Its text is for the log."""
+
+
+class CollectorSession(requests.Session):
+    """Session of the exporter for one collector. Owner: its `Exporter`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure = ""  # why the last request failed, for the log; empty if it succeeded
+        self.rejected = 0  # spans that the last answer does not accept
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """Send a request, and return the collector's answer, which is read and closed.
+
+        kwargs: `timeout` in seconds for each step of the connection, and for the content of the answer; others as
+        of `requests`. Raises AnswerError, and the exceptions of `requests`.
+        """
+        self.failure, self.rejected = "", 0
+        deadline = time.monotonic() + kwargs["timeout"]
+        kwargs |= {"stream": True, "allow_redirects": False}
+        if self.verify is not True:
+            kwargs["verify"] = self.verify  # otherwise REQUESTS_CA_BUNDLE of the environment overrides caCertFile
+        try:
+            found = super().send(request, **kwargs)
+            try:
+                self._check(found, deadline)
+            finally:
+                found.close()
+        except Exception as error:
+            self.failure = _reason(error)
+            raise
+        return found
+
+    def _check(self, found: requests.Response, deadline: float) -> None:
+        """Read an answer. Raises AnswerError unless it is one to an export, or an error that the SDK handles."""
+        if found.status_code >= 400:
+            self.failure = f"HTTP status {found.status_code}"
+            return
+        if not 200 <= found.status_code < 300:
+            raise AnswerError(f"HTTP status {found.status_code}, which is neither success nor an error")
+        content = b""
+        for octets in found.iter_content(READ_SIZE):
+            content += octets
+            if len(content) > MOST_ANSWER:
+                raise AnswerError(f"the collector's answer has more than {MOST_ANSWER} octets")
+            if time.monotonic() > deadline:
+                raise AnswerError("the collector's answer is not complete in time")
+        self.rejected = _rejected(content, found.headers.get("content-type", _TYPE))
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of a failure, without text of the peer."""
+    if isinstance(error, AnswerError):
+        return str(error)
+    if isinstance(error, SSLError):
+        return "TLS fails, or the collector's certificate is not trusted"
+    if isinstance(error, Timeout):
+        return "the collector does not answer in time"
+    if isinstance(error, requests.exceptions.ConnectionError):
+        return "no connection, or it is closed without an answer"
+    if isinstance(error, OSError) and not isinstance(error, RequestException):
+        return str(error)  # of the file caCertFile
+    return type(error).__name__
+
+
+def _rejected(content: bytes, media_type: str) -> int:
+    """Return the number of rejected spans in the content of an answer; no content: 0. Raises AnswerError."""
+    if not content:
+        return 0
+    if media_type.split(";")[0].strip().lower() != _TYPE:
+        raise AnswerError(f"the collector's answer is not of the type {_TYPE}")
+    try:
+        answer = ExportTraceServiceResponse.FromString(content)
+    except DecodeError:
+        raise AnswerError("the collector's answer cannot be decoded") from None
+    return max(int(answer.partial_success.rejected_spans), 0)

@@ -1,0 +1,279 @@
+"""Export process in a thread, with collectors that fail in each way."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra 'otel' is not installed")
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+from sluice.router.tracing.spans import DeliverySpan
+from sluice.supervisor.children.framing import MessageSplitter, pack
+from sluice.supervisor.children.json_messages import Message, decode, encode
+from sluice.supervisor.tracing import collector_session, otlp
+from sluice.supervisor.tracing import process as export_process
+from sluice.supervisor.tracing.export_messages import MAX_REPORT
+from sluice.supervisor.tracing.process import ExportLoop
+from tests.peer.pki import Pki
+from tests.unit.supervisor.harness import PATIENCE
+
+SPAN = DeliverySpan("ab" * 16, "cd" * 8, None, "receive", 0, None, 1, None, 2, 3, 4, 5, "a", "accepted", False)
+PROTOBUF = b"Content-Type: application/x-protobuf\r\n"
+SHORT = 0.5  # seconds that a request may take where the collector does not answer
+
+
+def answer(status: bytes, content: bytes = b"", fields: bytes = b"") -> bytes:
+    length = b"Content-Length: %d\r\nConnection: close\r\n" % len(content)
+    return b"HTTP/1.1 " + status + b"\r\n" + length + fields + b"\r\n" + content
+
+
+OK = answer(b"200 OK")
+
+
+class ScriptedCollector:
+    """Server that reads each request to its end, and gives the answer that is set at that time."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.answer: bytes | None = OK  # None: no answer until the client closes
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            with client:
+                client.settimeout(PATIENCE)
+                try:
+                    if self._serve(client):
+                        return
+                except OSError:
+                    pass  # a client that does not trust the certificate closes
+
+    def _serve(self, client: socket.socket) -> bool:
+        """Answer one request. Returns True for the connection of `close`."""
+        plain = client if self._context is None else self._context.wrap_socket(client, server_side=True)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            octets = plain.recv(4096)
+            if not octets:
+                return not head
+            head += octets
+        head, _, content = head.partition(b"\r\n\r\n")
+        (size,) = [int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        while len(content) < size:
+            content += plain.recv(4096)
+        if self.answer is None:
+            plain.recv(1)
+        else:
+            plain.sendall(self.answer)
+        if plain is not client:
+            plain.close()
+        return False
+
+    def close(self) -> None:
+        self._context = None
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join()
+        self._listener.close()
+
+
+class ExportThread:
+    """Export process in a thread, with the supervisor's end of its socket."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(PATIENCE)
+        self._splitter = MessageSplitter(MAX_REPORT)
+        self._received: list[Message] = []
+        self.logs: list[Message] = []
+        self._loop = ExportLoop(theirs)
+        self._thread = threading.Thread(target=self._loop.run)
+        self._thread.start()
+
+    def send(self, **message: Any) -> None:
+        self._socket.sendall(pack(encode(message)))
+
+    def setup(self, endpoint: str, ca: Path | None = None) -> None:
+        self.send(setup={"endpoint": endpoint, "ca": None if ca is None else str(ca), "router": "R"})
+
+    def export(self, spans: int = 1) -> Message:
+        """Export spans. Return the numbers of exported and dropped ones."""
+        self.send(spans=[list(SPAN)] * spans)
+        return self.counts()
+
+    def counts(self) -> Message:
+        while True:
+            while not self._received:
+                octets = self._socket.recv(65536)
+                assert octets, "the export process has ended"
+                self._received += map(decode, self._splitter.feed(octets))
+            message = self._received.pop(0)
+            if "log" not in message:
+                return message
+            self.logs.append(message)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def collectors() -> Iterator[Callable[..., ScriptedCollector]]:
+    made: list[ScriptedCollector] = []
+
+    def make(context: ssl.SSLContext | None = None) -> ScriptedCollector:
+        made.append(ScriptedCollector(context))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def exporting() -> Iterator[ExportThread]:
+    made = ExportThread()
+    yield made
+    made.close()
+
+
+def fails_and_recovers(exporting: ExportThread, collector: ScriptedCollector, reason: str) -> None:
+    """Check that failures are counted and logged once, and that the export goes on."""
+    assert exporting.export(2) == {"exported": 0, "dropped": 2}
+    assert exporting.export() == {"exported": 0, "dropped": 3}
+    collector.answer = OK
+    assert exporting.export() == {"exported": 1, "dropped": 3}
+    assert exporting.export() == {"exported": 2, "dropped": 3}
+    failure, recovery = exporting.logs
+    assert failure["log"] == "error"
+    assert reason in failure["text"]
+    assert (recovery["log"], recovery["text"].split()[-1]) == ("info", "again")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (answer(b"400 Bad Request", b"no"), "HTTP status 400"),
+        (answer(b"404 Not Found"), "HTTP status 404"),
+        (answer(b"500 Internal Server Error"), "HTTP status 500"),
+        (answer(b"503 Service Unavailable", fields=b"Retry-After: 3600\r\n"), "HTTP status 503"),
+        (answer(b"302 Found", fields=b"Location: http://127.0.0.1:1/\r\n"), "HTTP status 302"),
+        (answer(b"200 OK", b"<html></html>", b"Content-Type: text/html\r\n"), "not of the type"),
+        (answer(b"200 OK", b"<html></html>", PROTOBUF), "cannot be decoded"),
+        (answer(b"200 OK", b"x" * (collector_session.MOST_ANSWER + 1), PROTOBUF), "octets"),
+        (answer(b"200 OK", b"octets, not gzip", PROTOBUF + b"Content-Encoding: gzip\r\n"), "ContentDecodingError"),
+    ],
+)  # fmt: skip
+def test_answer_of_failure_is_counted_and_logged_once(
+    exporting: ExportThread, collectors: Callable[..., ScriptedCollector], given: bytes, reason: str
+) -> None:
+    collector = collectors()
+    collector.answer = given
+    exporting.setup(f"http://127.0.0.1:{collector.port}/")
+    fails_and_recovers(exporting, collector, reason)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (None, "in time"),
+        (b"", "closed without an answer"),
+        (b"SSH-2.0-x\r\n", "closed without an answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n\x0a", "ChunkedEncodingError"),
+    ],
+)
+def test_missing_answer_is_counted_and_logged_once(
+    exporting: ExportThread,
+    collectors: Callable[..., ScriptedCollector],
+    monkeypatch: pytest.MonkeyPatch,
+    given: bytes | None,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    collector = collectors()
+    collector.answer = given
+    exporting.setup(f"http://127.0.0.1:{collector.port}/")
+    fails_and_recovers(exporting, collector, reason)
+
+
+def test_refused_connection_is_counted_and_logged_once(
+    exporting: ExportThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    exporting.setup(f"http://127.0.0.1:{port}/")
+    assert exporting.export() == {"exported": 0, "dropped": 1}
+    assert exporting.export() == {"exported": 0, "dropped": 2}
+    assert ["no connection" in each["text"] for each in exporting.logs] == [True]
+
+
+@pytest.mark.starts
+def test_untrusted_certificate_is_counted_and_logged_once(
+    exporting: ExportThread,
+    collectors: Callable[..., ScriptedCollector],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    own, other = Pki(tmp_path / "own"), Pki(tmp_path / "other")
+    collector = collectors(own.server_context(own.issue("localhost", "/CN=localhost")))
+    exporting.setup(f"https://localhost:{collector.port}/", other.trusted)
+    assert exporting.export() == {"exported": 0, "dropped": 1}
+    assert exporting.export() == {"exported": 0, "dropped": 2}
+    assert ["certificate is not trusted" in each["text"] for each in exporting.logs] == [True]
+
+
+def test_missing_ca_file_is_counted_and_logged_once(exporting: ExportThread, tmp_path: Path) -> None:
+    exporting.setup("https://localhost:1/", tmp_path / "absent.pem")
+    assert exporting.export() == {"exported": 0, "dropped": 1}
+    assert exporting.export() == {"exported": 0, "dropped": 2}
+    assert ["absent.pem" in each["text"] for each in exporting.logs] == [True]
+
+
+def test_spans_rejected_by_collector_are_counted_as_dropped(
+    exporting: ExportThread, collectors: Callable[..., ScriptedCollector]
+) -> None:
+    collector = collectors()
+    partial = ExportTraceServiceResponse(partial_success=ExportTracePartialSuccess(rejected_spans=2))
+    collector.answer = answer(b"200 OK", partial.SerializeToString(), PROTOBUF)
+    exporting.setup(f"http://127.0.0.1:{collector.port}/")
+    assert exporting.export(3) == {"exported": 1, "dropped": 2}
+    assert ["rejects" in each["text"] for each in exporting.logs] == [True]
+
+
+def test_span_that_sdk_cannot_convert_does_not_end_export(
+    exporting: ExportThread, collectors: Callable[..., ScriptedCollector]
+) -> None:
+    exporting.setup(f"http://127.0.0.1:{collectors().port}/")
+    exporting.send(spans=[list(SPAN._replace(trace_id="no number"))])
+    assert exporting.counts() == {"exported": 0, "dropped": 1}
+    assert exporting.export() == {"exported": 1, "dropped": 1}
+
+
+def test_full_queue_is_reported_while_collector_does_not_answer(
+    exporting: ExportThread, collectors: Callable[..., ScriptedCollector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    collector = collectors()
+    collector.answer = None
+    exporting.setup(f"http://127.0.0.1:{collector.port}/")
+    counts = exporting.export(export_process.QUEUE_MOST + 2 * export_process.BATCH)
+    assert counts["exported"] == 0
+    assert counts["dropped"] > 0
