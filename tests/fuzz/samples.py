@@ -8,7 +8,9 @@ from tests.component.engine.host import configuration
 from tests.peer.codec import encode
 from tests.peer.damage import compound, spoil, value
 from tests.peer.frames import source, target
-from tests.peer.random_peer import LinkModel, RandomPeer
+from tests.peer.message import message as message_octets
+from tests.peer.random_peer import ANNOTATIONS_CODE, LinkModel, RandomPeer
+from tests.peer.types import Described, Map, Symbol, ULong
 
 Case = dict[str, Any]
 VHOST = """vhost {
@@ -30,6 +32,7 @@ VHOST = """vhost {
     }
 }
 """
+APPLICATION_PROPERTIES_CODE = 0x74
 PERFORMATIVE_HEAD = 8 + 3  # octets of a frame's header and of a small descriptor
 
 
@@ -67,6 +70,25 @@ def performative(rng: Random) -> Case:
 
 def message(rng: Random) -> Case:
     return damaged(rng, RandomPeer(rng, 0, 0).message(LinkModel(0, False)))
+
+
+def traced_message(rng: Random) -> Case:
+    """Return a message with a trace context in its annotations, its application-properties or both."""
+    flags = rng.choice(("00", "01", "01", "03", "ff", "0x"))
+    version = rng.choice(("00", "00", "00", "00", "00", "01", "ff"))
+    parent_id = 0 if rng.random() < 0.1 else rng.getrandbits(64)
+    parent = f"{version}-{rng.getrandbits(128):032x}-{parent_id:016x}-{flags}"
+    if rng.random() < 0.2:
+        parent += rng.choice(("-more", "more"))
+    fields: list[tuple[Any, Any]] = [("traceparent", parent), ("tracestate", "a=" + "b" * rng.choice((0, 9, 509, 600)))]
+    pairs = [(f"k{number}", number) for number in range(rng.choice((0, 0, 0, 1, 5, 62, 63, 200)))]
+    sections = []
+    for code, name in ((ANNOTATIONS_CODE, Symbol), (APPLICATION_PROPERTIES_CODE, str)):
+        if rng.random() < 0.7:
+            chosen = pairs + rng.sample(fields, rng.choice((0, 1, 2, 2, 2)))
+            rng.shuffle(chosen)
+            sections.append(encode(Described(ULong(code), Map([(name(key), item) for key, item in chosen]))))
+    return damaged(rng, b"".join(sections) + message_octets(b"body"))
 
 
 def sasl(rng: Random) -> Case:

@@ -47,6 +47,7 @@ PARSERS: Final = {
     "codec": FuzzTarget(samples.any_value, parsers.codec),
     "performatives": FuzzTarget(samples.performative, parsers.performatives),
     "message": FuzzTarget(samples.message, parsers.message),
+    "trace_context": FuzzTarget(samples.traced_message, parsers.trace_context),
     "columns": FuzzTarget(samples.message, parsers.columns),
     "sasl": FuzzTarget(samples.sasl, parsers.sasl),
     "config": FuzzTarget(samples.config, parsers.config),

@@ -21,10 +21,13 @@ from sluice.router.policy.hosts import HostError, HostRules, known
 from sluice.router.policy.names import NameList, NamePatterns
 from sluice.router.testing.frames import disposition_dict, equal_span, flow_dict, transfer_dict
 from sluice.router.testing.message import rewrite_annotations, scan_dict
+from sluice.router.testing.trace_context import read_context, replace_context
 from sluice.workers.links.terminus import PeerTerminus
 from tests.unit.router.policy.naive import listed, matched
 
 Case = dict[str, Any]
+TRACE_ID, SPAN_ID = b"T" * 16, b"S" * 8
+FEW_PAIRS = 30
 ANNOTATED = 2  # SCAN_TRUNCATED; higher results are refusals
 
 
@@ -68,6 +71,27 @@ def message(case: Case) -> None:
         if out is not None and router:  # otherwise a second annotations section may have appeared
             again = rewrite_annotations(out, router=False, honour=True)
             assert again is not None, f"what we wrote cannot be read: {out.hex()}"
+
+
+def trace_context(case: Case) -> None:
+    """Read the trace context of the octets, and write the context of a span into them."""
+    octets = octets_of(case)
+    found = read_context(octets)
+    if found is not None:
+        assert any(found[0]), "a trace id of zeros is invalid"
+        assert any(found[1]), "a parent id of zeros is invalid"
+    replaced = replace_context(octets, TRACE_ID, SPAN_ID)
+    if replaced is None:
+        return
+    written, room = replaced
+    assert len(written) <= room
+    _, before = scan_dict(octets, True, False)
+    result, _ = scan_dict(written, True, False)
+    assert result == 0, f"what we wrote cannot be read: {written.hex()}"
+    if before["pairs"] < FEW_PAIRS:  # pairs behind the first PAIRS_MOST of context.pxd are not read
+        again = read_context(written)
+        assert again is not None
+        assert again[:3] == (TRACE_ID, SPAN_ID, True)
 
 
 def columns(case: Case) -> None:
