@@ -30,7 +30,7 @@ from tests.unit.supervisor.harness import PATIENCE
 
 SPAN = DeliverySpan("ab" * 16, "cd" * 8, None, "receive", 0, None, 1, None, 2, 3, 4, 5, "a", "accepted", False)
 PROTOBUF = b"Content-Type: application/x-protobuf\r\n"
-SHORT = 0.5  # seconds that a request may take where the collector does not answer
+SHORT = 2.0  # seconds that a request may take where the collector does not answer; enough for one that does
 
 
 def answer(status: bytes, content: bytes = b"", fields: bytes = b"") -> bytes:
