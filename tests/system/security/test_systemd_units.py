@@ -22,7 +22,7 @@ from tests.system.security.confined import LIBRARY, allowed_calls
 
 UNITS = ROOT / "conf" / "systemd"
 SERVICES = ("sluice.service", "sluice@.service")
-PIPELINE = ("sluice-lander@.service", "sluice-query@.service")
+PIPELINE = ("sluice-lander@.service", "sluice-query@.service", "sluice-gc.service")
 MOST_EXPOSURE = 30  # tenths; the scale of systemd-analyze ends at 10.0
 PATIENCE = 20.0
 CONFINED = Path(__file__).with_name("confined.py")
@@ -53,7 +53,7 @@ def test_services_exposure_is_at_most_three(name: str) -> None:
     assert "Overall exposure level" in done.stdout
 
 
-@pytest.mark.parametrize("name", [*SERVICES, *PIPELINE, "sluice.socket"])
+@pytest.mark.parametrize("name", [*SERVICES, *PIPELINE, "sluice.socket", "sluice-gc.timer"])
 def test_units_have_no_errors(name: str, tmp_path: Path) -> None:
     """The command of the units is replaced by that of the checkout, because systemd looks for the program."""
     for unit in UNITS.glob("sluice*"):
