@@ -37,5 +37,9 @@ class PermanentPublishError(PublishError):
     """Raised if sending again would fail in the same way: a message is rejected, an address is refused."""
 
 
+class PayloadRefusedError(PipelineError):
+    """Raised for a body that cannot be decoded, if the source is to fail at it."""
+
+
 class FileError(PipelineError):
     """Raised if a telemetry file cannot be read."""

@@ -1,11 +1,9 @@
-"""Status of a lander: text lines for operators, and /metrics for Prometheus."""
+"""Status of a lander: text lines for operators, and metrics for Prometheus."""
 
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -90,14 +88,6 @@ class LanderCollector(Collector):
             yield GaugeMetricFamily("sluice_lander_free_octets", "Free octets on the disk of the folder.", value=free)
         about = "Times that credit was withheld, because too much was staged."
         yield CounterMetricFamily("sluice_lander_holds", about, value=self.lander.holds)
-
-
-def serve(lander: Lander, host: str, port: int) -> tuple[str, int]:
-    """Serve metrics for Prometheus from daemon threads. Return host and port. Raises OSError."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(LanderCollector(lander))
-    server: Any = start_http_server(port, host, registry)[0]
-    return host, int(server.server_port)
 
 
 class StatusLine:

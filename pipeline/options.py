@@ -22,8 +22,8 @@ SOURCE = (
     "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger",
     "minRecordsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
-    "failOnDataLoss", "group", "decode", "payloadSchema", "payloadMessage", "payloadContentType", "includeHeaders",
-    "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
+    "failOnDataLoss", "group", "decode", "payloadSchema", "payloadMessage", "payloadContentType", "onBadPayload",
+    "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
 #: Properties that Spark adds to the options of a table in its catalog.
@@ -245,6 +245,7 @@ class SourceOptions:
     payload_schema: str  # path of a file, "" without one
     payload_message: str  # full name of a Protobuf message
     payload_types: tuple[str, ...]  # content types of the messages with payloads; none: all
+    payload_fails: bool  # True: a body that cannot be decoded ends the query
     headers: bool
     delete: bool
     retention: float  # seconds
@@ -274,7 +275,7 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
     headers = options.get("includeHeaders", flag, False)
     if headers and mode in ("raw", "body"):
         raise PipelineOptionError("option includeHeaders needs decode=full")
-    for name in options.given("payloadSchema", "payloadMessage", "payloadContentType"):
+    for name in options.given("payloadSchema", "payloadMessage", "payloadContentType", "onBadPayload"):
         if mode not in PAYLOADS:
             raise PipelineOptionError(f"option {name} needs decode={' or '.join(PAYLOADS)}")
     starting = options.get("startingOffsets", offsets, cast("str | dict[str, int]", EARLIEST))
@@ -311,6 +312,7 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         payload_schema=options.get("payloadSchema", text, ""),
         payload_message=options.get("payloadMessage", text, ""),
         payload_types=options.get("payloadContentType", lower_names, ()),
+        payload_fails=options.get("onBadPayload", choice("keep", "fail"), "keep") == "fail",
         headers=headers,
         delete=options.get("deleteOnCommit", flag, False),
         retention=options.get("retentionMinutes", parse_real, 60.0) * 60,

@@ -131,16 +131,12 @@ def first_line(path: Path) -> str:
 
 
 async def _run(lander: Any, options: argparse.Namespace) -> None:
-    from sluice.pipeline.metrics import StatusLine, serve
+    from sluice.pipeline.metrics import LanderCollector, StatusLine
+    from sluice.pipeline.metrics_server import serve
 
     lander.end_by_signals()
     if options.metrics:
-        host, _, port = options.metrics.rpartition(":")
-        try:
-            where = serve(lander, host.strip("[]") or "127.0.0.1", int(port))
-        except (OSError, ValueError, OverflowError) as error:
-            raise PipelineError(f"--metrics {options.metrics}: {error}") from error
-        lander.say(f"metrics at http://{where[0]}:{where[1]}/metrics")
+        lander.say(f"metrics at {serve(LanderCollector(lander), options.metrics)}")
 
     def ready() -> None:
         where = ", ".join(lander.options.addresses)

@@ -9,18 +9,19 @@ from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.payloads import ERROR
 from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.prerequisites import find_java, require
+from sluice.pipeline.query_progress import OBSERVED, QueryProgress, undecoded
 from sluice.pipeline.tables import FORMATS
 from sluice.pipeline.units import count, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from sluice.pipeline.tables.batch_writer import TableBatchWriter
+    from sluice.pipeline.tables.table import TargetTable
 
 HELP = "write landed messages to a table (Parquet, Delta, Iceberg), exactly once, or show them"
 MIN_ROWS, MAX_DELAY = 50_000, 60.0  # of --min-rows and --max-delay
-OBSERVED = "payloads"  # name of the observation in Spark's progress
+BAD_PAYLOADS = ("keep", "fail", "drop", "deadletter")  # values of --bad-payloads
 SHOWN = 20  # rows of --show by default
 LOOK = 0.5  # seconds between checks of a running query
 
@@ -62,6 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop messages whose COLUMNs are in the table already, with --format delta or iceberg; nulls are unique",
     )  # fmt: skip
     parser.add_argument(
+        "--bad-payloads", choices=BAD_PAYLOADS, default="keep",
+        help="with --decode json, avro or protobuf, messages whose payload cannot be decoded stay "
+        "rows, end the query, are left out, or go to --dead-letters (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dead-letters", metavar="TABLE", help="table of the same format for --bad-payloads deadletter"
+    )
+    parser.add_argument(
         "--min-rows", type=count, default=MIN_ROWS, metavar="ROWS",
         help="write fewer messages only when the last batch is --max-delay old (%(default)s)",
     )  # fmt: skip
@@ -72,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trigger", type=seconds, default=1.0, metavar="SECONDS", help="interval of batches (%(default)s)"
     )
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics on this port")
     parser.add_argument("--once", action="store_true", help="end when all present messages are written")
     add_spark_arguments(parser)
 
@@ -106,6 +116,14 @@ def check_options(options: argparse.Namespace) -> None:
         raise PipelineError(f"--unique needs --format {' or '.join(FORMATS)}, whose tables the query can read")
     if options.catalog_option and options.format != "iceberg":
         raise PipelineError("--catalog-option needs --format iceberg")
+    if options.bad_payloads != "keep" and not (options.table and options.decode in PAYLOADS):
+        raise PipelineError(f"--bad-payloads needs --table, and --decode {' or '.join(PAYLOADS)}")
+    if (options.bad_payloads == "deadletter") != bool(options.dead_letters):
+        raise PipelineError("--bad-payloads deadletter and --dead-letters TABLE need each other")
+    if options.dead_letters and options.format not in FORMATS:
+        raise PipelineError(f"--dead-letters needs --format {' or '.join(FORMATS)}")
+    if options.dead_letters and options.dead_letters == options.table:
+        raise PipelineError("--dead-letters: the table of --table cannot have them as well")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -119,13 +137,7 @@ def run(options: argparse.Namespace) -> int:
     Landing.open(options.path)
     from sluice.pipeline.env import convert_spark_errors, spark_session
 
-    source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
-    if not source.keys() & {"minOffsetsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay"}:
-        source |= {"minOffsetsPerTrigger": str(options.min_rows), "maxTriggerDelay": f"{int(options.max_delay)}s"}
-    if options.decode not in ("raw", "body"):
-        source.setdefault("includeHeaders", "true")
-    if options.address:
-        source["subscribe"] = ",".join(options.address)
+    source = data_source_options(options)
     spark = spark_session(
         "sluice pipeline query", master=options.master, memory=options.memory, conf=pairs(options.conf, "--conf")
     )
@@ -136,26 +148,62 @@ def run(options: argparse.Namespace) -> int:
                 with_text_bodies(table).limit(options.show).show(options.show, truncate=60)
             return 0
         frame = spark.readStream.format("amqp").options(**source).load(options.path)
-        rows = count_errors(drop_repetitions(frame, options.dedup).drop("batch_time"))
-        writer = set_trigger(target(rows, options), options).option("checkpointLocation", options.checkpoint)
-        return run_query(writer, options.table if options.format not in FORMATS else None)
+        return write_stream(frame, options)
     finally:
         spark.stop()
 
 
-def target(rows: "DataFrame", options: argparse.Namespace) -> Any:
-    """Return a writer of the rows to the table that the options name."""
-    if options.format not in FORMATS:
-        writer = rows.writeStream.format("parquet").outputMode("append")
-        return writer.partitionBy(*options.partition_by) if options.partition_by else writer
+def data_source_options(options: argparse.Namespace) -> dict[str, str]:
+    """Return the options of the data source. Raises PipelineError."""
+    source = {"decode": options.decode, "group": options.group, **pairs(options.option, "--option")}
+    if not source.keys() & {"minOffsetsPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay"}:
+        source |= {"minOffsetsPerTrigger": str(options.min_rows), "maxTriggerDelay": f"{int(options.max_delay)}s"}
+    if options.decode not in ("raw", "body"):
+        source.setdefault("includeHeaders", "true")
+    if options.bad_payloads == "fail":
+        source["onBadPayload"] = "fail"
+    if options.address:
+        source["subscribe"] = ",".join(options.address)
+    return source
+
+
+def write_stream(frame: "DataFrame", options: argparse.Namespace) -> int:
+    """Write a stream of the data source to the tables that the options name, until the query ends."""
+    rows = count_errors(drop_repetitions(frame, options.dedup).drop("batch_time"))
+    if options.bad_payloads == "drop":
+        rows = rows.filter(f"{ERROR} is null")
+    if options.format in FORMATS:
+        batches = batch_writer(rows, options)
+        progress = QueryProgress(batches)
+        if options.dedup:  # its shuffle would make a file for each of its partitions
+            rows = rows.repartition(1)
+        folder, writer = None, rows.writeStream.foreachBatch(batches)
+    else:
+        progress = QueryProgress()
+        folder, writer = options.table, rows.writeStream.format("parquet").outputMode("append")
+        if options.partition_by:
+            writer = writer.partitionBy(*options.partition_by)
+    if options.metrics:
+        from sluice.pipeline.metrics_server import serve
+        from sluice.pipeline.query_metrics import QueryCollector
+
+        print(f"metrics at {serve(QueryCollector(progress), options.metrics)}", file=sys.stderr)
+    writer = set_trigger(writer, options).option("checkpointLocation", options.checkpoint)
+    return run_query(writer, folder, progress)
+
+
+def batch_writer(rows: "DataFrame", options: argparse.Namespace) -> "TableBatchWriter":
+    """Return a writer of the batches to the tables that the options name."""
     from sluice.pipeline.tables.batch_writer import TableBatchWriter
     from sluice.pipeline.tables.table import open_table
 
-    if options.dedup:  # its shuffle would make a file for each of its partitions
-        rows = rows.repartition(1)
     properties = pairs(options.catalog_option, "--catalog-option")
-    table = open_table(options.format, options.table, rows.schema, options.partition_by, properties)
-    return rows.writeStream.foreachBatch(TableBatchWriter(table, options.unique, rows.columns))
+
+    def opened(name: str) -> "TargetTable":
+        return open_table(options.format, name, rows.schema, options.partition_by, properties)
+
+    dead_letters = opened(options.dead_letters) if options.dead_letters else None
+    return TableBatchWriter(opened(options.table), options.unique, rows.columns, dead_letters)
 
 
 def set_trigger(writer: Any, options: argparse.Namespace) -> Any:
@@ -202,42 +250,11 @@ def count_errors(frame: "DataFrame") -> "DataFrame":
     return frame.observe(OBSERVED, f.count(ERROR).alias(ERROR))
 
 
-class QueryProgress:
-    """Sums over the batches of a query."""
-
-    def __init__(self) -> None:
-        self._added: set[tuple[int, str]] = set()  # (number, start) of the batches in Spark's history
-        self.read = 0  # messages
-        self.repeated = 0  # messages that were dropped as repetitions
-        self.late = 0  # messages that a watermark dropped
-        self.undecoded = 0  # messages whose payload could not be decoded
-
-    def add(self, batches: "Iterable[StreamingQueryProgress]") -> "list[StreamingQueryProgress]":
-        """Add batches; return those that are new and have messages. Raises PipelineError if a watermark dropped any."""
-        # A trigger without messages has the number of the next batch.
-        by_key = {(each.batchId, each.timestamp): each for each in batches}
-        fresh = [each for key, each in by_key.items() if key not in self._added]
-        self._added = set(by_key)
-        for each in fresh:
-            self.read += each.numInputRows
-            for state in each.stateOperators:
-                self.late += state.numRowsDroppedByWatermark
-                self.repeated += int(state.customMetrics.get("numDroppedDuplicateRows", 0))
-            if OBSERVED in each.observedMetrics:
-                self.undecoded += each.observedMetrics[OBSERVED][ERROR]
-        if self.late:
-            raise PipelineError(
-                f"{self.late} messages are missing in the table: they came after the query's watermark. They are still "
-                "in the landing folder; write them with a new checkpoint and a new table"
-            )
-        return [each for each in fresh if each.numInputRows]
-
-
-def run_query(writer: Any, out: str | None) -> int:
+def run_query(writer: Any, out: str | None, progress: QueryProgress | None = None) -> int:
     """Start a query and print its progress until it ends. Raises PipelineError if it fails or loses messages."""
     from sluice.pipeline.env import convert_spark_errors
 
-    progress = QueryProgress()
+    progress = progress or QueryProgress()
     began = time.monotonic()
     with convert_spark_errors():
         query = writer.start(out) if out else writer.start()
@@ -246,8 +263,10 @@ def run_query(writer: Any, out: str | None) -> int:
             while not ended:
                 ended = query.awaitTermination(LOOK)
                 for each in progress.add(query.recentProgress):
+                    bad = undecoded(each)
                     print(
                         f"batch {each.batchId}: {each.numInputRows} messages, "
+                        f"{f'{bad} of them not decoded, ' if bad else ''}"
                         f"{each.processedRowsPerSecond:.0f}/s; {progress.read} in all",
                         file=sys.stderr,
                     )
@@ -255,6 +274,6 @@ def run_query(writer: Any, out: str | None) -> int:
             query.stop()
     repeated = f", {progress.repeated} of them repeated" if progress.repeated else ""
     if progress.undecoded:
-        print(f"{progress.undecoded} payloads could not be decoded: see column {ERROR}", file=sys.stderr)
+        print(f"{progress.undecoded} payloads could not be decoded", file=sys.stderr)
     print(f"{progress.read} messages{repeated} in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.pipeline import columns
-from sluice.pipeline.errors import PipelineOptionError
+from sluice.pipeline.errors import PayloadRefusedError, PipelineOptionError
 from sluice.pipeline.options import SourceOptions
 from sluice.pipeline.payloads import ERROR, PAYLOAD
 from sluice.pipeline.payloads.codec import KINDS, PayloadCodec, PayloadError, payload_columns
@@ -20,25 +20,42 @@ from sluice.router import json_codec
 
 #: Columns from which payloads are made.
 NEEDED = ("body", "body_kind", "content_type")
+#: Columns that name a message in an error, as far as the query reads them.
+PLACE = ("lander", "address", "segment", "ordinal")
 #: Messages, and segments, from which a type of JSON payloads is inferred.
 SAMPLES, SAMPLED_SEGMENTS = 1000, 100
 
 
 class Payload:
-    """Maker of the columns `payload` and `payload_error`. Pickled, so that nodes need no schema files."""
+    """Maker of the columns `payload` and `payload_error`. Pickled, so that nodes need no schema files.
 
-    def __init__(self, codec: PayloadCodec, kinds: Sequence[str], content_types: Sequence[str]) -> None:
+    fails: a body that cannot be decoded raises PayloadRefusedError.
+    """
+
+    def __init__(
+        self, codec: PayloadCodec, kinds: Sequence[str], content_types: Sequence[str], *, fails: bool = False
+    ) -> None:
         self.codec = codec
         self._kinds = kinds
         self._content_types = frozenset(content_types)
+        self._fails = fails
 
     def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return the columns `names` of a batch that has NEEDED, and of its payloads."""
+        """Return the columns `names` of a batch that has NEEDED, and of its payloads. Raises PayloadRefusedError."""
         wanted = decoded_rows(batch.column("content_type"), self._content_types)
         values = payload_columns(self.codec, self._kinds, wanted, batch.column("body"), batch.column("body_kind"))
+        if self._fails and values[1].null_count < len(batch):
+            refuse_first(batch, values[1])
         added = dict(zip((PAYLOAD, ERROR), values, strict=True))
         arrays = [added[name] if name in added else batch.column(name) for name in names]
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def refuse_first(batch: pa.RecordBatch, errors: pa.Array) -> None:
+    """Raise PayloadRefusedError with the place of the first message that has an error."""
+    row = errors.is_valid().index(True).as_py()
+    place = ", ".join(f"{name} {batch.column(name)[row].as_py()}" for name in PLACE if name in batch.schema.names)
+    raise PayloadRefusedError(f"a payload cannot be decoded ({place or 'no column tells its place'}): {errors[row]}")
 
 
 def decoded_rows(found: pa.Array, wanted: frozenset[str]) -> Iterator[bool]:
@@ -52,7 +69,8 @@ def open_payload(options: SourceOptions, kind: pa.DataType | None) -> Payload:
 
     Raises PipelineOptionError, MissingError.
     """
-    return Payload(_codec(options, kind), KINDS[options.decode], options.payload_types)
+    kinds = KINDS[options.decode]
+    return Payload(_codec(options, kind), kinds, options.payload_types, fails=options.payload_fails)
 
 
 def _codec(options: SourceOptions, kind: pa.DataType | None) -> PayloadCodec:

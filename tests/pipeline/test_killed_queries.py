@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow.dataset as ds
@@ -144,8 +145,12 @@ class DeltaQueryTable(WrittenTable):
         return count_names(self.folder / "_delta_log", (".json",))
 
     def ids(self) -> list[str]:
+        return [row["message_id"] for row in self.rows("message_id")]
+
+    def rows(self, *columns: str) -> list[dict[str, Any]]:
+        """Return columns of all rows."""
         table = pytest.importorskip("deltalake").DeltaTable(str(self.folder))
-        found: list[str] = table.to_pyarrow_table(columns=["message_id"])["message_id"].to_pylist()
+        found: list[dict[str, Any]] = table.to_pyarrow_table(columns=list(columns)).to_pylist()
         return found
 
 

@@ -19,7 +19,7 @@ import fastavro
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql.types import FloatType, StringType, StructField, StructType
 
-from sluice.pipeline.errors import PipelineOptionError
+from sluice.pipeline.errors import PayloadRefusedError, PipelineOptionError
 from sluice.pipeline.payloads.avro_payload import AvroCodec
 from sluice.pipeline.payloads.codec import KINDS, PayloadError, payload_columns
 from sluice.pipeline.payloads.json_payload import JsonCodec, fit, infer
@@ -297,6 +297,16 @@ def test_json_source_has_inferred_payloads_and_errors(landed):
     assert (bad["payload"], bad["body"]) == (None, b'{"celsius": "warm"')
     assert bad["payload_error"].startswith("not JSON: ")
     assert (other["payload"], other["payload_error"]) == (None, None), "another content type"
+
+
+def test_source_that_fails_at_bad_payloads_names_the_first(landed, tmp_path):
+    text = r"^a payload cannot be decoded \(lander one, address a, segment 0, ordinal 1\): not JSON: "
+    with pytest.raises(PayloadRefusedError, match=text):
+        rows(landed, decode="json", onBadPayload="fail")
+    path = tmp_path / "schema.json"
+    path.write_text(StructType([StructField("celsius", StringType())]).json())
+    others = rows(landed, decode="json", onBadPayload="fail", payloadContentType="none", payloadSchema=str(path))
+    assert len(others) == 3, "messages of other content types are not decoded, and fail no query"
 
 
 def test_avro_source_takes_its_schema_from_a_file(landed, tmp_path):

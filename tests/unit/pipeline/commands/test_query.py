@@ -4,10 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from sluice.pipeline.cli import main
-from sluice.pipeline.commands.query import QueryProgress, pairs
+from sluice.pipeline.commands.query import pairs
 from sluice.pipeline.errors import PipelineError
+from sluice.pipeline.metrics_server import serve
+from sluice.pipeline.query_metrics import QueryCollector
+from sluice.pipeline.query_progress import QueryProgress
 
 
 def test_pairs_are_split_at_the_first_equals_sign():
@@ -20,12 +24,23 @@ def test_word_that_is_no_pair_is_refused(word):
         pairs([word], "--conf")
 
 
+TABLE = ("--table", "t", "--checkpoint", "c")
+JSON = ("--decode", "json")
+DEAD = ("--bad-payloads", "deadletter", "--dead-letters")
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (("--out", "table"), "p query: --table needs --checkpoint DIR\n"),
         (("--table", "t", "--checkpoint", "c", "--unique", "message_id"), "p query: --unique needs --format delta or"),
         (("--show", "--catalog-option", "type=sql"), "p query: --catalog-option needs --format iceberg\n"),
+        (("--show", *JSON, "--bad-payloads", "drop"), "p query: --bad-payloads needs --table, and --decode json"),
+        ((*TABLE, "--bad-payloads", "fail"), "p query: --bad-payloads needs --table, and --decode json or avro or"),
+        ((*TABLE, *JSON, *DEAD[:2]), "p query: --bad-payloads deadletter and --dead-letters TABLE need each"),
+        ((*TABLE, *JSON, "--dead-letters", "d"), "p query: --bad-payloads deadletter and --dead-letters TABLE need"),
+        ((*TABLE, *JSON, *DEAD, "d"), "p query: --dead-letters needs --format delta or iceberg\n"),
+        ((*TABLE, *JSON, *DEAD, "t", "--format", "delta"), "p query: --dead-letters: the table of --table cannot"),
         (("--show", "--dedup", "5", "--decode", "body"), "p query: --dedup needs --decode full, because"),
     ],
 )
@@ -59,7 +74,23 @@ def test_progress_counts_each_batch_once():
     assert progress.add([first]) == [first]
     assert progress.add([first, idle]) == []
     assert progress.add([idle, second]) == [second], "an idle trigger has the number of the next batch"
-    assert (progress.read, progress.repeated, progress.undecoded) == (15, 3, 3)
+    assert (progress.batches, progress.read, progress.repeated, progress.undecoded) == (2, 15, 3, 3)
+
+
+def test_metrics_show_the_sums_of_a_query():
+    pytest.importorskip("pyarrow")
+    progress = QueryProgress(SimpleNamespace(repeated=4))
+    progress.add([batch(0, 0, 10, repeated=2, undecoded=3)])
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(QueryCollector(progress))
+    names = ("batches", "messages", "repeated", "undecoded")
+    assert [registry.get_sample_value(f"sluice_query_{name}_total") for name in names] == [1, 10, 6, 3]
+
+
+@pytest.mark.parametrize("where", ["", "x", "127.0.0.1:", "127.0.0.1:70000", "no-such-host.invalid:0"])
+def test_metrics_at_a_place_that_cannot_be_served_are_refused(where):
+    with pytest.raises(PipelineError, match=f"^--metrics {where}: "):
+        serve(QueryCollector(QueryProgress()), where)
 
 
 def test_progress_with_late_messages_fails_with_their_number():
