@@ -42,6 +42,8 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+#: Table property with the number of times that a library repeats a commit which another writer forestalled.
+RETRIES = "commit.retry.num-retries"
 ROWS = 65_536  # rows of a batch while files are merged
 
 
@@ -112,6 +114,9 @@ class IcebergTarget(TargetTable):
         """Commit a change, which is made again on the new table if another writer was faster."""
         for _ in range(ATTEMPTS):
             self._table.refresh()
+            # pyiceberg would commit again by itself, without another look at the number of the batch. The property is
+            # changed in this process only, because other writers of the table may rely on it.
+            self._table.metadata.properties[RETRIES] = "0"
             transaction = self._table.transaction()
             try:
                 if not change(transaction):

@@ -126,6 +126,23 @@ def test_batch_of_two_processes_is_committed_once(tables: Tables) -> None:
     assert tables.rows() == rows(1, 2, 3)
 
 
+def test_batch_that_another_process_commits_meanwhile_is_written_once(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tables.open(), tables.open()
+    first, second = write(one, "q/0/0", rows(1)), write(two, "q/0/0-2", rows(1))
+    look = two.last_batch
+
+    def look_and_be_forestalled(query: str) -> int:
+        found = look(query)
+        one.append("q", 0, first)
+        return found
+
+    monkeypatch.setattr(two, "last_batch", look_and_be_forestalled)
+    assert not two.append("q", 0, second)
+    assert tables.rows() == rows(1)
+
+
 def test_batch_without_rows_is_remembered(tables: Tables) -> None:
     table = tables.open()
     assert table.append("q", 0, write(table, "q/0/0", rows(1)))
