@@ -1,4 +1,4 @@
-"""CPU that a stream's trigger takes to plan a batch, by the number of segments that it has read before."""
+"""Cost of planning a batch: CPU by the number of segments that the stream has read before, requests to a store."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from loadtests.pipeline_rows import folder
 from loadtests.report import Figure, at_most
 
 ADDRESSES = 100
-HOUR = 18_000  # segments of an hour, one every 200 ms
-PART = 2_000  # segments of a shorter history, for comparison
+# Segments of an hour, one every 200 ms. The last folder of a log is almost full, which costs most.
+HOUR = 18_990
+PART = 990  # segments of a shorter history, for comparison
 QUICK_SHARE = 10  # part of the segments with --quick
 INTERVAL = 200  # ms
 LINKS_MOST = 60_000  # hard links of one file; ext4 allows 65,000
 TRIGGERS = 5
 CPU_MOST = 0.3  # seconds of a trigger
+REQUESTS_MOST = 2 * ADDRESSES  # of a trigger with new segments of all addresses
 
 
 class RetainedSegments:
@@ -87,6 +89,36 @@ def trigger_cpu(path: Path, count: int) -> tuple[float, float]:
     return median(spent[1:]), spent[0]
 
 
+def trigger_requests() -> int:
+    """Return the requests to an object store of a trigger with one new segment of each address, with its commit."""
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from loadtests.object_store import RecordingObjectStore
+    from sluice.pipeline.identified_reader import IdentifiedReader
+    from sluice.pipeline.options import source_options
+    from sluice.pipeline.segments import Landing, LandingLog, Segment, now
+    from sluice.pipeline.source import StreamReader
+
+    limit = ReadMaxRows(1_000_000)
+    with RecordingObjectStore() as server:
+        url = server.bucket("planning")
+        landing = Landing.create(url)
+        logs = [LandingLog("bench", f"plant/{number}") for number in range(ADDRESSES)]
+        reader = IdentifiedReader(
+            StreamReader(source_options({"path": url, "decode": "raw"}, stream=True), ["message"])
+        )
+        end = reader.initialOffset()
+        for number in range(2):
+            for log in logs:
+                landing.identify_log(log.key)
+                landing.store.publish(Segment(log.key, number, now(), 10, 1).path, b"x")
+            server.requests.clear()
+            start, end = end, reader.latestOffset(end, limit)
+            reader.partitions(start, end)
+            reader.commit(end)
+        return len(server.requests)
+
+
 def planning(bench: Bench) -> list[Figure]:
     """Measure a trigger with one new segment of each address, after a short and a long history."""
     share = 1 if bench.effort == FULL else QUICK_SHARE
@@ -97,4 +129,6 @@ def planning(bench: Bench) -> list[Figure]:
         what = f"planning a trigger, {ADDRESSES} addresses, {count:,} segments each"
         figures.append(Figure(what, usual, "s of CPU", at_most(CPU_MOST)))
         figures.append(Figure(f"{what}, with a search for deletable ones", collecting, "s of CPU", at_most(CPU_MOST)))
+    what = f"planning a trigger, {ADDRESSES} addresses with new segments, object store"
+    figures.append(Figure(what, trigger_requests(), "requests", at_most(REQUESTS_MOST)))
     return figures

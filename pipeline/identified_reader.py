@@ -1,7 +1,8 @@
 """Stream reader whose offsets carry the identities of the folder and its logs (identity.py).
 
-`IdentifiedReader` wraps the reader that plans by numbers. The folder's identity is compared at each trigger, that of a
-log when a batch has new segments of it, and that of each segment when a task reads it.
+`IdentifiedReader` wraps the reader that plans by numbers. The folder's identity is compared at each trigger, and that
+of each segment when a task reads it. That of a log is compared when a batch has new segments of it, unless each trigger
+since the last comparison has found the segment that was the last one before: then the log is still the one it was.
 """
 
 import logging
@@ -31,7 +32,11 @@ class NumberedReader(Protocol):
 
     def prepareForTriggerAvailableNow(self) -> None: ...
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
+    def latestOffset(
+        self, start: dict[str, Any], limit: ReadLimit, landing: Landing | None = None
+    ) -> dict[str, Any]: ...
+
+    def log_breaks(self, key: str) -> int: ...
 
     def skip_delay(self) -> None: ...
 
@@ -41,7 +46,7 @@ class NumberedReader(Protocol):
 
     def read(self, partition: InputPartition, identities: Identities) -> Iterator[pa.RecordBatch]: ...
 
-    def commit(self, end: dict[str, Any]) -> None: ...
+    def commit(self, end: dict[str, Any], landing: Landing | None = None) -> None: ...
 
 
 class IdentifiedPartition(InputPartition):
@@ -59,6 +64,7 @@ class IdentifiedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, reader: NumberedReader) -> None:
         self.reader = reader
         self._warned = False
+        self._compared: dict[str, tuple[int, str]] = {}  # log: its breaks at the last comparison, and its identity
 
     def initialOffset(self) -> dict[str, Any]:
         offset = self.reader.initialOffset()
@@ -78,15 +84,15 @@ class IdentifiedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.reader.lost("the landing folder was made anew since the query's last batch")
             at = without(at, logs_in(at))
             identities = {}
-        end = self.reader.latestOffset(at, limit)
-        now = self._read_identities(landing, advanced_logs(at, end))
+        end = self.reader.latestOffset(at, limit, landing)
+        now = self._current_identities(landing, advanced_logs(at, end))
         anew = [key for key, found in now.items() if key in at and differ(identities.get(key), found)]
         if anew:
             self.reader.lost(f"log {', '.join(anew)} was made anew since the query's last batch")
             at = without(at, anew)
             self.reader.skip_delay()
-            end = self.reader.latestOffset(at, limit)
-            now = self._read_identities(landing, advanced_logs(at, end))
+            end = self.reader.latestOffset(at, limit, landing)
+            now = self._current_identities(landing, advanced_logs(at, end))
         kept = {key: name for key, name in identities.items() if key in end}
         return self._joined(landing, end, {**kept, **now})
 
@@ -106,16 +112,25 @@ class IdentifiedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         offset, identities = split_offset(end)
-        if differ(identities.get(FOLDER), self.reader.landing().identity):
+        landing = self.reader.landing()
+        if differ(identities.get(FOLDER), landing.identity):
             # With the old numbers `gc` would delete segments of the new folder that nobody has read.
             self.reader.lost("the landing folder was made anew while a batch ran")
             return
-        self.reader.commit(offset)
+        self.reader.commit(offset, landing)
 
     def _joined(self, landing: Landing, offset: dict[str, Any], identities: Identities) -> dict[str, Any]:
         if landing.identity is not None:
             identities = {**identities, FOLDER: landing.identity}
         return join_offset(offset, identities)
+
+    def _current_identities(self, landing: Landing, keys: list[str]) -> Identities:
+        """Return the identities of logs that were just planned. Those of logs that go on are not read again."""
+        breaks = {key: self.reader.log_breaks(key) for key in keys}
+        kept = {key: self._compared[key] for key in keys if self._compared.get(key, (None,))[0] == breaks[key]}
+        read = self._read_identities(landing, [key for key in keys if key not in kept])
+        self._compared.update({key: (breaks[key], identity) for key, identity in read.items()})
+        return {**{key: identity for key, (_, identity) in kept.items()}, **read}
 
     def _read_identities(self, landing: Landing, keys: list[str]) -> Identities:
         found: Identities = {}

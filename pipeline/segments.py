@@ -141,6 +141,11 @@ def folder_name(number: int) -> str:
     return f"{number // SEGMENTS_OF_FOLDER:09}"
 
 
+def folder_end(number: int) -> int:
+    """Return the number after the last one in the folder of the segment with this number."""
+    return (number // SEGMENTS_OF_FOLDER + 1) * SEGMENTS_OF_FOLDER
+
+
 def parse_segment_name(log: str, name: str, *, flat: bool = False) -> Segment | None:
     """Parse the file name of a segment. None: no such name. flat: it is in the log's own folder."""
     match = NAME.fullmatch(name)
@@ -269,18 +274,45 @@ class Landing:
         for folder in filter(THOUSANDS.fullmatch, folders):
             if end is None or folder <= folder_name(end):
                 named += [(folder, *file) for file in self.store.entries(f"{log}/{folder}", least)[0]]
-        for folder, name, size in named:
+        self._add_files(log, named, segments, foreign)
+        return self._made_listing(log, segments, foreign)
+
+    def _add_files(
+        self, log: str, files: Iterable[tuple[str, str, int]], segments: list[Segment], foreign: list[str]
+    ) -> None:
+        """Append the files of a log, as (folder, name, octets), to `segments` or, if they are none, to `foreign`."""
+        for folder, name, size in files:
             segment = self._segment(log, folder, name, size)
             if segment is not None:
                 segments.append(segment)
             elif not name.startswith((".", "_")):
                 foreign.append(f"{folder}/{name}" if folder else name)
+
+    def _made_listing(self, log: str, segments: list[Segment], foreign: list[str]) -> Listing:
+        """Return a listing. Raises LandingError for two segments with one number."""
         segments.sort()
         for one, other in pairwise(segments):
             if one.number == other.number:
                 names = f"{one.name}, {other.name}"
                 raise LandingError(f"{self.url}/{log} has two segments with number {one.number}: {names}")
         return Listing(log, segments, sorted(foreign))
+
+    def following(self, last: Segment) -> Listing:
+        """List the segments of a log from `last` on, which is not flat, in its folder and in the next while it is full.
+
+        Segments behind a folder that is not full are missing, so a caller that finds nothing calls `listing`. A call
+        costs one request to an object store for each folder. Raises LandingError as `listing` does.
+        """
+        segments: list[Segment] = []
+        foreign: list[str] = []
+        number = last.number
+        while True:
+            folder = folder_name(number)
+            files = self.store.entries(f"{last.log}/{folder}", f"{number:012}")[0]
+            self._add_files(last.log, [(folder, *file) for file in files], segments, foreign)
+            number = folder_end(number)
+            if not segments or max(segments).number != number - 1:
+                return self._made_listing(last.log, segments, foreign)
 
     def log_identity(self, log: str) -> str | None:
         """Return the identity of a log; None if it has none: an earlier release wrote it. Raises LandingError."""

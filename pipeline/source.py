@@ -183,12 +183,13 @@ class _SourceReader:
             )
         log.warning("%s: %s; the query goes on without these messages", self.options.path, what)
 
-    def segments(self, landing: Landing, start: Offsets, end: Offsets) -> list[Segment]:
-        """Return the segments of a range of offsets."""
+    def segments(self, start: Offsets, end: Offsets, landing: Landing | None = None) -> list[Segment]:
+        """Return the segments of a range of offsets. landing: None to open the folder if a log has to be listed."""
         found: list[Segment] = []
         for key, stop in end.items():
             first = start.get(key)
             if first is None:
+                landing = landing or self.landing()
                 first = next((each.number for each in landing.listing(key, 0, stop).segments), stop)
             if first >= stop:
                 continue
@@ -196,6 +197,7 @@ class _SourceReader:
             if known:
                 found += known
                 continue
+            landing = landing or self.landing()
             there, missing = landing.listing(key, first, stop).range(first, stop)
             if missing:
                 self.lost(f"log {key} has no segments {format_ranges(missing)}")
@@ -264,7 +266,7 @@ class BatchReader(_SourceReader, DataSourceReader):
         else:
             ends = {key: time_of_log(self.options.ending_times, key) for key in self.logs(landing)}
             end = {key: landing.end(key) if at is None else first_since(landing, key, at) for key, at in ends.items()}
-        segments = self.segments(landing, start, end)
+        segments = self.segments(start, end, landing)
         batch_time = max((each.landed for each in segments), default=0)
         return divide_into_bins(segments, self.options.partitions, batch_time)
 
@@ -302,24 +304,25 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         landing = self.landing()
         self.target = {key: landing.end(key) for key in self.logs(landing)}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch, or `start` if there is nothing to read.
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit, landing: Landing | None = None) -> dict[str, Any]:
+        """Return the end of the next batch, or `start` if there is nothing to read. landing: None to open the folder.
 
         With Trigger.AvailableNow, an equal offset ends the query as a success. So the call waits at a hole until the
         missing segment appears or counts as lost.
         """
         at, batch_time = self.position(start)
-        reset = read_reset(self.landing().store, self.options.group)
+        landing = landing or self.landing()
+        reset = read_reset(landing.store, self.options.group)
         marks = {key: start[key] for key in (RESET,) if key in start}
         if reset is not None and reset.identity != start.get(RESET):
             log.warning("%s: group %s goes on at the position of its reset", self.options.path, self.options.group)
             at = {**at, **reset.offsets}
             marks = {RESET: reset.identity, BEGIN: at}
             self.skip_delay()
-        taken, end, waiting = self.plan(at, limit)
+        taken, end, waiting = self.plan(landing, at, limit)
         while waiting:
             time.sleep(HOLE_POLL)
-            taken, end, waiting = self.plan(at, limit)
+            taken, end, waiting = self.plan(landing, at, limit)
         if BEGIN not in marks and (end == at or self.waits_for_rows(taken)):
             return start
         self.batch_at = time.monotonic()
@@ -338,9 +341,8 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         """Let the next batch begin with any number of rows."""
         self.batch_at = None
 
-    def plan(self, at: Offsets, limit: ReadLimit) -> tuple[list[Segment], Offsets, bool]:
+    def plan(self, landing: Landing, at: Offsets, limit: ReadLimit) -> tuple[list[Segment], Offsets, bool]:
         """Return the segments of the next batch, its end, and True if a hole alone keeps this run from its target."""
-        landing = self.landing()
         end = dict(at)
         logs = [self.run(landing, key, at.get(key), end) for key in sorted({*self.logs(landing), *at})]
         runs = [log.before(self.target_end(log.key)) for log in logs]
@@ -365,16 +367,20 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         (first, _), (stop, batch_time) = self.position(start), self.position(end)
         first = end.get(BEGIN, first)
-        return divide_into_bins(self.segments(self.landing(), first, stop), self.options.partitions, batch_time)
+        return divide_into_bins(self.segments(first, stop), self.options.partitions, batch_time)
+
+    def log_breaks(self, key: str) -> int:
+        """Return a number that changes when a log may have been made anew between two triggers of this reader."""
+        return self.unread[key].breaks
 
     def known_segments(self, key: str, first: int, stop: int) -> list[Segment]:
         log = self.unread.get(key)
         found = [each for each in log.before(stop) if each.number >= first] if log is not None else []
         return found if len(found) == stop - first else []
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, Any], landing: Landing | None = None) -> None:
         """Store the group's offsets after a batch; then delete old segments if the options say so."""
-        landing = self.landing()
+        landing = landing or self.landing()
         self.register(landing, self.position(end)[0], end.get(RESET, ""))
         if self.options.delete and time.monotonic() >= self.collect_at:
             self.collect_at = time.monotonic() + min(COLLECT_EVERY, self.options.retention)

@@ -1,7 +1,8 @@
 """Segments of logs that a stream has not read, kept between its triggers, and their order in batches.
 
-Each trigger lists only names behind the last known segment of a log. The cost of a trigger therefore depends neither
-on the segments that the stream has read nor on its backlog.
+Each trigger lists only the folder of the last known segment of a log. The cost of a trigger therefore depends neither
+on the segments that the stream has read nor on its backlog. Only if that folder has no new segment, or one is missing,
+the folders behind it are looked for.
 """
 
 import heapq
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from sluice.pipeline.segments import Landing, Segment
+from sluice.pipeline.segments import Landing, Listing, Segment, folder_end
 
 UNLIMITED = 1 << 62
 
@@ -26,6 +27,9 @@ class UnreadLog:
         #: Number after the last readable segment, which is the hole if `hidden` has segments.
         self.end = first or 0
         self.rows = self.octets = 0  # sums of `readable`
+        #: Number of updates that did not find the last known segment: while it is equal, the log was not made anew.
+        self.breaks = 0
+        self._last: Segment | None = None  # last one that became readable, None if that is not known
         self._first = first
 
     def update(self, landing: Landing, first: int | None) -> bool:
@@ -35,7 +39,7 @@ class UnreadLog:
         """
         self._drop_before(first)
         # The last segment that was read stays in its log. If it is missing, the log may be a new one.
-        listing = landing.listing(self.key, max(self.end - 1, 0))
+        listing = self._list(landing)
         if not listing.segments and self.end:
             listing = landing.listing(self.key)
             if first is not None and listing.end < first:
@@ -49,6 +53,24 @@ class UnreadLog:
         else:
             self._take_hidden()
         return True
+
+    def _list(self, landing: Landing) -> Listing:
+        """List the segments from the last known one on.
+
+        On an object store that takes one request if there are new segments, and two if there are none.
+        """
+        last = self._last
+        if last is not None and not last.flat and not self.hidden:
+            listing = landing.following(last)
+            if last in listing.segments:
+                if listing.end > self.end:
+                    return listing
+                behind = landing.listing(self.key, folder_end(last.number))
+                return Listing(self.key, [last, *behind.segments])
+        listing = landing.listing(self.key, max(self.end - 1, 0))
+        if last is None or last not in listing.segments:
+            self.breaks += 1
+        return listing
 
     def _drop_before(self, first: int | None) -> None:
         if self._first is not None and (first is None or first < self._first):  # a stream that begins again
@@ -65,6 +87,7 @@ class UnreadLog:
         self.readable.clear()
         self.hidden = []
         self.end = end
+        self._last = None
         self.rows = self.octets = 0
 
     def _take_hidden(self) -> None:
@@ -77,6 +100,7 @@ class UnreadLog:
             self.rows += segment.rows
             self.octets += segment.octets
             self.end += 1
+            self._last = segment
             taken += 1
         del self.hidden[:taken]
 

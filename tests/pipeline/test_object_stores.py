@@ -10,9 +10,13 @@ import pytest
 pytest.importorskip("pyarrow")
 from moto.server import ThreadedMotoServer
 
+from loadtests.object_store import RecordingObjectStore
 from sluice.pipeline import stores
 from sluice.pipeline.errors import LandingError, LockedError
-from sluice.pipeline.segments import Group, Landing, Segment, delete_consumed_segments
+from sluice.pipeline.identified_reader import IdentifiedPartition, IdentifiedReader
+from sluice.pipeline.options import source_options
+from sluice.pipeline.segments import Group, Landing, LandingLog, Segment, delete_consumed_segments, now
+from sluice.pipeline.source import SegmentBin, StreamReader
 from sluice.pipeline.stores import ArrowStore, open_store
 from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all
 from tests.system.router import SETTINGS, RouterProcess, listener
@@ -91,6 +95,40 @@ def test_failing_store_releases_messages_until_it_returns(bucket, server, tmp_pa
     finally:
         relay.close()
         router.stop()
+
+
+def test_trigger_takes_few_requests(tmp_path):
+    """A trigger takes one request for each address with new segments, two for others, and a constant number."""
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    addresses = 12
+    with RecordingObjectStore() as server:
+        url = server.bucket("counted")
+        landing = Landing.create(url)
+        logs = [LandingLog("l", str(number)) for number in range(addresses)]
+        for log in logs:
+            landing.identify_log(log.key)
+
+        def land(number: int, count: int) -> None:
+            for log in logs[:count]:
+                landing.store.publish(Segment(log.key, number, now(), 10, 1).path, b"x")
+
+        reader = IdentifiedReader(
+            StreamReader(source_options({"path": url, "decode": "raw"}, stream=True), ["message"])
+        )
+        land(0, addresses)
+        at = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10**6))
+        for number, count in ((1, addresses), (2, addresses), (3, 4)):
+            land(number, count)
+            server.requests.clear()
+            end = reader.latestOffset(at, ReadMaxRows(10**6))
+            bins = reader.partitions(at, end)
+            reader.commit(end)
+            parts = [each.partition for each in bins if isinstance(each, IdentifiedPartition)]
+            assert sum(len(part.segments) for part in parts if isinstance(part, SegmentBin)) == count
+            # Constant: the folder's identity and the reset, two listings to find the logs, and the group's position.
+            assert len(server.requests) <= 10 + count + 2 * (addresses - count), server.requests
+            at = end
 
 
 class RefusingRelay:

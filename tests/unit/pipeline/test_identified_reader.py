@@ -109,6 +109,40 @@ def test_log_made_anew_fails_though_it_is_longer(path):
     assert read(found, start, found.latestOffset(start, LIMIT)) == every_row(0, 1, 2, 2)
 
 
+@pytest.mark.parametrize("segments", [1, 2, 3, 5])
+def test_log_made_anew_between_triggers_fails(path, segments):
+    land(path, 2)
+    found = reader(path)
+    end = found.latestOffset(found.initialOffset(), LIMIT)
+    shutil.rmtree(f"{path}/{LOG.key}")
+    land(path, segments)
+    if segments == 2:  # nothing new by number: the next segment shows it
+        assert found.latestOffset(end, LIMIT) == end
+        land(path, 1)
+    with pytest.raises(DataLossError, match=r"log l/a was made anew|was the log made anew"):
+        found.latestOffset(end, LIMIT)
+
+
+def test_identity_of_a_log_that_goes_on_is_not_read_again(path, monkeypatch):
+    land(path, 2)
+    found = reader(path)
+    end = found.latestOffset(found.initialOffset(), LIMIT)
+    identity = end["_ids"][LOG.key]
+    reads: list[str] = []
+    real = Landing.log_identity
+
+    def spy(landing: Landing, log: str) -> str | None:
+        reads.append(log)
+        return real(landing, log)
+
+    land(path, 1)
+    monkeypatch.setattr(Landing, "log_identity", spy)
+    end = found.latestOffset(end, LIMIT)
+    assert (end[LOG.key], end["_ids"][LOG.key], reads) == (3, identity, [])
+    assert reader(path).latestOffset({**end, LOG.key: 2}, LIMIT)["_ids"][LOG.key] == identity
+    assert reads == [LOG.key], "a new process compares"
+
+
 def test_repeated_batch_of_a_folder_made_anew_fails(path):
     """After a restart Spark repeats the last batch without asking for offsets."""
     land(path, 2)

@@ -1,6 +1,7 @@
 """Segments that a stream has not read: listed once, and merged by their landing time."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -72,6 +73,94 @@ def test_known_segments_are_not_listed_again(landing: Landing, monkeypatch: pyte
     monkeypatch.setattr(LocalStore, "entries", spy)
     log.update(landing, 1)
     assert [int(name.partition("-")[0]) for name in listed] == [2, 3], "the last known segment, and the new one"
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Folders that are listed from now on: on an object store each costs a request for 1,000 names."""
+    found: list[str] = []
+    entries = LocalStore.entries
+
+    def spy(store: LocalStore, folder: str, first: str = "") -> Entries:
+        found.append(folder)
+        return entries(store, folder, first)
+
+    monkeypatch.setattr(LocalStore, "entries", spy)
+    return found
+
+
+def test_update_lists_one_folder_of_a_log_with_new_segments(landing: Landing, listed: list[str]):
+    log = UnreadLog(KEY, 0)
+    log.update(landing, 0)
+    publish(landing, *range(3, 999))
+    listed.clear()
+    log.update(landing, 3)
+    assert (log.end, listed) == (999, [f"{KEY}/000000000"])
+    publish(landing, 999, 1000)
+    listed.clear()
+    log.update(landing, 999)
+    assert (log.end, listed) == (1001, [f"{KEY}/000000000", f"{KEY}/000000001"])
+    listed.clear()
+    log.update(landing, 1001)
+    assert listed == [f"{KEY}/000000001", KEY], "without new segments, folders behind a hole are looked for"
+
+
+def test_hole_at_the_end_of_a_folder_is_found(landing: Landing):
+    publish(landing, *range(3, 998))
+    log = UnreadLog(KEY, 0)
+    log.update(landing, 0)
+    publish(landing, 998, 1000)  # 999 is missing
+    log.update(landing, 998)
+    log.update(landing, 999)
+    assert numbers(log) == ([], [1000])
+    publish(landing, 999)
+    log.update(landing, 999)
+    assert numbers(log) == ([999, 1000], [])
+
+
+def test_log_breaks_are_counted(landing: Landing):
+    log = UnreadLog(KEY, 0)
+    log.update(landing, 0)
+    breaks = log.breaks
+    publish(landing, 3)
+    log.update(landing, 3)
+    log.update(landing, 4)
+    assert log.breaks == breaks
+    landing.store.delete(Segment(KEY, 3, START + 3, 10, 1).path)
+    landing.store.publish(Segment(KEY, 3, START + 4, 10, 1).path, b"x")
+    log.update(landing, 4)
+    assert log.breaks > breaks, "the last segment is another one"
+
+
+@given(st.lists(st.one_of(st.integers(0, 11), st.sampled_from(["update", "read", "collect"])), max_size=40))
+def test_kept_log_equals_one_that_lists_all(steps: list[int | str]):
+    """Segments appear in any order, in folders of three."""
+    with TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.pipeline.segments.SEGMENTS_OF_FOLDER", 3)
+        landing = Landing(LocalStore(path))
+        patch.setattr(LocalStore, "publish", lambda store, path, _: write(store, path))
+        first = 0
+        kept = UnreadLog(KEY, 0)
+        for step in [*steps, "update"]:
+            if isinstance(step, int):
+                publish(landing, step) if step >= first else None
+            elif step == "read":
+                first = kept.end
+            elif step == "collect":
+                for number in range(first - 1):
+                    landing.store.delete(Segment(KEY, number, START + number, 10, 1).path)
+            else:
+                kept.update(landing, first)
+                kept.update(landing, first)  # folders behind a hole are looked for once no segment is new
+                fresh = UnreadLog(KEY, first)
+                fresh.update(landing, first)
+                assert (numbers(kept), kept.end) == (numbers(fresh), fresh.end)
+
+
+def write(store: LocalStore, path: str) -> None:
+    """Make a segment without synchronising it."""
+    (store.root / path).parent.mkdir(parents=True, exist_ok=True)
+    (store.root / path).write_bytes(b"x")
 
 
 def test_log_goes_on_in_the_next_folder(landing: Landing):
