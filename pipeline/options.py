@@ -22,7 +22,8 @@ SOURCE = (
     "path", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger",
     "minRecordsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
-    "failOnDataLoss", "group", "decode", "payloadSchema", "payloadMessage", "payloadContentType", "onBadPayload",
+    "failOnDataLoss", "group", "decode", "columns", "payloadSchema", "payloadMessage", "payloadContentType",
+    "onBadPayload",
     "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
@@ -137,6 +138,13 @@ def names(value: str) -> tuple[str, ...]:
     return found
 
 
+def distinct_names(value: str) -> tuple[str, ...]:
+    found = names(value)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{value!r} has a name twice")
+    return found
+
+
 def lower_names(value: str) -> tuple[str, ...]:
     return names(value.lower())
 
@@ -247,6 +255,7 @@ class SourceOptions:
     payload_types: tuple[str, ...]  # content types of the messages with payloads; none: all
     payload_fails: bool  # True: a body that cannot be decoded ends the query
     headers: bool
+    columns: tuple[str, ...]  # names of the columns to decode, in their order; none: all of `decode`
     delete: bool
     retention: float  # seconds
     patience: float  # seconds to wait at a hole
@@ -314,6 +323,7 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         payload_types=options.get("payloadContentType", lower_names, ()),
         payload_fails=options.get("onBadPayload", choice("keep", "fail"), "keep") == "fail",
         headers=headers,
+        columns=options.get("columns", distinct_names, ()),
         delete=options.get("deleteOnCommit", flag, False),
         retention=options.get("retentionMinutes", parse_real, 60.0) * 60,
         patience=options.get("holeTimeoutMs", number(0), 30_000) / 1000,

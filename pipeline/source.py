@@ -77,9 +77,9 @@ class Amqp(DataSource):
         options = source_options(self.options)
         names = columns.columns_of_mode(options.decode, options.headers)
         if options.decode not in PAYLOADS:
-            return columns.ddl(names)
+            return columns.ddl(select_columns(options, names))
         found: StructType = spark_schema(names, open_payload(options, None))
-        return found
+        return StructType([found[name] for name in select_columns(options, found.names)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self.options, stream=False)
@@ -100,6 +100,19 @@ class Amqp(DataSource):
         return StreamWriter(sink_options(self.options, overwrite), schema)
 
 
+def select_columns(options: SourceOptions, names: list[str]) -> list[str]:
+    """Return the columns that the option `columns` selects, all without it. Spark tells a source in Python none.
+
+    Raises PipelineOptionError for a column that `decode` does not have.
+    """
+    for name in options.columns:
+        if name not in names:
+            raise PipelineOptionError(
+                f"option columns: decode={options.decode} has no column {name!r}; it has {', '.join(names)}"
+            )
+    return list(options.columns) or names
+
+
 def read_columns(options: SourceOptions, schema: StructType) -> tuple[list[str], Payload | None]:
     """Return the names of the columns that Spark wants, and the maker of payloads if they are among them."""
     typed = options.decode in PAYLOADS
@@ -108,6 +121,10 @@ def read_columns(options: SourceOptions, schema: StructType) -> tuple[list[str],
         (field.name, field.dataType.simpleString()) for field in schema.fields if field.name not in own
     )
     names = [field.name for field in schema.fields]
+    if options.columns and names != list(options.columns):
+        raise PipelineOptionError(
+            "option columns: a schema is given as well; it selects columns, so leave out the option"
+        )
     if not set(names) & set(own):
         return names, None
     kinds = {field.name: field.dataType for field in schema.fields}

@@ -103,6 +103,24 @@ def test_decode_mode_selects_the_columns(spark: SparkSession, landing: Landing, 
     assert bytes(row.message if mode == "raw" else row.body) == (octets if mode == "raw" else b"x")
 
 
+def test_option_selects_the_columns_to_decode(spark: SparkSession, landing: Landing):
+    land(landing, A, 0, [Message(b"x", message_id="m", subject="s").encode()])
+    frame = read(spark, landing, decode="full", columns="subject, segment, batch_time, message_id")
+    assert frame.columns == ["subject", "segment", "batch_time", "message_id"]
+    (row,) = frame.collect()
+    assert (row.subject, row.segment, row.message_id, row.batch_time.timestamp()) == ("s", 0, "m", 1_767_323_045)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW two USING amqp OPTIONS (path '{landing.url}', columns 'body,ordinal')")
+    assert [tuple(row) for row in spark.sql("SELECT ordinal FROM two").collect()] == [(0,)]
+
+
+def test_columns_that_are_not_there_are_named(spark: SparkSession, landing: Landing):
+    with pytest.raises(PySparkException, match="option columns: decode=body has no column 'subject'; it has address"):
+        read(spark, landing, columns="body,subject")
+    reader = spark.read.format("amqp").option("columns", "body").schema("body binary, ordinal int")
+    with pytest.raises(PySparkException, match="option columns: a schema is given as well"):
+        reader.load(landing.url).collect()
+
+
 def test_schema_of_reader_selects_columns(spark: SparkSession, landing: Landing):
     octets = Message(b"x", message_id="m").encode()
     land(landing, A, 0, [octets])

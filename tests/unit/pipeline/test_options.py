@@ -55,6 +55,8 @@ def test_relative_path_becomes_absolute_and_url_is_kept(monkeypatch, tmp_path):
         ({"startingOffsetsByTimestamp": '{"a": true}'}, "option startingOffsetsByTimestamp: True is not a time"),
         ({"endingOffsetsByTimestamp": '{"a": -1}'}, "option endingOffsetsByTimestamp: -1 is before 1970"),
         ({"maxTriggerDelay": "1 day"}, "option maxTriggerDelay: '1 day' is not a time: expected for example 30s"),
+        ({"columns": "body,,to"}, "option columns: 'body,,to' has an empty name"),
+        ({"columns": "body, body"}, "option columns: 'body, body' has a name twice"),
         ({"minOffsetsPerTrigger": "0"}, "option minOffsetsPerTrigger: '0' is not a whole number of 1 or more"),
     ],
 )
