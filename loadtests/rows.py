@@ -36,6 +36,7 @@ from loadtests.storm_rows import storms
 from loadtests.tails_rows import tails
 from loadtests.telemetry_rows import rollup, telemetry
 from loadtests.tls_rows import tls_crowd, tls_handshakes, tls_idle, tls_large, tls_unsettled
+from loadtests.waiting_rows import waiting
 from loadtests.websocket_rows import websocket
 
 LARGE_BODY = 100_000
@@ -299,14 +300,15 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "spark-decoding": decoding,
     "spark-sending": sending,
     "spark-planning": planning,
+    "landing-waiting": waiting,
     "rollup": rollup,
     "telemetry": telemetry,
 }
 #: Names of several rows. Rows of the pipeline need Java and minutes each, so that they only run by name.
 GROUPS: dict[str, tuple[str, ...]] = {
     "pipeline": (
-        "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "spark-planning", "rollup",
-        "telemetry",
+        "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "spark-planning",
+        "landing-waiting", "rollup", "telemetry",
     ),
     "operations": tuple(OPERATION_ROWS),
 }  # fmt: skip
