@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from sluice.router.cli.errors import SendException, SSLException, Timeout, connection_error, link_error
 from sluice.router.cli.options import QueryTarget, TlsOptions
 from sluice.router.client.attach import Terminus
-from sluice.router.client.blocking import SyncReceiver, SyncSender, connect
+from sluice.router.client.blocking import SyncConnection, SyncReceiver, SyncSender, connect
 from sluice.router.client.errors import ClientError, ConnectionFailedError, LinkDetachedError, UnsettledError
 from sluice.router.client.message import Message
 from sluice.router.client.outcome import Rejected, Released
@@ -22,17 +22,24 @@ T = TypeVar("T")
 class ToolConnection:
     """Connection to a router. Not thread-safe. Raises the errors of `errors`."""
 
-    def __init__(self, target: QueryTarget) -> None:
-        """Connect."""
+    def __init__(self, target: QueryTarget, *, idle: float = 0.0) -> None:
+        """Connect. idle: seconds after which a silent router is disconnected. 0: never, for a tool that waits for its
+        user and then reads nothing; each of its requests has a limit of its own."""
         self._url = target.url.text
         self._host = target.url.host
         self._timeout = target.timeout
         self._layer: str | None = "AMQP" if target.sasl is None else "SASL"
         self._container = str(uuid.uuid4())
         self._links: list[tuple[str, SyncSender | SyncReceiver]] = []  # each with the words that name it in errors
-        with self._translated("Opening connection"):
-            self._connection = connect(self._url, timeout=target.timeout, **_options(target, self._container))
+        with self.translated("Opening connection"):
+            options = _options(target, self._container)
+            self._connection = connect(self._url, timeout=target.timeout, idle=idle, **options)
         self._layer = None
+
+    @property
+    def client(self) -> SyncConnection:
+        """Connection of the client, for calls within `translated`."""
+        return self._connection
 
     def close(self) -> None:
         """Close the connection; ignore a router that does not answer."""
@@ -42,7 +49,7 @@ class ToolConnection:
     def sender(self, address: str) -> SyncSender:
         """Attach a sender."""
         name = f"{self._container}-{address}"
-        with self._translated(f"Opening link {name}", f"sender {name} to {address}"):
+        with self.translated(f"Opening link {name}", f"sender {name} to {address}"):
             sender = self._connection.sender(address, name=name, timeout=self._timeout)
         self._links.append((f"sender {name} to {address}", sender))
         return sender
@@ -50,7 +57,7 @@ class ToolConnection:
     def receiver(self) -> SyncReceiver:
         """Attach a receiver with an address that the router generates, without credit."""
         name = f"{self._container}-{uuid.uuid4()}"
-        with self._translated(f"Opening link {name}", f"receiver {name} from None"):
+        with self.translated(f"Opening link {name}", f"receiver {name} from None"):
             source = Terminus(dynamic=True)
             receiver = self._connection.receiver(None, source=source, name=name, window=0, timeout=self._timeout)
         self._links.append((f"receiver {name} from None", receiver))
@@ -59,7 +66,7 @@ class ToolConnection:
     def send(self, sender: SyncSender, message: Message) -> None:
         """Send a message and wait until the router has settled it. Raises SendException if it was not accepted."""
         name = sender.state.name
-        with self._translated(f"Sending on sender {name}", f"sender {name} to {sender.address}"):
+        with self.translated(f"Sending on sender {name}", f"sender {name} to {sender.address}"):
             try:
                 outcome = sender.send(message, timeout=self._timeout)
             except UnsettledError as error:
@@ -77,7 +84,7 @@ class ToolConnection:
                 self._check_links()
             return value
 
-        with self._translated(what):
+        with self.translated(what):
             return self._connection.wait(checked, timeout)
 
     def _check_links(self) -> None:
@@ -88,7 +95,7 @@ class ToolConnection:
                 raise link_error(what, error) from error
 
     @contextlib.contextmanager
-    def _translated(self, what: str, link: str = "") -> Iterator[None]:
+    def translated(self, what: str, link: str = "") -> Iterator[None]:
         """Replace errors of the client by those of the tools. what: is waited for; link: names the link used."""
         try:
             yield
@@ -109,7 +116,6 @@ def _options(target: QueryTarget, container: str) -> dict[str, Any]:
         "container": container,
         "sasl": target.sasl is not None,
         "allow_insecure_mechs": True,  # as in 1.19, whose tools send PLAIN without TLS, too
-        "idle": 0.0,  # a tool that waits for its user reads nothing, and every request has its own limit
         "handshake": 0.0,  # limited by the time-out of `connect`
     }
     if target.sasl is not None:

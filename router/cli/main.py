@@ -21,6 +21,8 @@ TOOLS: Final = {
     "console": ("sluice.router.cli.console", "open the web console of a router, or print its URL"),
     "explain": ("sluice.router.cli.explain", "what happens to messages to an address, and why"),
     "trace": ("sluice.router.cli.trace", "the frames of a connection, live"),
+    "capture": ("sluice.router.cli.capture", "messages of addresses with their timing, in a file"),
+    "replay": ("sluice.router.cli.replay", "send the messages of a capture again, with their timing"),
     "policy": ("sluice.router.cli.policy", "what the policy in a configuration file allows, and why"),
     "reload": ("sluice.router.cli.reload", "read the configuration file again"),
     "drain": ("sluice.router.cli.drain", "close all connections without loss, and exit"),

@@ -156,7 +156,14 @@ class SenderState(LinkState):
         """True if the credit allows a message to be sent now."""
         return self.attached and bool(self.link.credit > self.link.queued)
 
-    def send(self, what: message.Message | bytes, settled: bool | None = None, tag: bytes | None = None) -> PendingSend:
+    def send(
+        self,
+        what: message.Message | bytes,
+        settled: bool | None = None,
+        tag: bytes | None = None,
+        *,
+        message_format: int = 0,
+    ) -> PendingSend:
         """Give a message to the link, when `ready`. Messages given as bytes are encoded already."""
         self.check()
         octets = what if isinstance(what, bytes) else what.encode()
@@ -166,7 +173,7 @@ class SenderState(LinkState):
             raise ValueError("the link was attached for " + ("settled" if self.settled else "unsettled") + " messages")
         if self.link is None or self.link.ended:
             raise UnsettledError(False)
-        sending = PendingSend(self.link.send(octets, tag=tag, settled=settled))
+        sending = PendingSend(self.link.send(octets, tag=tag, settled=settled, message_format=message_format))
         if not settled:
             sending.sent.context = sending
             self.waiting.add(sending)

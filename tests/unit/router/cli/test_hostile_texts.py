@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sluice.router.capture.capture_file import CapturedMessage, CaptureHeader, CaptureTrailer, CaptureWriter
 from sluice.router.cli.main import TOOLS
 from sluice.router.cli.main import main as sluice
 from sluice.router.cli.manage import main as qdmanage
@@ -142,14 +143,15 @@ CALLS: dict[str, list[list[str]]] = {
     "top": [["--once", "-i", "0.01"]],
     "console": [["--print"], ["--json"]],
     "explain": [["x"], ["x", "--json"], ["x", "--alone"]],
+    "capture": [["--address", "x", "--out", "FOLDER/capture"]],
     "trace": [["1"], ["x"], ["x", "--json"]],
     "policy": [["explain"], ["explain", "--json"]],
     "reload": [[]],
     "drain": [[], ["--json"]],
     "config": [["show"], ["diff"], ["diff", "--json"]],
 }
-# Passwd and context are tested elsewhere.
-_WITHOUT_MANAGEMENT = {"completion", "context", "passwd", "pipeline"}
+# Passwd and context are tested elsewhere, replay below.
+_WITHOUT_MANAGEMENT = {"completion", "context", "passwd", "pipeline", "replay"}
 _JSON = ("query", "VALUE", "--json")
 
 
@@ -159,8 +161,9 @@ def test_calls_cover_all_tools() -> None:
 
 @pytest.mark.parametrize(("tool", "words"), [(tool, words) for tool, calls in CALLS.items() for words in calls])
 def test_texts_of_router_are_printed_harmlessly(
-    node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str], tool: str, words: list[str]
+    node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str], tmp_path: Path, tool: str, words: list[str]
 ) -> None:
+    words = [word.replace("FOLDER", str(tmp_path)) for word in words]
     where = ["--url", node.url] if tool == "policy" else ["-b", node.url]
     if tool == "manage":
         qdmanage([*words, *where])
@@ -188,6 +191,23 @@ def test_texts_of_files_are_printed_harmlessly(tmp_path: Path, capsys: pytest.Ca
     text = shown.out + shown.err
     assert harmless(text)
     assert SHOWN in text
+
+
+def test_texts_of_captures_are_printed_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "capture"
+    header = CaptureHeader(began=1, router=HOSTILE, patterns=[HOSTILE], payload=True, version=HOSTILE)
+    writer = CaptureWriter(path, header)
+    writer.write(CapturedMessage(1, HOSTILE, b"\x00\x53\x77\x40"))
+    writer.finish(CaptureTrailer(ended=1, messages=1, reason=HOSTILE, selected=2, missed={HOSTILE: 1}))
+    assert sluice(["replay", str(path), "--info"]) == 0
+    shown = capsys.readouterr().out
+    assert harmless(shown)
+    assert shown.count("\n") == 4
+    assert SHOWN in shown
+    assert sluice(["replay", str(path), "--info", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert harmless(shown)
+    assert json.loads(shown)["missed"] == {HOSTILE: 1}
 
 
 def test_cell_with_newline_stays_in_its_row(node: ScriptedManagementNode, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,1 @@
+"""Captures: messages and their timing in a file (docs/user/capture.md)."""
