@@ -4,7 +4,7 @@ Owner: the lander of the log. It calls `write` from one thread at a time, `stage
 """
 
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sluice.pipeline.lag import ReaderLag, lag_of
 from sluice.pipeline.segments import (
@@ -21,14 +21,25 @@ from sluice.pipeline.segments import (
     schema,
 )
 
-if TYPE_CHECKING:
-    from sluice.router.client.bulk_receiver import Batch
-
 COMPRESSION = "zstd"
 CHECKSUM = "crc32"  # of each page, after compression
 LEVEL = 1
 #: Groups, by name, whose lag is a metric: readers choose their names.
 GROUPS_MOST = 100
+
+
+class SegmentBatch(Protocol):
+    """Messages of a segment, as buffers in the layout of Arrow: octets of all messages, their offsets (int32, one more
+    than messages), and times of arrival (int64, µs since 1970)."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def messages(self) -> Any: ...
+    @property
+    def offsets(self) -> Any: ...
+    @property
+    def arrived(self) -> Any: ...
 
 
 class SegmentWriter:
@@ -58,7 +69,7 @@ class SegmentWriter:
         read = [group.offsets.get(self.log.key, 0) for group in self.landing.groups(with_resets=False)]
         self.number = max([listing.end, *read])
 
-    def write(self, batch: "Batch") -> Segment:
+    def write(self, batch: "SegmentBatch") -> Segment:
         """Land a batch; its segment is visible and durable when this returns.
 
         Raises OSError, and LandingError if the log has become unusable.
@@ -105,7 +116,7 @@ class SegmentWriter:
             self._ordinals = pa.array(range(rows), pa.int32())
         return self._ordinals[:rows]
 
-    def encode(self, batch: "Batch") -> Any:
+    def encode(self, batch: "SegmentBatch") -> Any:
         """Encode a batch as Parquet; return a pyarrow.Buffer."""
         import pyarrow as pa
         import pyarrow.parquet as pq
