@@ -12,12 +12,13 @@ from pathlib import Path
 from loadtests.configuration import router_configuration
 from loadtests.measuring import BODY, Bench, Readings, cpu_seconds
 from loadtests.processes import ROOT, STOP_LIMIT, BenchRouter, MeasureError
-from loadtests.report import Figure, at_least, at_most, ratio_at_least
+from loadtests.report import Figure, at_least, at_most, ratio_at_least, ratio_at_most
 
 WINDOW = 100_000  # unsettled deliveries allowed to one sender
 LANDED = 1e6  # deliveries/s
 MOST_CPU = 1e6 / LANDED  # µs of a delivery, such that one core reaches LANDED
 SHARE = 0.6  # required share of the rate of a receiver that only counts, if LANDED is missed
+ROUTER_MOST = 1.2  # CPU of a delivery in the router, as a multiple of that with a receiver that only counts
 CONFIGURATION = router_configuration(1, WINDOW)
 
 
@@ -50,24 +51,37 @@ def lander(router: BenchRouter, address: str, into: Path | None = None) -> Itera
 
 
 def landing(bench: Bench) -> list[Figure]:
-    """Measure 100-byte messages, unsettled, beside a receiver in C through the same router.
+    """Measure random bodies of 100 bytes, unsettled, beside a receiver in C through the same router.
 
-    The CPU time is measured as well, because it does not depend on other load.
+    The CPU time is measured as well, because other load changes it less than rates.
     """
     landed, wire = Readings(), Readings()
-    options: dict[str, object] = {"seconds": max(bench.effort.seconds * 2, 2.0), "size": BODY}
-    used = 0.0
+    options: dict[str, object] = {"seconds": max(bench.effort.seconds * 2, 2.0), "size": BODY, "random": True}
+    used = router_landed = router_wire = 0.0
     with bench.router(1, CONFIGURATION) as router, lander(router, "landed") as process:
         router.load(address="landed", receivers=0, **options)
         for _ in range(bench.effort.rounds):
-            before = cpu_seconds(process)
+            before, router_before = cpu_seconds(process), cpu_seconds(router.pid)
             landed.append(router.load(address="landed", receivers=0, **options))
             used += cpu_seconds(process) - before
+            router_between = cpu_seconds(router.pid)
             wire.append(router.load(address="wire", credit=WINDOW, **options))
+            router_landed += router_between - router_before
+            router_wire += cpu_seconds(router.pid) - router_between
     rate, reference = landed.median("per_second"), wire.median("per_second")
     bar = at_least(LANDED) if rate >= LANDED else ratio_at_least(SHARE)
-    micros = used * 1e6 / sum(report["sent"] for report in landed)
+    landed_sum, wire_sum = (sum(report["sent"] for report in readings) for readings in (landed, wire))
+    micros = used * 1e6 / landed_sum
+    router_micros, reference_micros = router_landed * 1e6 / landed_sum, router_wire * 1e6 / wire_sum
     return [
         Figure("landing, one lander, with fsync", rate, "/s", bar, reference, "a receiver that only counts"),
         Figure("landing, one lander: CPU of a delivery", micros, "µs", at_most(MOST_CPU)),
+        Figure(
+            "landing, one lander: CPU of a delivery in the router",
+            router_micros,
+            "µs",
+            ratio_at_most(ROUTER_MOST),
+            reference_micros,
+            "a receiver that only counts",
+        ),
     ]

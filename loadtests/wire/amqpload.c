@@ -53,9 +53,15 @@ static void raise_file_limit(void) {
 }
 
 static uint8_t *make_pattern(void) {
-    size_t bytes = (size_t)options.max_frame + PATTERN_PERIOD;
+    run.period = options.random ? RANDOM_PERIOD : PATTERN_PERIOD;
+    run.stride = options.random ? RANDOM_STRIDE : 0;
+    size_t bytes = (size_t)options.max_frame + run.period;
     uint8_t *pattern = zeroed(bytes, 1);
-    for (size_t i = 0; i < bytes; i++) pattern[i] = (uint8_t)(i % PATTERN_PERIOD);
+    uint64_t state = 1;
+    for (size_t i = 0; i < bytes; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        pattern[i] = i >= run.period ? pattern[i - run.period] : options.random ? (uint8_t)(state >> 56) : (uint8_t)i;
+    }
     return pattern;
 }
 

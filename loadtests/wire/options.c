@@ -17,6 +17,7 @@ struct options options = {
 static const char usage[] =
     "usage: amqpload --port PORT [options]\n"
     "  what:   --address A  --size BYTES  --count N (per sender)  --rate MSGS_PER_S (in all)\n"
+    "          --random (bodies that do not compress)\n"
     "          --seconds S (or until SIGTERM)  --warm S (messages of the first S seconds do not count for the latency)\n"
     "          --presettled  --allow-loss\n"
     "  who:    --pairs N | --senders N --receivers M (0: somebody else receives)  --distinct (A.0, A.1 ...)  --multicast\n"
@@ -98,7 +99,7 @@ void options_parse(int argc, char **argv) {
     enum { HOST, PORT, RECEIVER_PORT, ADDRESS, COUNT, SECONDS, SIZE, RATE, PRESETTLED, ALLOW_LOSS, PAIRS, SENDERS,
            RECEIVERS, DISTINCT, MULTICAST, IDLE, OPENING, DIRECT, PLACE, CREDIT, WINDOW, MAX_FRAME, FIRST_ID, READ_RATE,
            THROTTLE, STALL, PID, CONTAINER, ANONYMOUS, TLS, CA, CIPHER, CERTIFICATE, KEY, HANDSHAKES, RESUME, WEBSOCKET,
-           OPERATION, USER, PASSWORD, HOSTNAME, STANDING, WARM, HELP };
+           OPERATION, USER, PASSWORD, HOSTNAME, STANDING, WARM, RANDOM, HELP };
     static const struct option names[] = {
         {"host", 1, 0, HOST}, {"port", 1, 0, PORT}, {"receiver-port", 1, 0, RECEIVER_PORT},
         {"address", 1, 0, ADDRESS}, {"count", 1, 0, COUNT}, {"seconds", 1, 0, SECONDS}, {"size", 1, 0, SIZE},
@@ -113,7 +114,7 @@ void options_parse(int argc, char **argv) {
         {"certificate", 1, 0, CERTIFICATE}, {"key", 1, 0, KEY}, {"handshakes", 1, 0, HANDSHAKES},
         {"resume", 0, 0, RESUME}, {"websocket", 0, 0, WEBSOCKET}, {"operation", 1, 0, OPERATION},
         {"user", 1, 0, USER}, {"password", 1, 0, PASSWORD}, {"hostname", 1, 0, HOSTNAME},
-        {"standing", 1, 0, STANDING}, {"warm", 1, 0, WARM}, {"help", 0, 0, HELP}, {0},
+        {"standing", 1, 0, STANDING}, {"warm", 1, 0, WARM}, {"random", 0, 0, RANDOM}, {"help", 0, 0, HELP}, {0},
     };
     int index;
     for (int key; (key = getopt_long(argc, argv, "", names, &index)) != -1;) {
@@ -165,6 +166,7 @@ void options_parse(int argc, char **argv) {
         case HOSTNAME: options.hostname = optarg; break;
         case STANDING: options.standing = (unsigned)integer(name, optarg, 1, MOST_STANDING); break;
         case WARM: options.warm = number(name, optarg, 0, 1e6); break;
+        case RANDOM: options.random = true; break;
         case HELP: fputs(usage, stdout); exit(0);
         default: fputs(usage, stderr); exit(2);
         }

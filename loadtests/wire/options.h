@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { BODY_STAMP = 16 /* clock and sequence number at the start of a body */, PATTERN_PERIOD = 251, MAX_PIDS = 1024,
-       MOST_STANDING = 100000 };
+enum { BODY_STAMP = 16 /* clock and sequence number at the start of a body */, PATTERN_PERIOD = 251, RANDOM_PERIOD = 4 << 20,
+       RANDOM_STRIDE = 10007, MAX_PIDS = 1024, MOST_STANDING = 100000 };
 enum placement { ANYWHERE, APART, TOGETHER };
 enum throttle { THROTTLE_READ, THROTTLE_WINDOW };
 
@@ -28,6 +28,7 @@ struct options {
     double warm;                  /* seconds at the start whose messages do not count for the latency */
     double rate;                  /* messages a second, all senders together; 0: as fast as possible */
     uint32_t size;                /* body size in bytes */
+    bool random;                  /* bodies are random bytes, which do not compress */
     bool presettled, distinct, multicast, direct, allow_loss;
     bool anonymous;               /* senders have no target: each message names its address */
     uint32_t credit, session_window, max_frame, first_id;

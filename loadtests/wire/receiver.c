@@ -21,7 +21,7 @@ static uint64_t received_total; /* without duplicates */
 static void verify(struct receiver *r, const uint8_t *at, size_t n) {
     uint32_t left = r->body_length - r->body_seen;
     if (n > left) r->damaged = true, n = left;
-    if (memcmp(at, run.pattern + (r->body_seen - BODY_STAMP) % PATTERN_PERIOD, n)) r->damaged = true;
+    if (memcmp(at, pattern_at(r->sequence, r->body_seen - BODY_STAMP), n)) r->damaged = true;
     r->body_seen += (uint32_t)n;
 }
 

@@ -34,6 +34,7 @@ static void begin_message(struct sender *s, uint64_t due, uint64_t now) {
     uint64_t sequence = (uint64_t)s->c.index << 48 | s->started;
     memcpy(s->head + s->head_length - 16, &stamp, 8);
     memcpy(s->head + s->head_length - 8, &sequence, 8);
+    s->sequence = sequence;
     __atomic_store_n(&s->started, s->started + 1, __ATOMIC_RELAXED); /* the receiving thread reads it */
     s->c.delivery_count++;
     s->offset = 0;
@@ -62,7 +63,7 @@ static void send_frame(struct sender *s) {
     if (from_head > n) from_head = n;
     memcpy(to, s->head + s->offset, from_head);
     uint64_t position = s->offset + from_head - s->head_length;
-    if (n > from_head) memcpy(to + from_head, run.pattern + position % PATTERN_PERIOD, n - from_head);
+    if (n > from_head) memcpy(to + from_head, pattern_at(s->sequence, position), n - from_head);
     connection_wrote(c, to + n);
     c->next_outgoing++;
     s->offset += n;

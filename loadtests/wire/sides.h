@@ -16,7 +16,9 @@ struct run { /* shared by the threads */
     atomic_bool ending;          /* senders end before their time: SIGTERM came */
     uint64_t started;            /* ns; set before the threads start */
     uint64_t counted_from;       /* ns; messages sent before it do not count for the latency */
-    const uint8_t *pattern;      /* body after the stamp: byte p is p % PATTERN_PERIOD */
+    const uint8_t *pattern;      /* bodies after the stamp; see pattern_at */
+    uint64_t period;             /* bytes after which `pattern` repeats */
+    uint64_t stride;             /* bytes by which the bodies of consecutive messages differ in it; 0: all are equal */
     struct side sending, receiving;
     struct sender *senders;
     struct receiver *receivers;
@@ -24,12 +26,18 @@ struct run { /* shared by the threads */
 };
 extern struct run run;
 
+/* Expected bytes of a body from `position` bytes after the stamp on, as many as a frame may have. */
+static inline const uint8_t *pattern_at(uint64_t sequence, uint64_t position) {
+    return run.pattern + (sequence * run.stride + position) % run.period;
+}
+
 struct sender { /* owned by the sending thread during the run */
     struct connection c;
     uint64_t started, sent;      /* deliveries begun (atomic: receivers read it), and completely sent */
     uint64_t settled, accepted, rejected, released, modified, no_outcome, settled_twice;
     uint64_t last_settled;       /* ns */
     uint64_t encoded, offset;    /* size of an encoded message; bytes sent of the present one */
+    uint64_t sequence;           /* number of the present one, and the sender's index */
     bool in_message, ended;
     bool blocked;                /* cannot send before the peer acts */
     bool late;                   /* has been blocked and is behind its schedule */
