@@ -24,6 +24,11 @@ from sluice.pipeline.segments import (
 COMPRESSION = "zstd"
 CHECKSUM = "crc32"  # of each page, after compression
 LEVEL = 1
+SAMPLES = 4  # places of a batch that are compressed for an estimate
+SAMPLE_OCTETS = 4096  # octets of each of them
+#: Fraction of its size to which a sample must shrink. Compressing octets that hardly shrink takes most of a lander's
+#: time, and a merge of small segments compresses again.
+SHRINKS = 0.8
 #: Groups, by name, whose lag is a metric: readers choose their names.
 GROUPS_MOST = 100
 
@@ -122,6 +127,7 @@ class SegmentWriter:
         import pyarrow.parquet as pq
 
         rows = batch.rows
+        compression = COMPRESSION if compressible(memoryview(batch.messages)) else "none"
         constant = pa.array([0], pa.int32()).take(pa.nulls(rows, pa.int32()).fill_null(0))
         columns = [
             pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.messages)]),
@@ -137,8 +143,8 @@ class SegmentWriter:
         with pq.ParquetWriter(
             sink,
             table.schema,
-            compression=COMPRESSION,
-            compression_level=LEVEL,
+            compression=compression,
+            compression_level=LEVEL if compression == COMPRESSION else None,
             use_dictionary=["address", "link", "ingress_router"],
             column_encoding={"arrived": "DELTA_BINARY_PACKED", "ordinal": "DELTA_BINARY_PACKED"},
             write_statistics=["arrived"],
@@ -149,3 +155,12 @@ class SegmentWriter:
             writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
             writer.write_table(table)
         return sink.getvalue()
+
+
+def compressible(octets: memoryview) -> bool:
+    """Return True if samples of `octets` shrink by LZ4, which finds repetitions at a small cost."""
+    import pyarrow as pa
+
+    step = max(len(octets) // SAMPLES, SAMPLE_OCTETS)
+    sample = b"".join(octets[at : at + SAMPLE_OCTETS] for at in range(0, len(octets), step))
+    return len(pa.compress(sample, codec="lz4", asbytes=True)) < SHRINKS * len(sample)

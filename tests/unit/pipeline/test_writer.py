@@ -1,9 +1,13 @@
 """Segment numbers and staged octets of the writer, including failed writes."""
 
+import struct
+from typing import Any
+
+import pyarrow.parquet as pq
 import pytest
 
 from sluice.pipeline.commands.bench import LOG, deliveries
-from sluice.pipeline.segments import Group, Landing, delete_consumed_segments, now
+from sluice.pipeline.segments import Group, Landing, Segment, delete_consumed_segments, now
 from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import publish_segments
@@ -77,3 +81,40 @@ def test_staged_octets_are_unread_by_some_group(landing):
     landing.commit(Group("b", {LOG.key: 3}))
     assert (writer.staged(), writer.oldest()) == (0, None)
     assert SegmentWriter(landing, LOG, "l").number == 3
+
+
+def codecs_of(landing: Landing, segment: Segment) -> set[str]:
+    with landing.store.open(segment.path) as file:
+        row_group = pq.ParquetFile(file).metadata.row_group(0)
+        return {row_group.column(index).compression for index in range(row_group.num_columns)}
+
+
+def deliveries_of(message: bytes, rows: int) -> Any:
+    batch = deliveries(rows, len(message))
+    batch.messages = message * rows
+    batch.octets = len(batch.messages)
+    batch.offsets = struct.pack(f"={rows + 1}i", *range(0, batch.octets + 1, len(message)))
+    return batch
+
+
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_random_messages_are_stored_uncompressed(landing, rows):
+    batch = deliveries(rows, 100)
+    segment = SegmentWriter(landing, LOG, "l").write(batch)
+    assert codecs_of(landing, segment) == {"UNCOMPRESSED"}
+    with landing.store.open(segment.path) as file:
+        assert b"".join(pq.read_table(file)["message"].to_pylist()) == batch.messages
+
+
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_repetitive_messages_are_compressed(landing, rows):
+    batch = deliveries_of(b"\x00\x53\x75\xa0\x60" + b"temperature=20 " * 6, rows)
+    segment = SegmentWriter(landing, LOG, "l").write(batch)
+    assert codecs_of(landing, segment) == {"ZSTD"}
+    assert segment.octets < batch.octets + 2000
+
+
+def test_empty_messages_are_written(landing):
+    batch = deliveries(3, 4)
+    batch.messages, batch.octets, batch.offsets = b"", 0, struct.pack("=4i", 0, 0, 0, 0)
+    assert SegmentWriter(landing, LOG, "l").write(batch).rows == 3
