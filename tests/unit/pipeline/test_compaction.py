@@ -135,11 +135,12 @@ def test_compact_command_reports_files_and_errors(landing, tmp_path, capsys):
 
 def test_archive_keeps_damaged_segment(landing, tmp_path):
     written = SegmentWriter(landing, LandingLog("l", "b"), "l-1")
-    damaged, _ = written.write(deliveries(3, 40)), written.write(deliveries(3, 40))
+    batch = deliveries(3, 40)
+    damaged, _ = written.write(batch), written.write(deliveries(3, 40))
     landing.commit(Group("g", {damaged.log: 2}))
     path = landing.store.root / damaged.path
     octets = bytearray(path.read_bytes())
-    octets[len(octets) // 3] ^= 1
+    octets[octets.index(batch.messages[:40])] ^= 1
     path.write_bytes(octets)
     with pytest.raises(LandingError, match=damaged.name):
         archive(landing, str(tmp_path / "archive"), 0, at=damaged.landed + HOUR)
