@@ -45,7 +45,7 @@ GROUPED = "import pytest\npytestmark = pytest.mark.xdist_group('a/group')\n" + O
 def run(folder: Path, text: str, again: int, *arguments: str) -> "subprocess.CompletedProcess[str]":
     (folder / "test_it.py").write_text(text)
     return subprocess.run(
-        [sys.executable, SCRIPT, *arguments, "test_it.py"], cwd=folder, capture_output=True, text=True, timeout=60,
+        [sys.executable, SCRIPT, *arguments, "test_it.py"], cwd=folder, capture_output=True, text=True, timeout=110,
         check=False, env={**os.environ, "SLUICE_TESTS_AGAIN": str(again)},
     )  # fmt: skip
 
