@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class CaptureError(ValueError):
-    """Raised for a file that is no capture, or is damaged; its text names file and place."""
+    """Raised for a file that is not a capture, or is damaged; its text names file and place."""
 
 
 class CaptureHeader(Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ class CaptureReader:
         self._file: BinaryIO = path.open("rb")
         try:
             if self._file.read(len(MAGIC)) != MAGIC:
-                raise CaptureError(f"{path} is no capture: it does not begin with {MAGIC.decode()}")
+                raise CaptureError(f"{path} is not a capture: it does not begin with {MAGIC.decode()}")
             self._at = len(MAGIC)
             first = self._next()
             if first is None or first[0] != HEADER:
@@ -229,7 +229,7 @@ class CaptureReader:
         try:
             address = content[_FIELDS.size : end].decode()
         except UnicodeDecodeError as error:
-            raise self._damaged(at, "has an address that is no UTF-8") from error
+            raise self._damaged(at, "has an address that is not UTF-8") from error
         return CapturedMessage(arrived, address, content[end:], bool(flags & _SETTLED), message_format, omitted)
 
     def _damaged(self, at: int, why: str) -> CaptureError:

@@ -138,7 +138,7 @@ class Capture:
         try:
             original = read_original(delivery.octets, payload=not self._options.no_payload)
         except ValueError as error:
-            raise ToolError(f"a copy is no AMQP message: {error}") from error
+            raise ToolError(f"a copy is not an AMQP message: {error}") from error
         return CapturedMessage(
             arrived=now,
             address=original.address,

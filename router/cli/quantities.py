@@ -11,14 +11,14 @@ def size(text: str) -> int:
     """Return the octets of a size such as 512k, 64m or 1g. Raises ArgumentTypeError."""
     found = re.fullmatch(r"([1-9][0-9]{0,11})([kmg]?)", text.lower())
     if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size: write 512k, 64m or 1g")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size: write 512k, 64m or 1g")
     return int(found[1]) * _SIZES[found[2]]
 
 
 def count(text: str) -> int:
     """Return a number of 1 or more. Raises ArgumentTypeError."""
     if re.fullmatch(r"[1-9][0-9]{0,11}", text) is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of 1 or more")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
     return int(text)
 
 
@@ -27,5 +27,5 @@ def speed(text: str) -> float | None:
     if text == "max":
         return None
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text) is None or float(text) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no speed: write 1, 0.5, 10 or max")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a speed: write 1, 0.5, 10 or max")
     return float(text)

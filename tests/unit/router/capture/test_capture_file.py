@@ -94,7 +94,7 @@ def test_record_behind_the_trailer_is_refused(path: Path) -> None:
 
 def test_file_of_other_kind_is_refused_by_name(path: Path) -> None:
     path.write_text("something else")
-    with pytest.raises(CaptureError, match=f"{path} is no capture"):
+    with pytest.raises(CaptureError, match=f"{path} is not a capture"):
         CaptureReader(path)
 
 
