@@ -19,11 +19,15 @@ from sluice.router.stats.sums import AddressCounters
 from sluice.router.user_check import find_obstacle
 from sluice.router.version import VERSION
 from sluice.supervisor.children import zygote
-from sluice.supervisor.children.privileges import PrivilegeError, find_identity
+from sluice.supervisor.children.privileges import Identity, PrivilegeError, find_identity
 from sluice.supervisor.children.shared_resources import SharedResources
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.listeners.inherited_sockets import InheritedSockets
 from sluice.supervisor.service import EXIT_FAILED, Supervisor, log_identity
+from sluice.supervisor.service_manager import PERIOD as NOTIFY_PERIOD
+from sluice.supervisor.service_manager import SOCKET as NOTIFY_SOCKET
+from sluice.supervisor.takeover.messages import TakeOverError
+from sluice.supervisor.takeover.predecessor import Predecessor, find_predecessor
 
 PRODUCT: Final = "sluice-router"  # product property of opens to clients; the name of the distribution
 
@@ -50,12 +54,14 @@ def run(
     program: str,
     test_hooks: bool,
     become: tuple[str | None, str | None] = (None, None),
+    take_over: int | None = None,
     worker_module: str = WORKER_MODULE,
 ) -> int:
     """Run the router until a signal or a failure. Returns the exit status.
 
     program: name under which the router was started. test_hooks: option -T. become: user and group to change to once
-    the ports are open. worker_module: module that the workers run. After SIGINT the process ends itself with that
+    the ports are open. take_over: process id of the running router whose place this one takes; 0: the only one with
+    the same id. worker_module: module that the workers run. After SIGINT the process ends itself with that
     signal and the function does not return.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the supervisor can reload the configuration
@@ -71,7 +77,7 @@ def run(
     log_capacity(configuration, log)
     workers = configuration.router.workers
     addresses = ADDRESSES_OF_A_NETWORK if configuration.router.mode == INTERIOR_MODE else ADDRESSES
-    shared = None
+    shared = predecessor = None
     try:
         identity = find_identity(*become)
         if identity is not None and (obstacle := find_obstacle(identity.drop)) is not None:
@@ -80,12 +86,21 @@ def run(
         counters = AddressCounters(shared.region)
         name = os.path.basename(program)
         inherited = InheritedSockets(os.environ, log)
+        if take_over is not None:
+            predecessor = _take_over(configuration.router.id, take_over, identity, inherited, log)
+
+        def forget() -> None:
+            """Close the descriptors that only the supervisor keeps."""
+            inherited.close()
+            if predecessor is not None:
+                predecessor.close()
+
         core = RouterCore(
             configuration, log, addresses, counters.reset, test_hooks=test_hooks, program=name, inherited=inherited
         )
         setup = _setup(configuration, log, shared, test_hooks)
-        parent = zygote.start_zygote(setup, _cores(workers), worker_module, name, identity, inherited.close)
-    except (OSError, RuntimeError, PrivilegeError) as error:
+        parent = zygote.start_zygote(setup, _cores(workers), worker_module, name, identity, forget)
+    except (OSError, RuntimeError, PrivilegeError, TakeOverError) as error:
         log.critical("SERVER", f"The router cannot start: {error}")
         if shared is not None:
             shared.close()
@@ -93,7 +108,7 @@ def run(
     loop = asyncio.new_event_loop()
     try:
         supervisor = Supervisor(loop, configuration, log, core, parent, shared, counters, identity)
-        result = loop.run_until_complete(supervisor.run())
+        result = loop.run_until_complete(supervisor.run(predecessor))
     finally:
         parent.close()
         loop.close()
@@ -102,6 +117,28 @@ def run(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     return 0 if result > 0 else -result
+
+
+def _take_over(
+    router: str, process: int, identity: Identity | None, inherited: InheritedSockets, log: ProcessLog
+) -> Predecessor:
+    """Return the connection to the running router, after its sockets were added to `inherited`. Raises TakeOverError
+    and OSError.
+    """
+    users = {os.geteuid()}
+    if identity is not None and identity.user is not None:
+        users.add(identity.user)
+    predecessor = find_predecessor(router, process or None, users)
+    predecessor.take()
+    running = predecessor.identity
+    text = f"process {predecessor.peer.pid}, version {running.version}, hands over"
+    log.notice("SERVER", f"Take-over of router '{running.router}': {text} {len(predecessor.sockets)} listening sockets")
+    inherited.adopt(predecessor.sockets)
+    predecessor.sockets.clear()
+    for variable, value in ((NOTIFY_SOCKET, predecessor.notify), (NOTIFY_PERIOD, predecessor.watchdog)):
+        if value:
+            os.environ.setdefault(variable, value)
+    return predecessor
 
 
 def _setup(configuration: Configuration, log: ProcessLog, shared: SharedResources, test_hooks: bool) -> WorkerSetup:

@@ -39,7 +39,7 @@ from sluice.supervisor.configuration.reload_requests import HangUp, register_rel
 from sluice.supervisor.configuration.reloads import Reloads
 from sluice.supervisor.configuration.show_requests import register_show
 from sluice.supervisor.configuration.watch import ConfigurationWatch
-from sluice.supervisor.drain.drain import DrainBegun, RouterDrain
+from sluice.supervisor.drain.drain import DEFAULT_GRACE, DrainBegun, RouterDrain
 from sluice.supervisor.drain.requests import register_drain
 from sluice.supervisor.history.reader import FigureReader
 from sluice.supervisor.listeners.listener import Listener, ListenError
@@ -48,6 +48,9 @@ from sluice.supervisor.management.agent import Agent
 from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place
 from sluice.supervisor.service_manager import ServiceManager
 from sluice.supervisor.subsystem import NEVER
+from sluice.supervisor.takeover.offer import TakeOverOffer
+from sluice.supervisor.takeover.offered import OfferedRouter
+from sluice.supervisor.takeover.predecessor import Predecessor
 from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.telemetry import Telemetry
 from sluice.supervisor.telemetry.usage import Usage
@@ -60,7 +63,6 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 # Signals that end the router.
 ENDING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
-DEFAULT_GRACE: Final = 60  # seconds of a requested drain, if shutdownGraceSeconds is 0
 STOP_SECONDS: Final = 10  # most seconds from the end of a drain to the exit
 _MODE_TEXTS: Final = {
     "standalone": "Router started in Standalone mode",
@@ -90,6 +92,9 @@ class Supervisor:
         self._zygote = zygote
         self._shared = shared
         self._become = become
+        self._predecessor: Predecessor | None = None  # running router that this one takes over
+        self._reported_ready = False  # to the predecessor
+        self._taken: list[int] = []  # numbers of the predecessor's sockets that this router uses
         self._loop = loop
         loop.set_exception_handler(self._internal_error)
         log.later = loop.call_later
@@ -145,6 +150,8 @@ class Supervisor:
         register_reload(self._reloads)
         register_show(self._reloads)
         register_drain(self.drain)
+        offered = OfferedRouter(core, self._services, self._live, self._drain, manager, self._ended.done)
+        self._offer = TakeOverOffer(loop, shared.directory.path, offered, log)
         self._watch = ConfigurationWatch(loop, self._live, self._reloads, log)
         agent = Agent(core, region, log, self._live, VERSION, core.in_process.send, self._later, core.in_process.go_on)
         for cls, name in IN_PROCESS:
@@ -153,8 +160,12 @@ class Supervisor:
             for record_key, rights in SERVED_KEYS.items():
                 core.in_process.serve(record_key, partial(agent.handle, carried=rights), agent.ready)
 
-    async def run(self) -> int:
-        """Run until a signal or a failure. Returns the number of the signal, or minus the exit status of a failure."""
+    async def run(self, predecessor: Predecessor | None = None) -> int:
+        """Run until a signal or a failure. Returns the number of the signal, or minus the exit status of a failure.
+
+        predecessor: running router that this one takes over.
+        """
+        self._predecessor = predecessor
         for number in ENDING:
             self._loop.add_signal_handler(number, self._end, number)
         self._loop.add_signal_handler(signal.SIGTERM, self._terminate)
@@ -188,7 +199,7 @@ class Supervisor:
             amqp = tuple(config for config in self._configuration.listeners if not config.http)
             self._services.acceptor.bind(amqp, answers, inherited)
             if self._bind_http(answers):
-                inherited.close_unused()
+                self._taken = inherited.close_unused()
                 if self._become is not None:
                     self._shared.directory.give(*self._become.numbers)
                     self._become.drop()
@@ -353,6 +364,15 @@ class Supervisor:
         if self._serving:
             self._services.acceptor.resume()
         elif not self._ended.done() and all(own.stage is WorkerStage.SERVING for own in self._core.workers.values()):
+            if self._predecessor is None:
+                self._serve()
+            elif not self._reported_ready:
+                self._reported_ready = True
+                self._predecessor.report_ready(self._loop, self._taken, self._serve, self._fatal, self._log)
+
+    def _serve(self) -> None:
+        """Open the listeners, start the connectors, and offer the sockets to a later process."""
+        if not self._ended.done():
             self._serving = True
             self._log_running()
             gc.freeze()  # garbage collections, and the one at the end, need not scan the modules
@@ -364,6 +384,7 @@ class Supervisor:
             self._core.start(self._live.configuration)
             self._reloads.start()
             self._watch.start()
+            self._offer.open()
 
     # HTTP
 
@@ -452,6 +473,9 @@ class Supervisor:
         if result > 0:
             self._log.notice("SERVER", "Shut Down")
         self._drain.stop()
+        self._offer.close()
+        if self._predecessor is not None:
+            self._predecessor.close()
         self._services.acceptor.close()
         self._core.inherited_sockets.close()
         self._core.stop()

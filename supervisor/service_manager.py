@@ -38,12 +38,16 @@ class ServiceManager(Subsystem):
         is_ending: Callable[[], bool],
         environment: MutableMapping[str, str],
     ) -> None:
-        """Take the variables of the protocol out of `environment`, so that no child process notifies."""
+        """Take the variables of the protocol out of `environment`, so that no child process notifies.
+
+        variables: the values of SOCKET and PERIOD, for a process that takes over.
+        """
         self._loop: Final = loop
         self._log: Final = log
         self._is_ending: Final = is_ending
-        self._address: Final = self._read_address(environment.pop(SOCKET, ""))
-        self._interval: Final = self._read_interval(environment.pop(PERIOD, ""), environment.pop(WATCHED, ""))
+        self.variables: Final = environment.pop(SOCKET, ""), environment.pop(PERIOD, "")
+        self._address: Final = self._read_address(self.variables[0])
+        self._interval: Final = self._read_interval(self.variables[1], environment.pop(WATCHED, ""))
         self._socket: socket.socket | None = None
         self._waiting: deque[bytes] = deque()
         self._retry: asyncio.TimerHandle | None = None
@@ -85,6 +89,11 @@ class ServiceManager(Subsystem):
         if self._interval:
             self._keep_alive()
 
+    def hand_over(self, process: int) -> None:
+        """Report the process that takes the place of this one, and nothing more."""
+        self._notify(f"MAINPID={process}", f"STATUS=Process {process} takes over")
+        self._close()
+
     def draining(self, seconds: float) -> None:
         """Report that the router drains before it exits, which may take this long, whatever TimeoutStopSec is."""
         extension = f"EXTEND_TIMEOUT_USEC={round(seconds / MICROSECOND)}"
@@ -92,6 +101,9 @@ class ServiceManager(Subsystem):
 
     def stop(self) -> None:
         self._notify("STOPPING=1", "STATUS=Shutting down")
+        self._close()
+
+    def _close(self) -> None:
         for timer in (self._retry, self._watchdog):
             if timer is not None:
                 timer.cancel()

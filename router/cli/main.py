@@ -63,6 +63,7 @@ def _run(words: Sequence[str]) -> int:
                     become_user=arguments.user,
                     become_group=arguments.group,
                     test_hooks=arguments.test_hooks,
+                    take_over=arguments.take_over,
                 )
             )
         case "check":
@@ -76,6 +77,13 @@ def _run(words: Sequence[str]) -> int:
         found = {"version": VERSION, "python": platform.python_version()}
         print(to_json(found, 2) if arguments.json else VERSION)
     return 0
+
+
+def process_id(text: str) -> int:
+    """Return a process id of the command line. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text[:10]) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a process id")
+    return int(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -94,6 +102,15 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("-P", "--pidfile", metavar="FILE", help="with -d: write the process id to FILE")
     run.add_argument("-U", "--user", metavar="USER", help="become USER once the ports are open")
     run.add_argument("-G", "--group", metavar="GROUP", help="also become GROUP; default: the groups of USER")
+    run.add_argument(
+        "--take-over",
+        metavar="PID",
+        type=process_id,
+        nargs="?",
+        const=0,
+        help="take the listening sockets of the running router with the same id, which then drains and exits; PID: its "
+        "process id, if several routers have that id",
+    )
     run.add_argument("-T", "--test-hooks", action="store_true", help="enable test features")
 
     text = (

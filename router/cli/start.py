@@ -25,7 +25,7 @@ class StartOptions(Struct, frozen=True):
     """Options of the command line. `program` is the program's name as started; paths are as given.
 
     A daemon becomes `user` at its start, as in Dispatch. The router becomes `become_user` and `become_group` once the
-    ports are open.
+    ports are open. `take_over`: process id of the running router to be taken over; 0: the only router with the same id.
     """
 
     program: str
@@ -37,6 +37,7 @@ class StartOptions(Struct, frozen=True):
     become_user: str | None = None
     become_group: str | None = None
     test_hooks: bool = False
+    take_over: int | None = None
 
 
 def start(options: StartOptions) -> int:
@@ -94,7 +95,14 @@ def _run(configuration: Configuration, log: ProcessLog, options: StartOptions) -
     try:
         from sluice.supervisor.main import run  # not needed by other commands
 
-        code: int = run(configuration, log, program=options.program, test_hooks=options.test_hooks, become=user)
+        code: int = run(
+            configuration,
+            log,
+            program=options.program,
+            test_hooks=options.test_hooks,
+            become=user,
+            take_over=options.take_over,
+        )
     except Exception as error:  # noqa: BLE001 - logged with its traceback
         # The error is also logged, since standard error may be discarded while the log is a file.
         log.critical("MAIN", f"The router has ended after an internal error: {error!r}\n{traceback.format_exc()}")

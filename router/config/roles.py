@@ -8,3 +8,4 @@ INTER_ROUTER: Final = "inter-router"
 EDGE: Final = "edge"
 INTER_EDGE: Final = "inter-edge"  # between two edge routers
 BETWEEN_ROUTERS: Final = (INTER_ROUTER, EDGE, INTER_EDGE)
+EVERY_ROLE: Final = (NORMAL, ROUTE_CONTAINER, *BETWEEN_ROUTERS)

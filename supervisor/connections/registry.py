@@ -5,7 +5,7 @@ No input or output here.
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -81,7 +81,7 @@ class Connections(Subsystem):
             deque()
         )  # ended connections that still have links to be dropped
         self._drops_left = DROPS_PER_WAKE  # number of links that may still be dropped in this wake
-        self._draining = False  # True: the router is about to exit, so no connection may open
+        self._denied_roles: Container[str] = ()  # roles that may not open, because the router is about to exit
         self._ending = False  # True: the router stops, so workers close their connections
 
     @property
@@ -175,9 +175,14 @@ class Connections(Subsystem):
         self._log.info("SERVER", text)
         return True
 
-    def drain(self) -> None:
-        """Deny all opens from now on, because the router is about to exit."""
-        self._draining = True
+    @property
+    def unopened(self) -> int:
+        """Number of accepted connections without an AMQP open."""
+        return self._unopened.count
+
+    def drain(self, roles: Container[str]) -> None:
+        """Deny opens of connections with these roles from now on, because the router is about to exit."""
+        self._denied_roles = roles
 
     # Orders
 
@@ -252,7 +257,7 @@ class Connections(Subsystem):
         connection.read_before = b""
         self._opens.identify(connection, message)
         self._asked[connection.number] = message
-        drops = self._draining and not message.admitted
+        drops = connection.origin.role in self._denied_roles and not message.admitted
         decision = DRAINING if drops else self._opens.decide(connection, message)
         if decision is not None:
             self.decided(connection, decision)

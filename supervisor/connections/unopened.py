@@ -20,6 +20,11 @@ class UnopenedConnections:
         self._by_count: dict[int, OrderedDict[str, None]] = {}  # hosts by their number of unopened connections
         self._most = 0  # the largest number of unopened connections of a host
 
+    @property
+    def count(self) -> int:
+        """Number of unopened connections."""
+        return len(self._host_of)
+
     def add(self, connection: RegisteredConnection) -> None:
         """Add an accepted connection."""
         host = _host(connection.peer)

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from io import FileIO
 from typing import Final
@@ -475,15 +475,19 @@ class Acceptor(Subsystem):
             self._reserve = _open_reserve()
         self.resume()
 
-    def drain(self) -> None:
+    def drain(self, taken: Collection[socket.socket] | None = None) -> None:
         """Accept the connections in the kernel queues, then close all listening sockets, because the router is about to
-        exit. HTTP listeners stay, but accept no WebSocket connections."""
-        self._drains = True
+        exit. HTTP listeners stay, but accept no WebSocket connections.
+
+        taken: sockets that another process has taken over. Connections in their queues are left to that process, and
+        accepted clients of HTTP listeners may still request WebSocket.
+        """
+        self._drains = taken is None
         for listener in self._listeners:
             sockets, listener.sockets = listener.sockets, []
             for opened in sockets:
                 self._loop.remove_reader(opened)
-                if self.accepting and listener.accepts_as is not None:
+                if self.accepting and listener.accepts_as is not None and opened not in (taken or ()):
                     self._accept(listener, opened, BACKLOG)
                 opened.close()
         self._open = False

@@ -24,7 +24,7 @@ class ListenError(Exception):
 class Listener:
     """Open listener, with one socket for each address of its host. Owner: the acceptor."""
 
-    __slots__ = ("_bound", "accepts_as", "config", "port", "sockets")
+    __slots__ = ("accepts_as", "config", "own_sockets", "port", "sockets")
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class Listener:
         self.accepts_as: tuple[ListenerConfig, str] | None = None
         self.port = config.port_text  # replaced below if the kernel chooses the port
         self.sockets: list[socket.socket] = []
-        self._bound: list[socket.socket] = []  # sockets that are not inherited
+        self.own_sockets: list[socket.socket] = []  # without those of the service manager
         port = config.port
         found = found or numeric_addresses(config) or HostAddresses()
         reason = found.reason or "no address"
         addresses = found.addresses
         if inherited is not None:
-            self.sockets, addresses = inherited.copies(config, found)
+            self.sockets, self.own_sockets, addresses = inherited.copies(config, found)
             if self.sockets and not addresses:
                 self.port = str(self.sockets[0].getsockname()[1])
         for family, kind, protocol, _, address in addresses:
@@ -60,7 +60,7 @@ class Listener:
                 reason = failure.strerror or str(failure)
                 continue
             self.sockets.append(opened)
-            self._bound.append(opened)
+            self.own_sockets.append(opened)
             port = port or opened.getsockname()[1]  # all addresses use the port that the kernel chose for the first
         if port and not config.port:
             self.port = str(port)
@@ -75,9 +75,9 @@ class Listener:
     def share(self, allowed: bool) -> None:
         """Allow or forbid other listeners of the router to bind the same port until this listener is closed.
 
-        Inherited sockets stay as they are, because they outlive the listener.
+        Sockets of the service manager stay as they are, because they outlive the listener.
         """
-        for opened in self._bound:
+        for opened in self.own_sockets:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, allowed)
 
     def listen(self) -> None:

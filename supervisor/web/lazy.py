@@ -27,6 +27,10 @@ class HttpListeners(Protocol):
     def open_listeners(self) -> Iterable[Listener]:
         """Return the listeners that accept connections."""
 
+    @property
+    def connections(self) -> int:
+        """Return the number of accepted connections."""
+
     def bind(
         self, config: ListenerConfig, found: HostAddresses | None = None, inherited: InheritedSockets | None = None
     ) -> Listener:
@@ -88,6 +92,16 @@ class LazyHttp(Subsystem):
             await self._threads.run(lambda: import_module(_MODULE))
         except Exception as error:  # noqa: BLE001 - raised again when the service is created, and answered there
             self._log.error("HTTP", f"The HTTP service cannot be loaded, so no HTTP listener can be opened: {error!r}")
+
+    def release(self) -> None:
+        """Close all HTTP listeners, because another process takes over. Accepted clients are still answered."""
+        for listener in list(self.open_listeners):
+            self.service().close(listener.config.name)
+
+    @property
+    def connections(self) -> int:
+        """Number of accepted connections."""
+        return 0 if self._service is None else self._service.connections
 
     async def close(self) -> None:
         """Close the service. Until then it reports the shutdown."""

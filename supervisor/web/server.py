@@ -100,6 +100,11 @@ class HttpService:
         """Return the listeners that accept connections."""
         return self._open.values()
 
+    @property
+    def connections(self) -> int:
+        """Return the number of accepted connections, with those that have not been assigned to the limiter yet."""
+        return self._gate.connections + len(self._tasks)
+
     def counts(self) -> HttpCounts:
         """Return the counters of this service."""
         return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)

@@ -10,7 +10,7 @@ from tests.component.engine import parsers
 from tests.component.engine.deliveries import conversation as delivery_conversation
 from tests.component.engine.path_comparison import ONE_USER, compare
 from tests.component.engine.replay import play
-from tests.fuzz import captures, logins, payloads, proxy, rules, samples, websocket
+from tests.fuzz import captures, logins, payloads, proxy, rules, samples, takeover, websocket
 from tests.fuzz.conversation import OtherRouters, conversation
 from tests.fuzz.routers import RouterModel, about_routers
 from tests.peer.random_peer import Habits
@@ -67,6 +67,7 @@ PARSERS: Final = {
     "payload-protobuf": FuzzTarget(payloads.protobuf_body, payloads.run_protobuf),
     "capture": FuzzTarget(captures.capture, captures.run_capture),
     "copy": FuzzTarget(captures.copy, captures.run_copy),
+    "takeover": FuzzTarget(takeover.message, takeover.run_message),
 }
 #: Conversations with a router of one to three workers, and conversations with other routers.
 ENGINE: Final = {f"engine-{count}": FuzzTarget(partial(_alone, workers=count), play) for count in (1, 2, 3)}

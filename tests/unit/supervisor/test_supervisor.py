@@ -446,9 +446,8 @@ def test_connections_beyond_descriptors_are_refused_temporarily(start, clients):
     first.receive("attached")
 
 
-def test_sockets_of_serving_router_have_no_name(start):
-    """No other user, no other container of a pod and no other program of the same user may be able to connect to a
-    socket."""
+def test_serving_router_has_one_named_socket_which_other_users_cannot_reach(start):
+    """No other program may be able to connect to a socket, except the user's own to the socket of take-overs."""
     supervisor = start()
     supervisor.port()
     pids = [supervisor.process.pid, *(child.pid for child in children(supervisor))]
@@ -461,8 +460,12 @@ def test_sockets_of_serving_router_have_no_name(start):
     with open("/proc/net/unix") as listing:
         rows = [line.split() for line in listing]
     names = {row[7] for row in rows if len(row) > 7 and row[6] in inodes}
-    assert len(names) == 2, "each worker has a socket for deltas"
-    assert not any(name.startswith("@") or Path(name).exists() for name in names)
+    assert not any(name.startswith("@") for name in names)
+    offer = {name for name in names if Path(name).exists()}
+    assert {Path(name).name for name in offer} == {"takeover"}
+    assert len(names - offer) == 2, "each worker has a socket for deltas"
+    folder = Path(offer.pop()).parent.stat()
+    assert (folder.st_uid, folder.st_mode & 0o777) == (os.geteuid(), 0o700)
     assert supervisor.end(signal.SIGTERM) == 0
 
 

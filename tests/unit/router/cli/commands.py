@@ -11,11 +11,12 @@ ROOT = Path(__file__).parents[4]
 # Supervisor that records its arguments and exits. The commands need nothing else of the real one.
 RECORDER = """
 import json, os
-def run(configuration, log, *, program, test_hooks, become):
+def run(configuration, log, *, program, test_hooks, become, take_over):
     log.notice("SERVER", "Operational")
     record = {"id": configuration.router.id, "program": program, "hooks": test_hooks, "pid": os.getpid(),
               "session": os.getsid(0), "directory": os.getcwd(), "stdin": os.readlink("/proc/self/fd/0"),
-              "user": os.getuid(), "descriptors": len(os.listdir("/proc/self/fd"))}
+              "user": os.getuid(), "descriptors": len(os.listdir("/proc/self/fd")),
+              "take_over": take_over}
     with open(os.environ["RECORD"] + ".new", "w") as file:
         json.dump(record, file)
     os.rename(os.environ["RECORD"] + ".new", os.environ["RECORD"])

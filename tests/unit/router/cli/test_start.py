@@ -107,3 +107,19 @@ def test_log_settings_of_the_configuration_are_used(shell):
     done = shell("qdrouterd", "-c", "log.conf")
     assert (done.returncode, done.stderr) == (7, "")
     assert (shell.folder / "x.log").read_text() == "SERVER (notice) Operational\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [((), None), (("--take-over",), 0), (("--take-over", "712"), 712), (("--take-over=712",), 712)],
+)
+def test_option_take_over_is_passed_with_its_process(shell, words, expected):
+    shell("sluice", "run", "-c", "good.conf", *words)
+    assert shell.recorded()["take_over"] == expected
+
+
+@pytest.mark.parametrize("process", ["0", "x", "-1", "99999999999"])
+def test_option_take_over_with_bad_process_is_refused(shell, process):
+    done = shell("sluice", "run", "-c", "good.conf", f"--take-over={process}")
+    assert done.returncode == 2
+    assert f"'{process}' is not a process id" in done.stderr

@@ -98,9 +98,10 @@ def test_listener_binds_the_addresses_without_a_socket(manager):
     inherited = manager.pass_on(server)
     here, elsewhere = at(server), at(server, host="127.0.0.3")
     addresses = (*look_up(here).addresses, *look_up(elsewhere).addresses)
-    copies, rest = inherited.copies(here, HostAddresses(addresses))
+    copies, own, rest = inherited.copies(here, HostAddresses(addresses))
     assert [inode(each) for each in copies] == [inode(server)]
     assert rest == list(look_up(elsewhere).addresses)
+    assert own == []
     copies[0].close()
 
 
