@@ -12,7 +12,7 @@ from sluice.router.config.roles import BETWEEN_ROUTERS, EVERY_ROLE
 from sluice.router.log import ProcessLog
 from sluice.supervisor.composition import RouterCore, Services
 from sluice.supervisor.connections.connections import RegisteredConnection
-from sluice.supervisor.drain.leaving import Leaving, LeavingConnection, LinkCounters
+from sluice.supervisor.drain.leaving import WITHDRAWAL_SECONDS, Leaving, LeavingConnection, LinkCounters
 from sluice.supervisor.drain.pace import Pace
 from sluice.supervisor.drain.stage import DrainStage, stage_of
 from sluice.supervisor.runtime.waker import Cancellable
@@ -70,6 +70,7 @@ class RouterDrain:
         self._closes: Pace | None = None  # rate at which settled connections are closed
         self._stage = DrainStage.CLIENTS
         self._hand_over: HandOver | None = None
+        self._routers_leave_at = 0.0  # time at which connections of routers begin to leave in stage NETWORK
         self._yields_until = 0.0  # end of stage NETWORK
         self._waiting: deque[RegisteredConnection] = deque()  # of this stage, in order of their opens
         self._unsettled: deque[LeavingConnection] = deque()  # leaving
@@ -118,6 +119,9 @@ class RouterDrain:
         self._yields_until = min(now + NETWORK_SECONDS, (now + self._deadline) / 2)
         self._services.acceptor.drain(hand_over.taken)
         self._services.http.release()
+        if any(each.origin.role in BETWEEN_ROUTERS for each in self._core.connections.opened.values()):
+            self._leaving.leave_network()
+            self._routers_leave_at = now + WITHDRAWAL_SECONDS
 
     def stop(self) -> None:
         """Do nothing more, because the router ends."""
@@ -190,7 +194,10 @@ class RouterDrain:
 
     def _begin_some(self, now: float) -> None:
         assert self._begins is not None
-        for _ in range(self._begins.take(now, len(self._waiting))):
+        count = self._begins.take(now, len(self._waiting))
+        if self._stage is DrainStage.NETWORK:  # routers are few, and all clients wait for them
+            count = len(self._waiting) if now >= self._routers_leave_at else 0
+        for _ in range(count):
             connection = self._waiting.popleft()
             if self._is_open(connection):
                 self._unsettled.append(self._leaving.begin(connection, now))
@@ -207,7 +214,8 @@ class RouterDrain:
 
     def _close_some(self, now: float) -> None:
         assert self._closes is not None
-        for _ in range(self._closes.take(now, len(self._settled))):
+        count = self._closes.take(now, len(self._settled))
+        for _ in range(len(self._settled) if self._stage is DrainStage.NETWORK else count):
             self._close(self._settled.popleft())
 
     def _is_open(self, connection: RegisteredConnection) -> bool:

@@ -59,6 +59,24 @@ class Leaving:
                 leaving.removes_at = max(leaving.removes_at, now + self._withdraw_address(link.record))
         return leaving
 
+    def leave_network(self) -> None:
+        """Let no messages pass between clients of this router and other routers, before those are disconnected.
+
+        Producers whose messages stay in this router keep their credit.
+        """
+        core = self._core
+        if core.routers is not None:
+            for record in core.table.records.values():
+                if record.consumers:
+                    core.routers.withdraw(record)
+        for link in core.links.by_identity.values():
+            if not link.consumer and link.connection.origin.role not in BETWEEN_ROUTERS and self._leads_elsewhere(link):
+                core.connections.send(link.connection, WithdrawCredit(link.connection.number, link.number))
+
+    def _leads_elsewhere(self, link: RegisteredLink) -> bool:
+        """Return whether messages of a producer may go to another router."""
+        return link.record is None or bool(link.record.remotes) or self._core.uplink is not None
+
     def _withdraw_address(self, record: AddressRecord) -> float:
         """Let nobody send to an address whose last consumers are leaving. Return the seconds until they may leave."""
         core, seconds = self._core, 0.0

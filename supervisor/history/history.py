@@ -92,6 +92,11 @@ class FigureHistory(Subsystem):
             if handle is not None:
                 handle.cancel()
 
+    async def hand_over(self) -> None:
+        """Write the file for the last time, because another process continues the history."""
+        await self.finish()
+        self._path = None
+
     async def finish(self) -> None:
         """Write the file for the last time."""
         if self._path is not None and self._read is not None:

@@ -1,5 +1,6 @@
 """Router as a new router process takes it over: its listening sockets, and its drain."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -30,6 +31,7 @@ class OfferedRouter:
         self._drain: Final = drain
         self._manager: Final = manager
         self._is_ending: Final = is_ending
+        self._finishing: asyncio.Task[None] | None = None
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -56,11 +58,15 @@ class OfferedRouter:
     def hand_over(self, to: Peer, taken: Sequence[socket.socket], yielded: Callable[[], None]) -> None:
         """See RunningRouter."""
 
-        def finish() -> None:
-            self._manager.hand_over(to.pid)  # first, so that the service manager knows the process that notifies next
+        async def finish() -> None:
+            await self._core.history.hand_over()  # before the new router reads the file
+            self._manager.hand_over(to.pid)  # before the new router notifies the service manager
             yielded()
+
+        def begin_to_finish() -> None:
+            self._finishing = asyncio.get_running_loop().create_task(finish())
 
         router = self._live.configuration.router
         seconds = router.shutdown_grace_seconds or DEFAULT_GRACE
         reason = f"Take-over by process {to.pid}"
-        self._drain.begin(seconds, router.shutdown_connections_per_second, reason, HandOver(taken, finish))
+        self._drain.begin(seconds, router.shutdown_connections_per_second, reason, HandOver(taken, begin_to_finish))
