@@ -14,6 +14,7 @@ are reported and never sent again: UnsettledError for messages sent, StaleDelive
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     import ssl
 
     from sluice.router.amqp.session import Session
+    from sluice.router.client.links import LinkState
 
 NANOSECONDS = 1_000_000_000
 MS = 1000
 UNAUTHORIZED = "amqp:unauthorized-access"
 MAX_FRAME = 65536  # octets
+EXPLAINED_MOST = 64  # links whose detach a later close may explain; the peer sends both together
 UNSAFE = ("PLAIN", "OAUTHBEARER")  # mechanisms that send a secret in the clear
 
 
@@ -115,6 +118,9 @@ class ClientCore:
         self.sessions: list[SessionState] = []
         self.remote: dict[str, Any] = {}  # open of the peer
         self.error: ClientError | None = None  # reason why the connection is not open
+        # Links that the peer has detached without an error on the current transport: a close may give the reason, as
+        # after a message that is too long (routing-semantics.md 11.8).
+        self.detached_without_reason: deque[LinkState] = deque(maxlen=EXPLAINED_MOST)
         self.refused = False  # another attempt would fail, too
         self.was_open = False  # the current transport has opened
         self.changed: Callable[[], None] = _nothing  # set by the driver: called when there may be octets to send
@@ -151,6 +157,7 @@ class ClientCore:
         self.error = None
         self.was_open = False
         self._lost = False
+        self.detached_without_reason.clear()
         self.connection = Connection(
             self.scheduler, self, initiator=True, max_frame=self.options.max_frame, idle_ms=int(self.options.idle * MS)
         )
@@ -337,6 +344,10 @@ class ClientCore:
             description = self._describe_refusal(description) if self.refused else description
             self.error = ConnectionFailedError(condition, description or "the peer has closed the connection")
             self.error.closed_by_peer = connection.close_received
+            if condition and connection.close_received:
+                for link in self.detached_without_reason:
+                    link.explain_detach(self.error)
+                self.detached_without_reason.clear()
 
     def on_fault(self, connection: Connection, fault: BaseException) -> None:
         raise fault

@@ -95,6 +95,11 @@ class LinkState:
         """Handle the loss of unsettled deliveries, which will not be settled."""
         raise NotImplementedError
 
+    def explain_detach(self, error: ClientError) -> None:
+        """Note the error of the close that has followed the peer's detach."""
+        self.error = LinkDetachedError(error.condition, error.description)
+        self.error.__cause__ = error
+
     # -- events of the engine ------------------------------------------------------------------------------------------
 
     def on_attached(self, items: list[bytes]) -> None:
@@ -106,6 +111,8 @@ class LinkState:
         if not self.closed and core.connection is not None and not core.connection.ended:
             condition, description = (read_error(error) if error else self.link.reason) or ("", "")
             self.error = LinkDetachedError(condition, description or "the peer has detached the link")
+            if not condition:
+                core.detached_without_reason.append(self)
             self.session.forget(self)
         self.drop()
 

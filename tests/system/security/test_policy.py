@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sluice.router.client import LinkDetachedError, Message, Rejected, connect
 from tests.peer import message
 from tests.peer.frames import coordinator, source, target
 from tests.peer.management import Management
@@ -44,6 +45,7 @@ SECTIONS: list[Section] = [
     vhost("proxy", {**EVERYTHING, "allowUserIdProxy": True}),
     vhost("bare", {**EVERYTHING, "allowWaypointLinks": False, "allowFallbackLinks": False}),
 ]  # fmt: skip
+PATIENCE = 20.0
 DENIED = ("amqp:resource-limit-exceeded", "connection disallowed by local policy")
 UNAUTHORIZED = ("amqp:unauthorized-access", "link disallowed by local policy")
 FORBIDDEN = ("amqp:unauthorized-access", "policy violation on target")
@@ -198,6 +200,18 @@ def test_message_beyond_limit_closes_the_connection(
     after = management.one("policy")
     assert [after[name] - before[name] for name in ("maxMessageSizeDenied", "totalDenials")] == [1, 1]
     assert stats(management, "small")["maxMessageSizeDenied"] == 1
+
+
+def test_client_after_message_beyond_limit_reports_the_close(router: RouterProcess) -> None:
+    with connect(f"127.0.0.1:{router.port}", timeout=PATIENCE) as taking:
+        taking.receiver("long", timeout=PATIENCE)
+        client = connect(f"127.0.0.1:{router.port}", timeout=PATIENCE, hostname="small")
+        sender = client.sender("long", timeout=PATIENCE)
+        outcome = sender.send(Message("m" * 1001), timeout=PATIENCE)
+        assert outcome == Rejected("amqp:link:message-size-exceeded", "Message size exceeded")
+        with pytest.raises(LinkDetachedError, match="amqp:connection:forced: Message size exceeded"):
+            sender.send(Message("short"), timeout=PATIENCE)
+        client.close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from sluice.router.amqp import codec
 from sluice.router.client import (
     Accepted,
+    ConnectionFailedError,
     LinkDetachedError,
     Message,
     Rejected,
@@ -111,6 +112,27 @@ def test_settled_message_is_written_or_lost():
     with pytest.raises(UnsettledError) as caught:
         sender.written(kept)
     assert not caught.value.sent
+
+
+def test_sender_detached_before_the_close_reports_reason_of_the_close():
+    exchange, sender = sending()
+    exchange.server.links[0].detach(True)
+    exchange.server.connection.close("amqp:connection:forced", "Message size exceeded")
+    exchange.run()
+    with pytest.raises(LinkDetachedError, match="amqp:connection:forced: Message size exceeded") as raised:
+        sender.check()
+    assert isinstance(raised.value.__cause__, ConnectionFailedError)
+
+
+def test_sender_detached_on_an_earlier_transport_keeps_its_reason():
+    exchange, sender = sending()
+    exchange.server.links[0].detach(True)
+    exchange.run()
+    exchange.reconnect()
+    exchange.server.connection.close("amqp:connection:forced", "later")
+    exchange.run()
+    with pytest.raises(LinkDetachedError, match="the peer has detached the link"):
+        sender.check()
 
 
 def test_sender_that_peer_detaches_reports_reason():
