@@ -16,8 +16,10 @@ from msgspec import Struct
 PROTOCOL: Final = 1  # version of this protocol
 SOCKET_NAME: Final = "takeover"  # of the socket in the private directory
 MOST_OCTETS: Final = 65536  # limit of a message
-MOST_SOCKETS_EACH: Final = 64  # listening sockets with one message; the kernel's limit is 253
-MOST_SOCKETS: Final = 4096  # listening sockets of a router
+MOST_SOCKETS_EACH: Final = 200  # listening sockets with one message; the kernel's limit is 253
+# Listening sockets of a router. All messages with them fit into the queue of the new router (net.unix.max_dgram_qlen,
+# 10), so that the running router need not wait.
+MOST_SOCKETS: Final = 1600
 
 
 class Greeting(Struct, tag="hello", tag_field="kind"):

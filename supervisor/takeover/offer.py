@@ -104,7 +104,9 @@ class TakeOverOffer:
                 self.log.repeated(WARNING, LOG_MODULE, "takeover", f"A take-over cannot begin: {error.strerror}")
             return
         channel.setblocking(False)
-        self._connections.add(Successor(self, channel))
+        connection = Successor(self, channel)
+        self._connections.add(connection)
+        connection.begin()
         if len(self._connections) >= MOST_CONNECTIONS:
             self.loop.remove_reader(self._listening)
 
@@ -127,24 +129,33 @@ class Successor:
         self._said_hello = False
         self._sockets: Sequence[socket.socket] | None = None  # sockets of which this process has duplicates
         self._is_ready = False
-        offer.loop.add_reader(channel, self._receive)
         self._timer = offer.loop.call_later(HELLO_SECONDS, self._refuse, "the time limit has passed")
+
+    def begin(self) -> None:
+        """Read requests, unless the process belongs to another user."""
+        self._offer.loop.add_reader(self._channel, self._receive)
         if self._peer.user not in (os.geteuid(), 0):
             self._refuse(f"user {self._peer.user} is not that of the router")
 
     def _receive(self) -> None:
         try:
             request = receive_request(self._channel)
-            if request is None:
-                self._gone()
-            else:
-                self._handle(request)
         except BlockingIOError:
             return
         except TakeOverError as error:
             self._refuse(str(error))
+            return
         except OSError:
+            request = None
+        if request is None:
             self._gone()
+            return
+        try:
+            self._handle(request)
+        except TakeOverError as error:
+            self._refuse(str(error))
+        except OSError as error:
+            self._refuse(f"the answer cannot be sent: {error.strerror}")
 
     def _handle(self, request: Request) -> None:
         """Answer a request. Raises TakeOverError and OSError."""

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,16 +16,27 @@ from typing import Any
 import pytest
 
 from sluice.router.client import Accepted, Message, connect
+from tests.other_user import program_for
 from tests.peer import message
 from tests.peer.peer import AmqpPeer
 from tests.peer.pki import Pki, pki
+from tests.peer.websocket import WebSocket
 from tests.system.fixtures import Start
 from tests.system.http import get
-from tests.system.router import RouterProcess, Section, listener, poll
+from tests.system.router import RouterProcess, Section, command, free_port, listener, poll
 
 WORKER_COUNTS = (1, 3)
 PATIENCE = 30.0
 FORCED = ("amqp:connection:forced", "the router is about to exit: connect to another one")
+USER = "nobody"
+PASSING = Path(__file__).with_name("passing.py")
+#: Program that connects to the socket of take-overs, and prints the answer.
+CONNECTING = """
+import socket, sys
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+channel.connect(sys.argv[1])
+print(channel.recv(65536))
+"""
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 
@@ -73,6 +86,16 @@ def exchange_sasl_headers(port: int, context: ssl.SSLContext) -> None:
         assert opened.recv(8) == SASL_HEADER
 
 
+def open_over_websocket(port: int) -> None:
+    """Connect by WebSocket, open and close."""
+    peer = AmqpPeer(WebSocket.connected(socket.create_connection(("127.0.0.1", port), PATIENCE)))
+    try:
+        peer.open()
+        peer.close()
+    finally:
+        peer.drop()
+
+
 def get_page(port: int, path: str = "/healthz") -> None:
     assert get(port, path).status == 200
 
@@ -117,6 +140,7 @@ def test_take_over_refuses_and_resets_no_connection(
     ports = old.ports
     clients = loops(
         plain=lambda: open_and_close(ports[""]),
+        websocket=lambda: open_over_websocket(ports["web"]),
         tls=lambda: exchange_sasl_headers(ports["tls"], context),
         web=lambda: get_page(ports["web"]),
     )
@@ -242,12 +266,93 @@ def test_router_with_unique_id_is_found_without_process_id(start: Start, workers
     assert old.wait_exit(PATIENCE) == 0
 
 
+def test_router_that_took_over_can_be_taken_over_while_the_first_drains(start: Start, peers: list[AmqpPeer]) -> None:
+    sections: list[Section] = [("router", {"id": f"chain-{os.getpid()}"}), listener()]
+    first = start(sections)
+    peers += [AmqpPeer.opened(first.port), AmqpPeer.opened(first.port)]
+    receiver = peers[0].receiver("a", 10)
+    sender = peers[1].sender("a")
+    number = sender.send(message.message("x"))
+    delivery = receiver.next()
+    second = start(sections, options=("--take-over",))
+    third = start(sections, options=("--take-over",))
+    assert third.ports == first.ports
+    assert second.wait_exit(PATIENCE) == 0
+    assert first.alive
+    delivery.settle()
+    assert sender.outcome(number).name == "accepted"
+    assert first.wait_exit(PATIENCE) == 0
+
+
+def test_sockets_of_service_manager_are_handed_over_as_its_own(start: Start, workers: int) -> None:
+    """A listener that is removed and added again gets its socket again."""
+    kept, moving = free_port(), free_port()
+    sections = [listener("kept", port=kept), listener("moving", port=moving)]
+    program = [sys.executable, str(PASSING), f"kept={kept},moving={moving}", command()[0]]
+    old = start(sections, workers, program=program)
+    new = take_over(start, old, sections, workers)
+    assert old.wait_exit(PATIENCE) == 0
+    for now in (sections[:1], sections):
+        seen = len(new.lines)
+        new.configure(now)
+        os.kill(new.pid, signal.SIGHUP)
+        new.wait_log("AGENT .notice. Configuration reloaded", PATIENCE, after=seen)
+    new.wait_log(rf"Listening on 127\.0\.0\.1:{moving} ", PATIENCE, after=seen)
+    for port in (kept, moving):
+        open_and_close(port)
+
+
+def test_service_manager_is_notified_of_the_new_main_process(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new process has no NOTIFY_SOCKET of its own."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(PATIENCE)
+        manager.bind(str(tmp_path / "notify"))
+        with monkeypatch.context() as patch:
+            patch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+            old = start([listener()])
+        assert manager.recv(4096).startswith(b"READY=1\n")
+        new = take_over(start, old, [listener()], 1)
+        assert old.wait_exit(PATIENCE) == 0
+        assert manager.recv(4096).splitlines()[0] == f"MAINPID={new.pid}".encode()
+        assert manager.recv(4096).startswith(b"READY=1\n")
+        new.stop()
+        assert manager.recv(4096).startswith(b"STOPPING=1\n")
+
+
+def test_router_of_another_user_is_taken_over_by_root(start: Start) -> None:
+    """Both routers are started by root, and become another user."""
+    program = program_for(USER)
+    old = start([listener()], options=("--user", USER), program=program)
+    new = start([listener()], options=("--user", USER, "--take-over", str(old.pid)), program=program)
+    assert new.ports == old.ports
+    assert old.wait_exit(PATIENCE) == 0
+    open_and_close(new.port)
+
+
+@pytest.mark.adversarial
+def test_process_of_another_user_gets_no_sockets(start: Start) -> None:
+    """The directory excludes other users; the router also checks who has connected."""
+    program = program_for(USER)
+    router = start([listener()])
+    path = Path(offer_of(router))
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
+    words = [*program[:-2], "-c", CONNECTING, str(path)]
+    done = subprocess.run(words, user=USER, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert "is not that of the router" in done.stdout
+    assert "Take-over by process" in router.log
+    open_and_close(router.port)
+
+
 def offer_of(router: RouterProcess) -> str:
     """Return the path of the socket for take-overs."""
     paths = router.unix_sockets().values()
     return next(path for path in paths if path.endswith("/takeover"))
 
 
+@pytest.mark.adversarial
 @pytest.mark.parametrize(
     "octets",
     [
@@ -270,9 +375,7 @@ def test_nonsense_at_the_socket_changes_nothing(start: Start, octets: bytes) -> 
         with pytest.raises(BrokenPipeError):  # the router holds no copy of the descriptor
             os.write(writing, b"x")
         os.close(writing)
-    open_and_close(router.port)
-    take_over(start, router, [listener()], 1)
-    assert router.wait_exit(PATIENCE) == 0
+    assert "draining" not in router.log
 
 
 def test_silent_connections_do_not_keep_a_new_router_out(start: Start) -> None:
