@@ -63,7 +63,7 @@ remember = $(shell printf '%s\n' $(2) >$(1).new; cmp -s $(1).new $(1) || cp $(1)
 $(shell mkdir -p $(STAMPS))
 $(call remember,$(STAMPS)/cython-files,$(CYTHON))
 $(call remember,$(STAMPS)/python-files,$(PYTHON_FILES))
-$(call remember,$(STAMPS)/packages,$(wildcard sluice/*))
+$(call remember,$(STAMPS)/packages,$(filter-out %/__pycache__,$(wildcard sluice/*)))
 
 .PHONY: console console-shots build build-debug run hello test test-quick test-long test-unit test-debug test-system test-interop test-pipeline bench \
     build-fuzz fuzz-workers \
