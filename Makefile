@@ -255,7 +255,7 @@ test-pipeline: build testing wire-tools .venv/test-dependencies
 LONG_PARTS := long-pipeline long-system long-debug long-python
 LONG_LOADS := long-liveness long-killed long-attacks
 # Seconds for a slow machine to build the previous release and run the tests with it.
-MIGRATION_SECONDS := 700
+MIGRATION_SECONDS := 900
 test-long: build testing build-debug wire-tools .venv/test-dependencies $(STAMPS)/node $(STAMPS)/interop
 	@$(BIN)/python scripts/long_tests.py $(LONG_PARTS) $(addsuffix =$(LONG_SECONDS),$(LONG_LOADS)) \
 	    long-migration=$(MIGRATION_SECONDS) long-fuzz-workers=$$(($(LONG_SECONDS) + $(CLANG_SECONDS)))
