@@ -4,13 +4,16 @@ The exporter of OpenTelemetry's SDK sends its requests through a session of the 
 content of answers, takes redirections for success, and reads answers of any size. This session checks them.
 """
 
-import time
 from typing import Any, Final
 
 import requests
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from requests.exceptions import RequestException, SSLError, Timeout
+from urllib3 import Timeout as TotalTimeout
+from urllib3.exceptions import ReadTimeoutError
+
+from sluice.supervisor.tracing.answer_deadline import DeadlineAdapter
 
 MOST_ANSWER: Final = 1 << 16  # octets of an answer, decompressed; an answer has a number and an error text
 READ_SIZE: Final = 4096
@@ -28,22 +31,24 @@ class CollectorSession(requests.Session):
         super().__init__()
         self.failure = ""  # why the last request failed, for the log; empty if it succeeded
         self.rejected = 0  # spans that the last answer does not accept
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, DeadlineAdapter())
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a request, and return the collector's answer, which is read and closed.
 
-        kwargs: `timeout` in seconds for each step of the connection, and for the content of the answer; others as
-        of `requests`. Raises AnswerError, and the exceptions of `requests`.
+        kwargs: `timeout` in seconds for the request and its answer; others as of `requests`. Raises AnswerError, and
+        the exceptions of `requests`.
         """
         self.failure, self.rejected = "", 0
-        deadline = time.monotonic() + kwargs["timeout"]
-        kwargs |= {"stream": True, "allow_redirects": False}
+        total = TotalTimeout(total=kwargs["timeout"])
+        kwargs |= {"stream": True, "allow_redirects": False, "timeout": total}
         if self.verify is not True:
             kwargs["verify"] = self.verify  # otherwise REQUESTS_CA_BUNDLE of the environment overrides caCertFile
         try:
             found = super().send(request, **kwargs)
             try:
-                self._check(found, deadline)
+                self._check(found)
             finally:
                 found.close()
         except Exception as error:
@@ -51,7 +56,7 @@ class CollectorSession(requests.Session):
             raise
         return found
 
-    def _check(self, found: requests.Response, deadline: float) -> None:
+    def _check(self, found: requests.Response) -> None:
         """Read an answer. Raises AnswerError unless it is one to an export, or an error that the SDK handles."""
         if found.status_code >= 400:
             self.failure = f"HTTP status {found.status_code}"
@@ -63,8 +68,6 @@ class CollectorSession(requests.Session):
             content += octets
             if len(content) > MOST_ANSWER:
                 raise AnswerError(f"the collector's answer has more than {MOST_ANSWER} octets")
-            if time.monotonic() > deadline:
-                raise AnswerError("the collector's answer is not complete in time")
         self.rejected = _rejected(content, found.headers.get("content-type", _TYPE))
 
 
@@ -74,7 +77,8 @@ def _reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, SSLError):
         return "TLS fails, or the collector's certificate is not trusted"
-    if isinstance(error, Timeout):
+    # `requests` reports a time-out within the content as a ConnectionError.
+    if isinstance(error, Timeout) or (error.args and isinstance(error.args[0], ReadTimeoutError)):
         return "the collector does not answer in time"
     if isinstance(error, requests.exceptions.ConnectionError):
         return "no connection, or it is closed without an answer"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import select
 import socket
 import ssl
 import threading
@@ -46,6 +48,7 @@ class ScriptedCollector:
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answer: bytes | None = OK  # None: no answer until the client closes
+        self.dripped = b""  # after the answer: octets that are repeated one by one until the client closes
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -80,9 +83,16 @@ class ScriptedCollector:
             plain.recv(1)
         else:
             plain.sendall(self.answer)
+            self._drip(plain)
         if plain is not client:
             plain.close()
         return False
+
+    def _drip(self, client: socket.socket) -> None:
+        """Send the dripped octets one by one, each long before the client's time-out."""
+        octets = itertools.cycle(self.dripped)
+        while self.dripped and not select.select([client], [], [], SHORT / 100)[0]:
+            client.sendall(bytes([next(octets)]))
 
     def close(self) -> None:
         self._context = None
@@ -208,6 +218,52 @@ def test_missing_answer_is_counted_and_logged_once(
     collector.answer = given
     exporting.setup(f"http://127.0.0.1:{collector.port}/")
     fails_and_recovers(exporting, collector, reason)
+
+
+@pytest.mark.parametrize(
+    ("given", "dripped"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\n", b"X: x\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+)
+def test_dripped_answer_ends_at_deadline_and_is_counted_and_logged_once(
+    exporting: ExportThread,
+    collectors: Callable[..., ScriptedCollector],
+    monkeypatch: pytest.MonkeyPatch,
+    given: bytes,
+    dripped: bytes,
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    collector = collectors()
+    collector.answer, collector.dripped = given, dripped
+    exporting.setup(f"http://127.0.0.1:{collector.port}/")
+    assert exporting.export(2) == {"exported": 0, "dropped": 2}
+    collector.answer, collector.dripped = OK, b""
+    assert exporting.export() == {"exported": 1, "dropped": 2}
+    failure, _ = exporting.logs
+    assert "in time" in failure["text"]
+
+
+@pytest.mark.starts
+def test_dripped_answer_over_tls_ends_at_deadline(
+    exporting: ExportThread,
+    collectors: Callable[..., ScriptedCollector],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    pki = Pki(tmp_path)
+    collector = collectors(pki.server_context(pki.issue("localhost", "/CN=localhost", names="DNS:localhost")))
+    collector.answer, collector.dripped = b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"
+    exporting.setup(f"https://localhost:{collector.port}/", pki.trusted)
+    assert exporting.export() == {"exported": 0, "dropped": 1}
+    collector.answer, collector.dripped = OK, b""
+    assert exporting.export() == {"exported": 1, "dropped": 1}
+    assert "in time" in exporting.logs[0]["text"]
 
 
 def test_refused_connection_is_counted_and_logged_once(
