@@ -13,6 +13,19 @@ DELIVERY_ANNOTATIONS: Final = 0x71
 MESSAGE_ANNOTATIONS: Final = 0x72
 BODY: Final = (0x75, 0x76, 0x77)  # data, amqp-sequence, amqp-value
 FOOTER: Final = 0x78
+UNKNOWN: Final = -1  # descriptor of no section of part 3, 3.2
+# Sections by the names that may stand in place of their codes.
+_NAMES: Final = {
+    "amqp:header:list": 0x70,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": 0x73,
+    "amqp:application-properties:map": 0x74,
+    "amqp:data:binary": 0x75,
+    "amqp:amqp-sequence:list": 0x76,
+    "amqp:amqp-value:*": 0x77,
+    "amqp:footer:map": FOOTER,
+}
 _DESCRIBED: Final = 0x00
 _MAP_8, _MAP_32 = 0xC1, 0xD1
 # Octets of a value by the upper four bits of its constructor (part 1, 1.2): fixed widths, and widths of the size field.
@@ -35,11 +48,19 @@ class Original(Struct, frozen=True):
 
 def read_original(octets: bytes, *, payload: bool) -> Original:
     """Return the original of a copy. payload False: without body and footer. Raises ValueError if `octets` are no
-    message."""
+    message.
+
+    A section in a wrong place is refused, because message-annotations behind those of the tap would be the sender's.
+    """
     address = ""
     kept: list[bytes] = []
     omitted = 0
+    last = 0
     for code, section in _sections(octets):
+        if code != UNKNOWN:
+            if code < last or (code == last and code not in BODY):
+                raise ValueError(f"section 0x{code:02x} of the message follows section 0x{last:02x}")
+            last = code
         if code == MESSAGE_ANNOTATIONS:
             address, section = _without_address(section)
         if code == DELIVERY_ANNOTATIONS:
@@ -60,7 +81,7 @@ def zero_body(omitted: int) -> bytes:
 
 
 def _sections(octets: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield descriptor and octets of each section."""
+    """Yield descriptor and octets of each section. Descriptor `UNKNOWN`: of no section that AMQP defines."""
     at = 0
     while at < len(octets):
         if octets[at] != _DESCRIBED:
@@ -76,7 +97,9 @@ def _code(descriptor: bytes) -> int:
         code = codec.decode_one(descriptor)
     except AmqpError as error:
         raise ValueError(str(error)) from error
-    return code if isinstance(code, int) else -1
+    if isinstance(code, str):
+        return _NAMES.get(code, UNKNOWN)
+    return code if isinstance(code, int) else UNKNOWN
 
 
 def _without_address(section: bytes) -> tuple[str, bytes]:

@@ -30,6 +30,8 @@ GAPS: Final = 3  # exit code of a capture in which messages are missing
 WINDOW: Final = 1000  # copies in flight
 IDLE: Final = 60.0  # seconds after which a silent router is disconnected
 SIGNAL_CHECK: Final = 0.25  # seconds between two checks for a signal
+MALFORMED: Final = "malformed"  # reason for which a copy has no record
+DECODE_ERROR: Final = "amqp:decode-error"
 
 
 def main(words: Sequence[str] | None = None, program: str = "sluice capture") -> int:
@@ -69,11 +71,15 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 class Capture:
-    """Capture under way: received copies become records of the file. Owner: the command."""
+    """Capture under way: received copies become records of the file. Owner: the command.
+
+    stopped: reason of a signal. malformed: copies that were rejected, because they are no messages.
+    """
 
     def __init__(self, options: argparse.Namespace, receiver: SyncReceiver, writer: CaptureWriter) -> None:
         self.writer = writer
-        self.stopped = ""  # reason of a signal
+        self.stopped = ""
+        self.malformed = 0
         self._options = options
         self._receiver = receiver
         self._granted = 0  # credit of the receiver, and copies that have arrived
@@ -122,23 +128,33 @@ class Capture:
         return bool(self._receiver.state.arrived) or bool(self.stopped)
 
     def take(self) -> None:
-        """Write the copies that have arrived, then accept them: an accepted copy is in the file."""
-        taken: list[Delivery] = []
+        """Write the copies that have arrived, then accept them: an accepted copy is in the file.
+
+        Copies that are no messages are rejected. Their senders must not be able to end the capture.
+        """
+        taken: list[tuple[Delivery, str]] = []  # with the reason of a rejection
         now = self.now
         while self._receiver.state.arrived and not self._limit():
             delivery = self._receiver.state.arrived.popleft()
-            self.writer.write(self._record(delivery, now))
-            taken.append(delivery)
+            try:
+                record = self._record(delivery, now)
+            except ValueError as error:
+                self.malformed += 1
+                taken.append((delivery, str(error)))
+                continue
+            self.writer.write(record)
+            taken.append((delivery, ""))
         self.writer.flush()
         with contextlib.suppress(StaleDeliveryError):  # the next wait reports why the link has ended
-            for delivery in taken:
-                delivery.accept()
+            for delivery, reason in taken:
+                if reason:
+                    delivery.reject(DECODE_ERROR, reason)
+                else:
+                    delivery.accept()
 
     def _record(self, delivery: Delivery, now: int) -> CapturedMessage:
-        try:
-            original = read_original(delivery.octets, payload=not self._options.no_payload)
-        except ValueError as error:
-            raise ToolError(f"a copy is not an AMQP message: {error}") from error
+        """Return the record of a copy. Raises ValueError if the copy is no message."""
+        original = read_original(delivery.octets, payload=not self._options.no_payload)
         return CapturedMessage(
             arrived=now,
             address=original.address,
@@ -193,12 +209,15 @@ def _capture(
         try:
             reason = capture.run(connection)
         finally:
-            trailer = _end(taps, writer, reason)
+            trailer = _end(taps, writer, reason, capture.malformed)
     return trailer
 
 
-def _end(taps: CaptureTaps, writer: CaptureWriter, reason: str) -> CaptureTrailer:
-    """Read the counters, remove the taps and finish the file, also after a failure. Raises OSError for the file."""
+def _end(taps: CaptureTaps, writer: CaptureWriter, reason: str, malformed: int) -> CaptureTrailer:
+    """Read the counters, remove the taps and finish the file, also after a failure. Raises OSError for the file.
+
+    malformed: copies that are no messages.
+    """
     selected: int | None = None
     missed: dict[str, int] = {}
     try:
@@ -206,6 +225,7 @@ def _end(taps: CaptureTaps, writer: CaptureWriter, reason: str) -> CaptureTraile
     except (ToolError, ManagementError, OSError) as error:
         print(f"cannot read what the taps missed: {one_line(str(error))}", file=sys.stderr)
     _remove(taps)
+    missed = {**missed, MALFORMED: malformed}
     trailer = CaptureTrailer(
         ended=time.time_ns(), messages=writer.messages, reason=reason, selected=selected, missed=missed
     )

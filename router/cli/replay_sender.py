@@ -8,6 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from sluice.router.addressing.address import INTERIOR_MODE, MOBILE, classify, normalise
+from sluice.router.addressing.settings import SERVICES
 from sluice.router.capture.capture_file import CapturedMessage, CaptureError
 from sluice.router.capture.original import zero_body
 from sluice.router.client.backoff import Backoff
@@ -45,6 +47,15 @@ class ReplayOptions(Struct, frozen=True):
     fill: bool
     in_flight: int
     wait: float
+
+
+def is_copied(address: str) -> bool:
+    """Return True if a tap can copy messages to an address: it is neither a service nor the address of one router.
+
+    A file that somebody else has made must not manage the router with the rights of whoever replays it.
+    """
+    cls, name = classify(normalise(address), "", INTERIOR_MODE)
+    return cls == MOBILE and not name.startswith(SERVICES)
 
 
 class Replay:
@@ -106,8 +117,12 @@ class Replay:
     def _octets(self, message: CapturedMessage) -> bytes:
         where = f"message {self.messages + 1}"
         self.messages += 1
-        if not message.address and self._options.to is None:
-            raise CaptureError(f"{where} has no address: name one with --to")
+        if self._options.to is None:
+            if not message.address:
+                raise CaptureError(f"{where} has no address: name one with --to")
+            if not is_copied(message.address):
+                text = f"{where} has the address '{message.address}', of which no tap makes copies"
+                raise CaptureError(f"{text}: the file is not from a capture; name another address with --to")
         if not message.omitted:
             return message.octets
         if not self._options.fill:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from sluice.router.capture.capture_file import CapturedMessage, CaptureReader
+from sluice.router.capture.capture_file import (
+    CapturedMessage,
+    CaptureHeader,
+    CaptureReader,
+    CaptureTrailer,
+    CaptureWriter,
+)
 from sluice.router.client import Message, connect
 from tests.peer import message as messages
 from tests.peer.frames import ACCEPTED, rejected
@@ -154,6 +160,28 @@ def test_capture_with_gaps_reports_them(router: RouterProcess, connect: Connect,
     assert "messages missing: 1 too long" in run("replay", router.port, str(path), "--info").out
 
 
+MALFORMED = (
+    messages.properties(subject="s") + b"junk",
+    messages.value("cut off")[:-1],
+    messages.properties(subject="s") + messages.properties(subject="t") + messages.value("twice"),
+)
+
+
+def test_malformed_message_of_a_sender_does_not_end_the_capture(
+    router: RouterProcess, connect: Connect, fresh: Fresh, path: Path
+) -> None:
+    address = fresh()
+    consumer, sender = connect().receiver(address, 10), connect().sender(address)
+    with CaptureProcess(router, path, "--address", address, "--max-messages", "1") as capture:
+        for octets in (*MALFORMED, messages.message("kept")):
+            sender.send(octets, settled=True)
+            consumer.next().settle()
+        code, found = capture.wait()
+    assert (code, found["complete"], found["missed"]["malformed"]) == (GAPS, False, len(MALFORMED))
+    assert [messages.body(each.octets) for each in read(path)] == ["kept"]
+    assert "messages missing: 3 malformed" in run("replay", router.port, str(path), "--info").out
+
+
 def test_capture_of_existing_tap_counts_from_its_beginning(
     router: RouterProcess, connect: Connect, fresh: Fresh, management: Management, path: Path
 ) -> None:
@@ -284,6 +312,28 @@ def test_capture_without_payload_is_replayed_with_zeros(
         again = receiver.receive(30)
         assert (again.message.subject, len(again.octets)) == ("kept", len(sent))
         assert not any(again.message.body)
+
+
+SERVICE_ADDRESSES = ("$management", "amqp:/$management", "/_local/QDR/$management", "_topo/0/QDR/$management", "_$x")
+
+
+@pytest.mark.parametrize("address", SERVICE_ADDRESSES)
+def test_replay_of_a_file_by_somebody_else_does_not_manage_the_router(
+    router: RouterProcess, management: Management, path: Path, address: str
+) -> None:
+    create = Message(
+        {"pattern": "stolen/#", "address": "elsewhere"},
+        reply_to="nowhere",
+        properties={"operation": "CREATE", "type": TAP, "name": "stolen"},
+    )
+    header = CaptureHeader(began=0, router="QDR", patterns=["#"], payload=True, version="0")
+    writer = CaptureWriter(path, header)
+    writer.write(CapturedMessage(1, address, create.encode(), settled=True))
+    writer.finish(CaptureTrailer(ended=2, messages=1, reason="time", selected=1))
+    done = run("replay", router.port, str(path), "--speed", "max")
+    assert all(row["name"] != "stolen" for row in management.query(TAP))
+    assert done.code == 1
+    assert f"message 1 has the address '{address}', of which no tap makes copies" in done.err
 
 
 def test_replay_of_damaged_file_reports_the_place(router: RouterProcess, captured: list[str], path: Path) -> None:

@@ -54,3 +54,16 @@ def test_several_data_sections_are_kept() -> None:
 def test_octets_that_are_no_message_are_refused(octets: bytes) -> None:
     with pytest.raises(ValueError, match="message"):
         read_original(octets, payload=True)
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        copy({ADDRESS: "a"}) + copy({ADDRESS: "b"}),
+        Message(b"body").encode() + Message(annotations={ADDRESS: "b"}).encode()[:-4],
+        Message(annotations={ADDRESS: "a"}).encode()[:-4] * 2,
+    ],
+)
+def test_section_in_a_wrong_place_is_refused(octets: bytes) -> None:
+    with pytest.raises(ValueError, match="of the message follows section"):
+        read_original(octets, payload=True)
