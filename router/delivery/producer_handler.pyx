@@ -303,6 +303,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps, bytes to) except -1:
         """Make the copies of a message that was sent to address `to`. d: waits for those of required taps; or NULL."""
         cdef Tap tap
+        cdef uint64_t copied
         cdef uint64_t now = link.session.connection.scheduler.now_ns
         if d is not NULL:
             # A consumer may have got its copy settled. That outcome waits like the others.
@@ -310,11 +311,12 @@ cdef class ProducerHandler(DeliveryHandler):
         for tap in taps:
             if not tap.serves(self.tenant):
                 continue
-            charge(link.session.connection.scheduler, TAP_UNITS)
+            copied = tap.copied
             if tap.required and d is not NULL:
                 tap.require(d, to, c, link.number, now, link.whole_meter())
             else:
                 tap.copy(to, c, link.number, now)
+            charge(link.session.connection.scheduler, TAP_UNITS + <uint32_t>(tap.copied - copied))
         return ROUTED
 
     cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1:

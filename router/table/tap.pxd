@@ -8,13 +8,15 @@ from sluice.router.ring.layout cimport AddressSlot
 from sluice.router.table.table cimport AddressTap
 
 cdef enum:
-    TAP_UNITS = 5              # cost units of a copy, charged to the producer's connection
+    # Cost units of a copy, charged to the producer's connection; in addition those in `Tap.copied`.
+    TAP_UNITS = 5
 
 # Tap of the configuration. It is the upstream node of its copies, which are deliveries of their own, and the downstream
 # node of the legs by which deliveries of required taps wait for their copies. `key` of a copy: address of its leg, or
 # its octets doubled plus 1 if no delivery waits for it. Owner: the table.
 cdef class Tap(AddressTap):
     cdef uint64_t octets                   # of unsettled copies that no delivery waits for
+    cdef uint64_t copied                   # cost units of the octets and sections of all copies
     cdef Meter* meter                      # counts stored octets of these copies
     # Counters. `ingress` counts messages that the tap selects; `egress` copies that were accepted, `redirected` those
     # that were rejected, `from_container` those that were released or modified. Messages without a copy: `transit`

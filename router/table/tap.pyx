@@ -10,13 +10,13 @@ otherwise, the delivery is modified at once.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from sluice.router.amqp.buffer cimport write32
-from sluice.router.amqp.codec cimport Slice, skip_value
+from sluice.router.amqp.codec cimport Slice, open_variable, skip_value
 from sluice.router.amqp.meter cimport Meter, meter_new, meter_release
 from sluice.router.amqp.spec cimport (
-    D_ACCEPTED, D_MODIFIED, D_REJECTED, S_MESSAGE_ANNOTATIONS, T_MAP32, T_SMALLULONG, T_SYM8,
+    D_ACCEPTED, D_MODIFIED, D_REJECTED, S_MESSAGE_ANNOTATIONS, T_DESCRIBED, T_MAP32, T_SMALLULONG, T_SYM8,
 )
 from sluice.router.amqp.states cimport is_outcome, plain_state
 from sluice.router.delivery.delivery cimport (
@@ -36,6 +36,13 @@ cdef enum:
     TAP_COPIES = 4096
     TAP_OCTETS = 8388608
     ADDRESS_KEY = 20           # octets of "x-opt-sluice.address"
+    ANNOTATIONS_NAME = 28      # octets of "amqp:message-annotations:map"
+    # Constructors of values that have 1 to 8 octets: mostly integers.
+    T_SMALLEST_INTEGER = 0x50
+    T_LARGEST_INTEGER = 0x8F
+    # Work of a copy that makes one cost unit.
+    SECTIONS_A_UNIT = 4
+    OCTETS_A_UNIT = 1024
     SECTION_HEAD = 12          # octets before the items of the annotations: descriptor, map with 32-bit lengths
     SCRATCH_KEPT = 262144      # octets of the buffer that stays allocated
 
@@ -66,9 +73,57 @@ cdef void shrink_scratch() noexcept:
         scratch_size = 0
 
 
-cdef inline bint is_address_key(const uint8_t* p) noexcept nogil:
-    """Return True for the key of the annotation that names the original address. A producer may not set it."""
-    return p[0] == T_SYM8 and p[1] == ADDRESS_KEY and memcmp(p + 2, b"x-opt-sluice.address", ADDRESS_KEY) == 0
+cdef inline bint is_address_key(const uint8_t* key, const uint8_t* end) noexcept nogil:
+    """Return True for the key of the annotation that names the original address. A producer may not set it.
+
+    Many consumers do not distinguish a symbol from a string, so any encoding of the text counts.
+    """
+    cdef Slice name
+    return open_variable(key, end, &name) is not NULL and name.size == ADDRESS_KEY \
+        and memcmp(name.data, b"x-opt-sluice.address", ADDRESS_KEY) == 0
+
+
+cdef bint is_annotations_descriptor(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """Return True for the descriptor of message-annotations: the code as an integer of any type, or its name."""
+    cdef Slice name
+    cdef const uint8_t* last = end - 1
+    if T_SMALLEST_INTEGER <= p[0] <= T_LARGEST_INTEGER:
+        if last[0] != S_MESSAGE_ANNOTATIONS:
+            return False
+        p += 1
+        while p < last and p[0] == 0:
+            p += 1
+        return p == last
+    return open_variable(p, end, &name) is not NULL and name.size == ANNOTATIONS_NAME \
+        and memcmp(name.data, b"amqp:message-annotations:map", ANNOTATIONS_NAME) == 0
+
+
+cdef uint8_t* drop_annotations(uint8_t* p, uint8_t* end, uint32_t* sections) noexcept nogil:
+    """Remove message-annotations from the sections at p; return the new end. sections: their number.
+
+    A valid message has none after the first ones. Consumers that use the last ones would take their address for the
+    router's. Octets from the first that begin no section are left alone: no consumer reads beyond them.
+    """
+    cdef uint8_t* w = p
+    cdef const uint8_t* value
+    cdef const uint8_t* after
+    cdef size_t size
+    sections[0] = 0
+    while p < end and p[0] == T_DESCRIBED:
+        sections[0] += 1
+        value = skip_value(p + 1, end)
+        after = skip_value(value, end) if value is not NULL else NULL
+        if after is NULL:
+            break
+        size = after - p
+        if not is_annotations_descriptor(p + 1, value):
+            if w is not p:
+                memmove(w, p, size)
+            w += size
+        p += size
+    if w is not p:
+        memmove(w, p, end - p)
+    return w + (end - p)
 
 
 cdef uint8_t* put_annotations(uint8_t* w, const Sections* s, const uint8_t* address, size_t size) noexcept nogil:
@@ -88,7 +143,7 @@ cdef uint8_t* put_annotations(uint8_t* w, const Sections* s, const uint8_t* addr
         following = skip_value(value, end)
         if following is NULL:
             break
-        if not is_router_key(p, value, &name) and not is_address_key(p):
+        if not is_router_key(p, value, &name) and not is_address_key(p, end):
             memcpy(w, p, following - p)
             w += following - p
             items += 2
@@ -194,7 +249,9 @@ cdef class Tap(AddressTap):
         cdef Content copy
         cdef size_t name = len(source)
         cdef uint8_t* start
+        cdef uint8_t* start_of_rest
         cdef uint8_t* w
+        cdef uint32_t sections
         cdef int copies = 0
         if self.address is None:
             return 0
@@ -202,7 +259,9 @@ cdef class Tap(AddressTap):
             content_octets(c) + c.sections.map.size + SECTION_HEAD + 2 + ADDRESS_KEY + name)
         memcpy(w, c.data, c.sections.at)
         w = put_annotations(w + c.sections.at, &c.sections, source, name)
-        w = put_rest(w, c)
+        start_of_rest = w
+        w = drop_annotations(start_of_rest, put_rest(w, c), &sections)
+        self.copied += sections // SECTIONS_A_UNIT + (w - start) // OCTETS_A_UNIT
         memset(&copy, 0, sizeof(Content))
         copy.data = start
         copy.size = w - start

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from sluice.router.client.message import decode
 from tests.peer import message
+from tests.peer.codec import encode
 from tests.peer.frames import ACCEPTED, RELEASED, modified, rejected
 from tests.peer.links import PeerReceiver, PeerSender
 from tests.peer.management import Management, ManagementStatusError
@@ -107,6 +109,44 @@ def test_copy_has_address_properties_and_annotations_of_the_original(
     grown(selected=1)
     copy.settle()
     grown(selected=1, accepted=1)
+
+
+def _encoded_annotations(key: bytes, descriptor: bytes = b"\x53\x72") -> bytes:
+    """Return message-annotations with one encoded key, whose value claims another address."""
+    items = key + encode("forged")
+    return b"\x00" + descriptor + b"\xc1" + bytes((len(items) + 1, 2)) + items
+
+
+KEY = b"\xa3\x14" + ADDRESS.encode()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        _encoded_annotations(b"\xb3\x00\x00\x00\x14" + ADDRESS.encode()) + message.value("m"),
+        _encoded_annotations(b"\xa1\x14" + ADDRESS.encode()) + message.value("m"),
+        message.annotations({"a": 1}) + _encoded_annotations(KEY) + message.value("m"),
+        message.properties(subject="s") + 3 * _encoded_annotations(KEY) + message.value("m"),
+        message.value("m") + _encoded_annotations(KEY),
+        message.value("m") + _encoded_annotations(KEY, b"\xa3\x1camqp:message-annotations:map"),
+        message.value("m") + _encoded_annotations(KEY, b"\x52\x72"),
+        message.value("m") + _encoded_annotations(KEY, b"\x80" + bytes(7) + b"\x72"),
+    ],
+    ids=["sym32", "string", "second", "behind properties", "last", "by name", "uint", "ulong"],
+)
+@pytest.mark.parametrize("mode", ["copied", "must"])
+def test_sender_cannot_claim_another_address(connect: Connect, fresh: Fresh, mode: str, sent: bytes) -> None:
+    address = fresh(mode)
+    tap, consumer = connect().receiver(f"taps/{mode}", 10), connect().receiver(address, 10)
+    sender = connect().sender(address)
+    number = sender.send(sent)
+    copy = tap.next()
+    copy.settle()
+    consumer.next().settle()
+    assert sender.outcome(number).name == "accepted"
+    assert message.body(copy.payload) == "m"
+    assert decode(copy.payload).annotations.get(ADDRESS) == address
+    assert copy.payload.count(ADDRESS.encode()) == 1
 
 
 @pytest.mark.parametrize("settled", [True, False])
