@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sluice.pipeline.errors import PipelineError
@@ -11,7 +12,7 @@ from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.prerequisites import find_java, require
 from sluice.pipeline.query_progress import OBSERVED, QueryProgress, undecoded
 from sluice.pipeline.tables import FORMATS
-from sluice.pipeline.units import count, seconds
+from sluice.pipeline.units import count, minutes, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,6 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="drop messages whose COLUMNs are in the table already, with --format delta or iceberg; nulls are unique",
     )  # fmt: skip
     parser.add_argument(
+        "--unique-within", type=window, metavar="TIME",
+        help="of --unique: copies land at most TIME apart (60m, 7d); later copies are rows (no limit)",
+    )  # fmt: skip
+    parser.add_argument(
         "--bad-payloads", choices=BAD_PAYLOADS, default="keep",
         help="with --decode json, avro or protobuf, messages whose payload cannot be decoded stay "
         "rows, end the query, are left out, or go to --dead-letters (%(default)s)",
@@ -95,6 +100,14 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="Spark property")
 
 
+def window(text: str) -> timedelta:
+    """Parse a time such as "60" (minutes), "12h" or "7d". Raises ArgumentTypeError."""
+    try:
+        return timedelta(seconds=minutes(text))
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is too long") from None
+
+
 def pairs(words: list[str], name: str) -> dict[str, str]:
     """Parse NAME=VALUE arguments. Raises PipelineError."""
     found = {}
@@ -114,6 +127,8 @@ def check_options(options: argparse.Namespace) -> None:
         raise PipelineError("--dedup needs --decode full, because it compares message ids")
     if options.unique and options.format not in FORMATS:
         raise PipelineError(f"--unique needs --format {' or '.join(FORMATS)}, whose tables the query can read")
+    if options.unique_within is not None and not options.unique:
+        raise PipelineError("--unique-within needs --unique")
     if options.catalog_option and options.format != "iceberg":
         raise PipelineError("--catalog-option needs --format iceberg")
     if options.bad_payloads != "keep" and not (options.table and options.decode in PAYLOADS):
@@ -203,7 +218,7 @@ def batch_writer(rows: "DataFrame", options: argparse.Namespace) -> "TableBatchW
         return open_table(options.format, name, rows.schema, options.partition_by, properties)
 
     dead_letters = opened(options.dead_letters) if options.dead_letters else None
-    return TableBatchWriter(opened(options.table), options.unique, rows.columns, dead_letters)
+    return TableBatchWriter(opened(options.table), options.unique, rows.columns, dead_letters, options.unique_within)
 
 
 def set_trigger(writer: Any, options: argparse.Namespace) -> Any:

@@ -4,12 +4,13 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sluice.pipeline.errors import PipelineOptionError
 from sluice.pipeline.payloads import ERROR
 from sluice.pipeline.tables.files import write_files
-from sluice.pipeline.tables.keys import new_rows
+from sluice.pipeline.tables.keys import LANDED, new_rows
 from sluice.pipeline.tables.table import TargetTable, TargetTableError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 class TableBatchWriter:
     """Writer of the batches of one query.
 
+    unique, window: columns that identify a row, and the greatest distance of copies (keys.py).
     dead_letters: table for the rows whose payload could not be decoded. None: they go to the other rows.
     """
 
@@ -37,13 +39,18 @@ class TableBatchWriter:
         unique: Sequence[str],
         columns: Sequence[str],
         dead_letters: TargetTable | None = None,
+        window: timedelta | None = None,
     ) -> None:
-        missing = [name for name in unique if name not in columns]
-        if missing:
-            raise PipelineOptionError(f"--unique: there is no column {missing[0]!r}; there are {', '.join(columns)}")
+        for option, names in (("--unique", unique), ("--unique-within", () if window is None else (LANDED,))):
+            missing = [name for name in names if name not in columns]
+            if missing:
+                raise PipelineOptionError(
+                    f"{option}: there is no column {missing[0]!r}; there are {', '.join(columns)}"
+                )
         self._table = table
         self._dead_letters = dead_letters
         self._unique = list(unique)
+        self._window = window
         self._files: Counter[str] = Counter()  # files since the last compaction, by the name of the table
         #: Rows that were not written because the table had their keys.
         self.repeated = 0
@@ -80,7 +87,7 @@ class TableBatchWriter:
             yield frame
             return
         with persisted(frame):
-            rows, repeated = new_rows(frame, self._unique, table)
+            rows, repeated = new_rows(frame, self._unique, table, self._window)
             self.repeated += repeated
             yield rows
 

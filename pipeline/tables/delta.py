@@ -6,10 +6,11 @@ adds the files of the batch.
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
@@ -36,6 +37,7 @@ class DeltaTarget(TargetTable):
     """Delta table in a folder."""
 
     stores_partition_columns = False
+    commits_statistics = True
 
     def __init__(self, name: str, schema: "StructType", partition_by: Sequence[str]) -> None:
         self.name = name
@@ -88,16 +90,21 @@ class DeltaTarget(TargetTable):
 
     def _action(self, file: DataFile) -> AddAction:
         values = dict(zip(self.partition_by, file.partition, strict=True))
-        stats = json_codec.encode({"numRecords": file.rows}).decode()
-        return AddAction(file.path, file.octets, values, time.time_ns() // 1_000_000, True, stats)
+        return AddAction(file.path, file.octets, values, time.time_ns() // 1_000_000, True, file.statistics)
 
     def keys(self, columns: Sequence[str], ranges: KeyRanges) -> Iterator[pa.RecordBatch]:
-        wanted: Any = None
-        for name, (least, greatest) in ranges.items():
-            within = (ds.field(name) >= least) & (ds.field(name) <= greatest)
-            wanted = within if wanted is None else wanted & within
-        scanner = self._table.to_pyarrow_dataset().scanner(columns=list(columns), filter=wanted)
-        yield from scanner.to_batches()
+        wanted: list[tuple[str, str, Any]] = [
+            (name, sign, limit)
+            for name, limits in ranges.items()
+            for sign, limit in zip((">=", "<="), limits, strict=True)
+            if limit is not None
+        ]
+        # delta-rs takes an empty text as null.
+        predicate = [each for each in wanted if each[2] != "" and isinstance(each[2], str | int | datetime)]
+        # Each file of a dataset costs 0.6 ms, also those that its scanner skips.
+        files = self._table.to_pyarrow_dataset(file_pruning_predicate=predicate or None)
+        within = pq.filters_to_expression(wanted) if wanted else None
+        yield from files.scanner(columns=list(columns), filter=within).to_batches()
 
     def compact(self) -> int:
         try:

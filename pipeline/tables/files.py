@@ -4,7 +4,7 @@ Each attempt of a task has file names of its own, because another attempt may ru
 attempts are never part of the table, and are deleted when the batch is committed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluice.pipeline.stores import LandingStore, open_store
+from sluice.pipeline.tables.statistics import file_statistics
 from sluice.pipeline.tables.table import DataFile, TargetTable
 from sluice.router import json_codec
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Columns of the result of `FileWriter`, in Spark's DDL.
-RESULT = "path string, octets bigint, rows bigint, partition string"
+RESULT = "path string, octets bigint, rows bigint, partition string, statistics string"
 #: Size at which a file is complete, before compression; octets.
 FILE_OCTETS = 128 << 20
 #: Sum of incomplete files of a task at which the largest of them is written; octets.
@@ -29,14 +30,15 @@ MEMORY = 256 << 20
 class FileWriter:
     """Function for `mapInArrow`: writes the rows of a task to files, and yields a row of RESULT for each file.
 
-    root: path or URL of the table's data. start: the first part of the files' paths there, with the batch.
+    start: the first part of the files' paths in the table's folder, with the batch.
     """
 
-    def __init__(self, root: str, start: str, partition_by: Sequence[str], stores_partition_columns: bool) -> None:
-        self._root = root
+    def __init__(self, table: TargetTable, start: str) -> None:
+        self._root = table.folder
         self._start = start
-        self._partition_by = list(partition_by)
-        self._dropped = [] if stores_partition_columns else self._partition_by
+        self._partition_by = list(table.partition_by)
+        self._dropped = [] if table.stores_partition_columns else self._partition_by
+        self._with_statistics = table.commits_statistics
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -82,8 +84,18 @@ class FileWriter:
         self._written += 1
         self._store.publish(path, octets)
         place = json_codec.encode(partition).decode()
-        row = {"path": path, "octets": octets.size, "rows": table.num_rows, "partition": place}
-        return pa.RecordBatch.from_pylist([row])
+        statistics = json_codec.encode(file_statistics(table)).decode() if self._with_statistics else ""
+        return pa.RecordBatch.from_pylist(
+            [
+                {
+                    "path": path,
+                    "octets": octets.size,
+                    "rows": table.num_rows,
+                    "partition": place,
+                    "statistics": statistics,
+                }
+            ]
+        )
 
 
 def _octets(tables: list[pa.Table]) -> int:
@@ -118,6 +130,11 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def to_data_file(row: Mapping[str, Any]) -> DataFile:
+    """Return the file of a row of RESULT."""
+    return DataFile(**{**row, "partition": tuple(json_codec.decode(row["partition"]))})
+
+
 def write_files(frame: "DataFrame", table: TargetTable, start: str) -> list[DataFile]:
     """Write a batch to files whose paths begin with `start`; return them.
 
@@ -127,9 +144,8 @@ def write_files(frame: "DataFrame", table: TargetTable, start: str) -> list[Data
     folder = start.rpartition("/")[0]
     store.make_folder(folder)
     before = _existing(store, start)
-    writer = FileWriter(table.folder, start, table.partition_by, table.stores_partition_columns)
-    rows = frame.mapInArrow(writer, RESULT).collect()
-    files = [DataFile(row.path, row.octets, row.rows, tuple(json_codec.decode(row.partition))) for row in rows]
+    rows = frame.mapInArrow(FileWriter(table, start), RESULT).collect()
+    files = [to_data_file(row.asDict()) for row in rows]
     kept = {each.path for each in files}
     for path in {*before, *_existing(store, start)} - kept:
         store.delete(path)

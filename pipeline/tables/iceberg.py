@@ -51,6 +51,7 @@ class IcebergTarget(TargetTable):
     """Iceberg table, named CATALOG.NAMESPACE.TABLE."""
 
     stores_partition_columns = True
+    commits_statistics = False
 
     def __init__(
         self, name: str, schema: "StructType", partition_by: Sequence[str], properties: Mapping[str, str]
@@ -130,11 +131,10 @@ class IcebergTarget(TargetTable):
     def keys(self, columns: Sequence[str], ranges: KeyRanges) -> Iterator[pa.RecordBatch]:
         wanted: BooleanExpression = AlwaysTrue()
         for name, (least, greatest) in ranges.items():
-            wanted = And(
-                wanted,
-                GreaterThanOrEqual(term=Reference(name), value=least),
-                LessThanOrEqual(term=Reference(name), value=greatest),
-            )
+            if least is not None:
+                wanted = And(wanted, GreaterThanOrEqual(term=Reference(name), value=least))
+            if greatest is not None:
+                wanted = And(wanted, LessThanOrEqual(term=Reference(name), value=greatest))
         yield from self._table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow_batch_reader()
 
     def compact(self) -> int:

@@ -24,7 +24,7 @@ TARGET_FILE = 128 << 20
 #: Types of columns that may partition a table, in Spark's DDL. Their values have one text in every engine.
 PARTITION_TYPES = ("string", "int", "bigint", "boolean")
 
-#: Least and greatest values of key columns: {column: (least, greatest)}.
+#: Least and greatest values of columns: {column: (least, greatest)}; None: without bound.
 KeyRanges = Mapping[str, tuple[Any, Any]]
 
 
@@ -39,6 +39,7 @@ class DataFile(NamedTuple):
     octets: int
     rows: int
     partition: tuple[str | None, ...] = ()  # values of the partition columns, as text
+    statistics: str = ""  # JSON of statistics.py, "" if the table needs none
 
 
 class TargetTable(ABC):
@@ -49,6 +50,8 @@ class TargetTable(ABC):
     partition_by: Sequence[str]
     #: False: files lack the partition columns, whose values are in the metadata of the table.
     stores_partition_columns: bool
+    #: True: commits have statistics of the files. False: the format takes them from the files.
+    commits_statistics: bool
 
     @abstractmethod
     def last_batch(self, query: str) -> int:
@@ -63,7 +66,10 @@ class TargetTable(ABC):
 
     @abstractmethod
     def keys(self, columns: Sequence[str], ranges: KeyRanges) -> Iterator[pa.RecordBatch]:
-        """Yield the key columns of all rows; files and rows without keys in these ranges may be left out."""
+        """Yield columns of all rows whose values are in these ranges, and perhaps of others.
+
+        Files that have no such rows, by the metadata of the table, are not opened.
+        """
 
     @abstractmethod
     def compact(self) -> int:

@@ -192,10 +192,21 @@ TABLES = {"parquet": ParquetQueryTable, "delta": DeltaQueryTable, "iceberg": Ice
         ("parquet", ("--dedup", str(WINDOW))),
         ("delta", ()),
         ("delta", ("--unique", "address", "message_id")),
+        ("delta", ("--unique", "address", "message_id", "--unique-within", f"{WINDOW}s")),
         ("iceberg", ()),
         ("iceberg", ("--unique", "address", "message_id")),
+        ("iceberg", ("--unique", "address", "message_id", "--unique-within", f"{WINDOW}s")),
     ],
-    ids=["parquet", "parquet-dedup", "delta", "delta-unique", "iceberg", "iceberg-unique"],
+    ids=[
+        "parquet",
+        "parquet-dedup",
+        "delta",
+        "delta-unique",
+        "delta-window",
+        "iceberg",
+        "iceberg-unique",
+        "iceberg-window",
+    ],
 )
 def test_table_is_exact_after_kills_at_random_moments(
     java_runs: None, landing: Landing, tmp_path: Path, kind: str, once: tuple[str, ...]

@@ -34,6 +34,7 @@ DEAD = ("--bad-payloads", "deadletter", "--dead-letters")
     [
         (("--out", "table"), "p query: --table needs --checkpoint DIR\n"),
         (("--table", "t", "--checkpoint", "c", "--unique", "message_id"), "p query: --unique needs --format delta or"),
+        ((*TABLE, "--format", "delta", "--unique-within", "5m"), "p query: --unique-within needs --unique\n"),
         (("--show", "--catalog-option", "type=sql"), "p query: --catalog-option needs --format iceberg\n"),
         (("--show", *JSON, "--bad-payloads", "drop"), "p query: --bad-payloads needs --table, and --decode json"),
         ((*TABLE, "--bad-payloads", "fail"), "p query: --bad-payloads needs --table, and --decode json or avro or"),
@@ -49,7 +50,16 @@ def test_incomplete_arguments_are_refused(words, text, tmp_path, capsys):
     assert capsys.readouterr().err.startswith(text)
 
 
-@pytest.mark.parametrize("words", [("--out", "t", "--show"), (), ("--show", "0"), ("--show", "--trigger", "nan")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--out", "t", "--show"),
+        (),
+        ("--show", "0"),
+        ("--show", "--trigger", "nan"),
+        ("--show", "--unique-within", f"{'9' * 30}d"),
+    ],
+)
 def test_wrong_command_line_is_refused(words, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["query", "--path", str(tmp_path), *words], "p")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ pytest.importorskip("pyiceberg")
 from pyspark.sql.types import StructType
 
 from sluice.pipeline.errors import PipelineOptionError
+from sluice.pipeline.stores import open_store
 from sluice.pipeline.tables import FORMATS
-from sluice.pipeline.tables.files import RESULT, FileWriter
+from sluice.pipeline.tables.files import RESULT, FileWriter, to_data_file
 from sluice.pipeline.tables.keys import known_keys
 from sluice.pipeline.tables.table import DataFile, TargetTable, TargetTableError, open_table
-from sluice.router import json_codec
 
 FIELDS = {"address": "string", "message_id": "string", "segment": "long", "body": "binary", "landed_time": "timestamp"}
 ARROW = pa.schema(
@@ -92,16 +93,11 @@ def rows(*segments: int, address: str | None = "a") -> list[dict[str, Any]]:
 
 def write(table: TargetTable, start: str, given: list[dict[str, Any]]) -> list[DataFile]:
     """Write rows as a task of Spark does."""
-    from sluice.pipeline.stores import open_store
-
     open_store(table.folder).make_folder(start.rpartition("/")[0])
-    writer = FileWriter(table.folder, start, table.partition_by, table.stores_partition_columns)
-    found = [row for batch in writer(iter([pa.RecordBatch.from_pylist(given, ARROW)])) for row in batch.to_pylist()]
+    made = FileWriter(table, start)(iter([pa.RecordBatch.from_pylist(given, ARROW)]))
+    found = [row for batch in made for row in batch.to_pylist()]
     assert not found or [*found[0]] == [each.split()[0] for each in RESULT.split(", ")]
-    return [
-        DataFile(each["path"], each["octets"], each["rows"], tuple(json_codec.decode(each["partition"])))
-        for each in found
-    ]
+    return [to_data_file(each) for each in found]
 
 
 def test_batch_that_runs_again_is_in_the_table_once(tables: Tables) -> None:
@@ -177,6 +173,45 @@ def test_keys_that_the_table_has_are_found(tables: Tables) -> None:
     wanted = pa.table({"address": ["a", "b", "a"], "message_id": ["m7", "m7", "m77"]})
     assert known_keys(wanted, table).to_pylist() == [{"address": "a", "message_id": "m7"}]
     assert known_keys(wanted.slice(0, 0), table).num_rows == 0
+
+
+def test_files_with_other_keys_are_not_opened(tables: Tables) -> None:
+    table = tables.open()
+    for batch in range(3):
+        files = write(table, f"q/0/{batch}", rows(*range(100 * batch + 100, 100 * batch + 110)))
+        table.append("q", batch, files)
+        if batch != 1:
+            open_store(table.folder).delete(files[0].path)
+    wanted = pa.table({"message_id": ["m202", "m207", "m20x"]})
+    assert sorted(row["message_id"] for row in known_keys(wanted, table).to_pylist()) == ["m202", "m207"]
+
+
+def test_keys_that_landed_before_a_time_are_not_read(tables: Tables) -> None:
+    table = tables.open()
+    times = [datetime(2026, 1, 1, 0, 0, second, 1500, tzinfo=UTC) for second in range(3)]
+    for batch, at in enumerate(times):
+        files = write(table, f"q/0/{batch}", [{**each, "landed_time": at} for each in rows(batch)])
+        table.append("q", batch, files)
+        if batch == 0:
+            open_store(table.folder).delete(files[0].path)
+    wanted = pa.table({"message_id": ["m0", "m1", "m2"]})
+    found = known_keys(wanted, tables.open(), times[1]).to_pylist()
+    assert sorted(row["message_id"] for row in found) == ["m1", "m2"]
+    assert known_keys(wanted, tables.open(), times[1] + timedelta(microseconds=1)).to_pylist() == [{"message_id": "m2"}]
+
+
+HOSTILE = ["", "\0", "'; --", '"\\"', "%_*?", "é" * 70, "\U0010ffff" * 3, "\U0010ffff" * 200, "z" * 5000, "null", "NaN"]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("address",)])
+def test_keys_with_any_text_are_found(tables: Tables, partition_by: tuple[str, ...]) -> None:
+    """Texts come from clients. Each file has one of them, so each is a bound of its file."""
+    table = tables.open(*partition_by)
+    for batch, text in enumerate(HOSTILE):
+        table.append("q", batch, write(table, f"q/0/{batch}", [{**rows(batch)[0], "message_id": text}]))
+    for text in HOSTILE:
+        wanted = pa.table({"address": ["a"], "message_id": [text]})
+        assert known_keys(wanted, tables.open(*partition_by)).num_rows == 1, ascii(text[:10])
 
 
 @pytest.mark.parametrize("partition_by", [(), ("address",)])
