@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from sluice.pipeline.segments import Landing, LandingLog
+from tests.pipeline import second_engine
 from tests.pipeline.java import environment
 from tests.pipeline.landers import COMMAND
 from tests.pipeline.segments import land, numbered
@@ -119,6 +120,10 @@ class WrittenTable:
         """Return the message ids of all rows."""
         raise NotImplementedError
 
+    def source(self) -> str:
+        """Return the table for a FROM clause of DuckDB."""
+        raise NotImplementedError
+
 
 class ParquetQueryTable(WrittenTable):
     def words(self) -> list[str]:
@@ -127,14 +132,20 @@ class ParquetQueryTable(WrittenTable):
     def commits(self) -> int:
         return count_names(self.folder / "_spark_metadata", ("",))
 
-    def ids(self) -> list[str]:
+    def files(self) -> list[str]:
+        """Return the files that the log of Spark's sink lists."""
         files: set[str] = set()
         for log in (self.folder / "_spark_metadata").iterdir():
             if log.name.removesuffix(".compact").isdigit():
                 files.update(Path(json.loads(line)["path"]).name for line in log.read_text().splitlines()[1:])
-        rows = ds.dataset([str(self.folder / name) for name in sorted(files)]).to_table(columns=["message_id"])
-        found: list[str] = rows["message_id"].to_pylist()
+        return [str(self.folder / name) for name in sorted(files)]
+
+    def ids(self) -> list[str]:
+        found: list[str] = ds.dataset(self.files()).to_table(columns=["message_id"])["message_id"].to_pylist()
         return found
+
+    def source(self) -> str:
+        return f"read_parquet({self.files()})"
 
 
 class DeltaQueryTable(WrittenTable):
@@ -146,6 +157,9 @@ class DeltaQueryTable(WrittenTable):
 
     def ids(self) -> list[str]:
         return [row["message_id"] for row in self.rows("message_id")]
+
+    def source(self) -> str:
+        return second_engine.delta(self.folder)
 
     def rows(self, *columns: str) -> list[dict[str, Any]]:
         """Return columns of all rows."""
@@ -173,6 +187,9 @@ class IcebergQueryTable(WrittenTable):
         found = catalog.load_table("sensors.readings").scan(selected_fields=("message_id",)).to_arrow()
         ids: list[str] = found["message_id"].to_pylist()
         return ids
+
+    def source(self) -> str:
+        return second_engine.iceberg(self.catalog, "sensors.readings")
 
 
 def count_names(folder: Path, endings: tuple[str, ...]) -> int:
@@ -247,3 +264,7 @@ def test_table_is_exact_after_kills_at_random_moments(
     assert last.process.returncode == 0
     expected = Counter(dict.fromkeys(logs.landed, 1)) if once else logs.landed
     assert Counter(table.ids()) == expected
+    sums = "count(*), count(DISTINCT message_id), sum(message_id::BIGINT)"
+    assert second_engine.query(f"SELECT {sums} FROM {table.source()}") == [
+        (expected.total(), len(expected), sum(int(each) * count for each, count in expected.items()))
+    ]
