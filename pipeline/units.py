@@ -1,18 +1,9 @@
-"""Parsers and formatters of sizes and times on command lines."""
+"""Parsers of times on command lines, and a formatter of sizes. Parsers of sizes: router/cli/quantities.py."""
 
 import re
 from argparse import ArgumentTypeError
 
-SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIMES = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def size(text: str) -> int:
-    """Parse a size such as "512m" or "4g"; return octets. Raises ArgumentTypeError."""
-    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.lower())
-    if match is None:
-        raise ArgumentTypeError(f"{text!r} is not a size: expected for example 512m or 4g")
-    return int(match[1]) * SIZES[match[2]]
 
 
 def minutes(text: str) -> float:
@@ -28,13 +19,6 @@ def seconds(text: str) -> float:
     if re.fullmatch(r"\d{1,9}(\.\d{0,9})?|\.\d{1,9}", text) is None:
         raise ArgumentTypeError(f"{text!r} is not a number of seconds")
     return float(text)
-
-
-def count(text: str) -> int:
-    """Parse a number of at least 1. Raises ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
 
 
 def octets_text(octets: float) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 from sluice.pipeline.prerequisites import require
 from sluice.pipeline.segments import Landing, LandingLog, schema
-from sluice.pipeline.units import count, octets_text
+from sluice.pipeline.units import octets_text
 from sluice.pipeline.writer import SegmentWriter
+from sluice.router.cli.quantities import count
 
 HELP = "measure the cost of landing and reading on this machine"
 LOG = LandingLog("bench", "bench")

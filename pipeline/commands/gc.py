@@ -3,8 +3,9 @@
 import argparse
 
 from sluice.pipeline.segments import Landing, Segment, delete_beyond, delete_consumed_segments
-from sluice.pipeline.units import minutes, octets_text, size
+from sluice.pipeline.units import minutes, octets_text
 from sluice.router import json_codec
+from sluice.router.cli.quantities import size_or_zero
 
 HELP = "delete segments that all groups of readers have read, or that exceed a limit"
 
@@ -25,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retain-time", type=minutes, metavar="MINUTES", help="delete older segments, read or not (also 90s, 2h, 7d)"
     )
     parser.add_argument(
-        "--retain-bytes", type=size, metavar="SIZE", help="delete the oldest segments beyond this size, read or not"
+        "--retain-bytes",
+        type=size_or_zero,
+        metavar="SIZE",
+        help="delete the oldest segments beyond this size, read or not",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -10,7 +10,8 @@ from typing import Any
 
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.prerequisites import require
-from sluice.pipeline.units import count, octets_text, seconds, size
+from sluice.pipeline.units import octets_text, seconds
+from sluice.router.cli.quantities import count, size_or_zero
 
 HELP = "write messages of addresses to Parquet segments, then accept them"
 
@@ -34,20 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write a segment at this number of messages (50000)",
     )
     parser.add_argument(
-        "--land-bytes", type=size, default=32 << 20, metavar="SIZE", help="write a segment at this size (32m)"
+        "--land-bytes", type=size_or_zero, default=32 << 20, metavar="SIZE", help="write a segment at this size (32m)"
     )
     parser.add_argument(
         "--land-interval-ms", type=count, default=200, metavar="MS", help="write a segment after this time (200)"
     )
     parser.add_argument(
         "--stage-high",
-        type=size,
+        type=size_or_zero,
         default=4 << 30,
         metavar="SIZE",
         help="withhold credit while more than this is unread (4g; 0: no limit)",
     )
     parser.add_argument(
-        "--max-message", type=size, default=128 << 20, metavar="SIZE", help="reject longer messages (128m)"
+        "--max-message", type=size_or_zero, default=128 << 20, metavar="SIZE", help="reject longer messages (128m)"
     )
     parser.add_argument("--user", help="user for SASL (default: the user in the URL)")
     parser.add_argument("--password-file", type=Path, metavar="FILE", help="file whose first line is the password")

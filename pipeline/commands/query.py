@@ -12,7 +12,8 @@ from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.prerequisites import find_java, require
 from sluice.pipeline.query_progress import OBSERVED, QueryProgress, undecoded
 from sluice.pipeline.tables import FORMATS
-from sluice.pipeline.units import count, minutes, seconds
+from sluice.pipeline.units import minutes, seconds
+from sluice.router.cli.quantities import count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

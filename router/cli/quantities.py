@@ -4,12 +4,17 @@ import argparse
 import re
 from typing import Final
 
-_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def size_or_zero(text: str) -> int:
+    """Return the octets of a size such as 512k, 64m or 1g, or of 0. Raises ArgumentTypeError."""
+    return 0 if text == "0" else size(text)
 
 
 def size(text: str) -> int:
-    """Return the octets of a size such as 512k, 64m or 1g. Raises ArgumentTypeError."""
-    found = re.fullmatch(r"([1-9][0-9]{0,11})([kmg]?)", text.lower())
+    """Return the octets of a size such as 512k, 64m, 1g or 2tb. Raises ArgumentTypeError."""
+    found = re.fullmatch(r"([1-9][0-9]{0,11})([kmgt]?)b?", text.lower())
     if found is None:
         raise argparse.ArgumentTypeError(f"'{text}' is not a size: write 512k, 64m or 1g")
     return int(found[1]) * _SIZES[found[2]]
