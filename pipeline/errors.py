@@ -41,5 +41,9 @@ class PayloadRefusedError(PipelineError):
     """Raised for a body that cannot be decoded, if the source is to fail at it."""
 
 
+class RegistryError(PipelineError):
+    """Raised if a schema registry cannot be reached, or answers otherwise than its API says."""
+
+
 class FileError(PipelineError):
     """Raised if a telemetry file cannot be read."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 from sluice.pipeline.errors import LandingError, PipelineOptionError
 from sluice.pipeline.payloads import FORMATS as PAYLOADS
@@ -23,7 +24,8 @@ SOURCE = (
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxRecordsPerTrigger", "maxOffsetsPerTrigger",
     "minRecordsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions",
     "failOnDataLoss", "group", "decode", "columns", "payloadSchema", "payloadMessage", "payloadContentType",
-    "onBadPayload",
+    "onBadPayload", "payloadSubject", "schemaRegistry", "schemaRegistryUser", "schemaRegistryPasswordFile",
+    "schemaRegistryPasswordEnv", "schemaRegistryCaFile",
     "includeHeaders", "deleteOnCommit", "retentionMinutes", "holeTimeoutMs",
 )  # fmt: skip
 
@@ -232,6 +234,17 @@ class TimeBounds:
 
 
 @dataclass(frozen=True)
+class RegistryOptions:
+    """Options of a schema registry; "" for what is not given."""
+
+    url: str
+    user: str
+    password_file: str
+    password_env: str
+    ca_file: str
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """Options of a reader."""
 
@@ -254,6 +267,8 @@ class SourceOptions:
     payload_message: str  # full name of a Protobuf message
     payload_types: tuple[str, ...]  # content types of the messages with payloads; none: all
     payload_fails: bool  # True: a body that cannot be decoded ends the query
+    payload_subject: str  # subject of the registry with the schema of the column, "" without one
+    registry: RegistryOptions
     headers: bool
     columns: tuple[str, ...]  # names of the columns to decode, in their order; none: all of `decode`
     delete: bool
@@ -264,6 +279,36 @@ class SourceOptions:
         if self.subscribe:
             return address in self.subscribe
         return not self.pattern or re.fullmatch(self.pattern, address) is not None
+
+
+def registry_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("expected http://HOST… or https://HOST…")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("no user and password here, because others see it: use schemaRegistryUser")
+    return value
+
+
+def registry_options(options: OptionReader) -> RegistryOptions:
+    """Parse the options of a schema registry. Raises PipelineOptionError."""
+    options.one_of("schemaRegistryPasswordFile", "schemaRegistryPasswordEnv")
+    found = RegistryOptions(
+        options.get("schemaRegistry", registry_url, ""),
+        options.get("schemaRegistryUser", text, ""),
+        options.get("schemaRegistryPasswordFile", text, ""),
+        options.get("schemaRegistryPasswordEnv", text, ""),
+        options.get("schemaRegistryCaFile", text, ""),
+    )
+    if bool(found.user) != bool(found.password_file or found.password_env):
+        raise PipelineOptionError(
+            "option schemaRegistryUser and schemaRegistryPasswordFile or schemaRegistryPasswordEnv must be given "
+            "together"
+        )
+    for name in options.given("payloadSubject", "schemaRegistryUser", "schemaRegistryCaFile"):
+        if not found.url:
+            raise PipelineOptionError(f"option {name} needs schemaRegistry")
+    return found
 
 
 def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> SourceOptions:
@@ -284,7 +329,10 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
     headers = options.get("includeHeaders", flag, False)
     if headers and mode in ("raw", "body"):
         raise PipelineOptionError("option includeHeaders needs decode=full")
-    for name in options.given("payloadSchema", "payloadMessage", "payloadContentType", "onBadPayload"):
+    options.one_of("payloadSchema", "payloadSubject")
+    for name in options.given(
+        "payloadSchema", "payloadMessage", "payloadContentType", "onBadPayload", "schemaRegistry"
+    ):
         if mode not in PAYLOADS:
             raise PipelineOptionError(f"option {name} needs decode={' or '.join(PAYLOADS)}")
     starting = options.get("startingOffsets", offsets, cast("str | dict[str, int]", EARLIEST))
@@ -322,6 +370,8 @@ def source_options(given: Mapping[str, str], *, stream: bool | None = None) -> S
         payload_message=options.get("payloadMessage", text, ""),
         payload_types=options.get("payloadContentType", lower_names, ()),
         payload_fails=options.get("onBadPayload", choice("keep", "fail"), "keep") == "fail",
+        payload_subject=options.get("payloadSubject", text, ""),
+        registry=registry_options(options),
         headers=headers,
         columns=options.get("columns", distinct_names, ()),
         delete=options.get("deleteOnCommit", flag, False),

@@ -1,6 +1,7 @@
 """Avro payloads: the binary encoding of one value, without a header."""
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import fastavro
@@ -31,22 +32,31 @@ REFUSED = ("time-millis", "time-micros", "local-timestamp-millis", "local-timest
 
 
 class AvroCodec:
-    """Decoder of Avro values of one schema (the text of an .avsc file)."""
+    """Decoder of Avro values of one schema (the text of an .avsc file).
 
-    def __init__(self, schema: str, where: str) -> None:
+    named: texts of schemas whose names this one uses. reader: schema of the result, of another codec; None: the same.
+    """
+
+    def __init__(self, schema: str, where: str, named: Sequence[str] = (), reader: Any = None) -> None:
+        names: dict[str, Any] = {}
         try:
-            self._schema: Any = fastavro.parse_schema(json_codec.decode(schema))  # names are complete in it
-        except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+            for each in named:
+                fastavro.parse_schema(json_codec.decode(each), names)
+            self.schema: Any = fastavro.parse_schema(json_codec.decode(schema), dict(names))  # with complete names
+        except (
+            ValueError, KeyError, TypeError, AttributeError, RecursionError, fastavro.schema.SchemaParseException
+        ) as error:  # fmt: skip
             raise PipelineOptionError(f"{where}: not a schema of Avro: {error}") from None
+        self._reader = reader
         try:
-            self.type = _type(self._schema, {}, ())
+            self.type = _type(self.schema, names, ())
         except ValueError as error:
             raise PipelineOptionError(f"{where}: {error}") from None
 
     def decode(self, body: bytes) -> Any:
         octets = io.BytesIO(body)
         try:
-            value = fastavro.schemaless_reader(octets, self._schema)
+            value = fastavro.schemaless_reader(octets, self.schema, self._reader)
         except Exception as error:  # noqa: BLE001 - fastavro raises whatever damaged octets lead to
             raise PayloadError(f"not Avro of this schema: {type(error).__name__} {error}") from None
         if octets.tell() != len(body):

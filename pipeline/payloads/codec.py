@@ -1,7 +1,7 @@
 """Codecs of payloads, and columns that they make of bodies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -23,12 +23,23 @@ class PayloadCodec(Protocol):
         """Return the value of a body. Raises PayloadError."""
 
 
+@runtime_checkable
+class PreparedCodec(Protocol):
+    """Codec that looks at the bodies of a batch before it decodes them."""
+
+    def prepare(self, bodies: pa.Array) -> None: ...
+
+
 #: Kinds of bodies (column body_kind) whose octets are those of the payload. JSON may also be any AMQP value.
 KINDS: Mapping[str, Sequence[str]] = {
     "json": ("data", "string", "binary", "json"),
     "avro": ("data", "binary"),
     "protobuf": ("data", "binary"),
 }
+
+
+#: Kinds of bodies with the framing of a schema registry (registered.py).
+FRAMED = ("data", "binary")
 
 
 def payload_columns(

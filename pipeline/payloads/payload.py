@@ -11,8 +11,9 @@ from sluice.pipeline import columns
 from sluice.pipeline.errors import PayloadRefusedError, PipelineOptionError
 from sluice.pipeline.options import SourceOptions
 from sluice.pipeline.payloads import ERROR, PAYLOAD
-from sluice.pipeline.payloads.codec import KINDS, PayloadCodec, PayloadError, payload_columns
+from sluice.pipeline.payloads.codec import FRAMED, KINDS, PayloadCodec, PayloadError, PreparedCodec, payload_columns
 from sluice.pipeline.payloads.json_payload import JsonCodec, infer, parse
+from sluice.pipeline.payloads.json_schema import json_schema_type
 from sluice.pipeline.prerequisites import require
 from sluice.pipeline.reading import read_segment
 from sluice.pipeline.segments import Landing
@@ -42,7 +43,9 @@ class Payload:
 
     def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """Return the columns `names` of a batch that has NEEDED, and of its payloads. Raises PayloadRefusedError."""
-        wanted = decoded_rows(batch.column("content_type"), self._content_types)
+        wanted = list(decoded_rows(batch.column("content_type"), self._content_types))
+        if isinstance(self.codec, PreparedCodec):
+            self.codec.prepare(batch.column("body").filter(pa.array(wanted, pa.bool_())))
         values = payload_columns(self.codec, self._kinds, wanted, batch.column("body"), batch.column("body_kind"))
         if self._fails and values[1].null_count < len(batch):
             refuse_first(batch, values[1])
@@ -69,8 +72,10 @@ def open_payload(options: SourceOptions, kind: pa.DataType | None) -> Payload:
 
     Raises PipelineOptionError, MissingError.
     """
-    kinds = KINDS[options.decode]
-    return Payload(_codec(options, kind), kinds, options.payload_types, fails=options.payload_fails)
+    registered = bool(options.registry.url)
+    codec = _registered_codec(options, kind) if registered else _codec(options, kind)
+    kinds = FRAMED if registered else KINDS[options.decode]
+    return Payload(codec, kinds, options.payload_types, fails=options.payload_fails)
 
 
 def _codec(options: SourceOptions, kind: pa.DataType | None) -> PayloadCodec:
@@ -94,6 +99,43 @@ def _codec(options: SourceOptions, kind: pa.DataType | None) -> PayloadCodec:
     from sluice.pipeline.payloads.protobuf_payload import ProtobufCodec
 
     return ProtobufCodec(_read(path), options.payload_message, f"option payloadSchema: {path}")
+
+
+def _registered_codec(options: SourceOptions, kind: pa.DataType | None) -> PayloadCodec:
+    """Return the codec of bodies whose schemas are in a registry."""
+    require("requests", extra="payloads")
+    from sluice.pipeline.payloads import registered
+    from sluice.pipeline.payloads.registry import SchemaRegistry
+
+    registry = SchemaRegistry(options.registry)
+    path, subject, mode = options.payload_schema, options.payload_subject, options.decode
+    if not path and not subject and (mode != "json" or kind is None):
+        raise PipelineOptionError("option schemaRegistry needs payloadSubject or payloadSchema: the type of the column")
+    where = f"option payloadSubject: {subject}" if subject else f"option payloadSchema: {path}"
+    latest = registered.latest_of(registry, subject, mode) if subject and (mode != "json" or kind is None) else None
+    if mode == "json":
+        if latest is not None:
+            try:
+                kind = json_schema_type(json_codec.decode(latest.text))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise PipelineOptionError(f"{where}: {error}") from None
+        return registered.RegisteredJson(registry, _json_type(path) if kind is None else kind)
+    if mode == "avro":
+        require("fastavro", extra="payloads")
+        if latest is None:
+            return registered.RegisteredAvro(registry, _read(path).decode(errors="replace"), where)
+        named = tuple(each.text for _, each in registry.references(latest))
+        return registered.RegisteredAvro(registry, latest.text, where, named)
+    require("google.protobuf", extra="payloads")
+    message = options.payload_message
+    if latest is None:
+        if not message:
+            raise PipelineOptionError("option payloadMessage is required with decode=protobuf and payloadSchema")
+        return registered.RegisteredProtobuf(registry, _read(path), message, where)
+    descriptors = registered.file_descriptor_set(registry, latest, where)
+    return registered.RegisteredProtobuf(
+        registry, descriptors.SerializeToString(), message or registered.first_message(descriptors.file[-1]), where
+    )
 
 
 def _read(path: str) -> bytes:

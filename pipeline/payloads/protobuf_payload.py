@@ -1,5 +1,6 @@
 """Protobuf payloads: one message, described by a file of `protoc --descriptor_set_out --include_imports`."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -52,6 +53,21 @@ class ProtobufCodec:
             return _value(self._class.FromString(body))
         except DecodeError as error:
             raise PayloadError(f"not a message {self._class.DESCRIPTOR.full_name}: {error}") from None
+
+
+def message_at(file: Any, path: Sequence[int]) -> str:
+    """Return the full name of a message in a FileDescriptorProto, by its number in the file and in those around it.
+
+    Raises PayloadError.
+    """
+    names = [file.package] if file.package else []
+    messages = file.message_type
+    for number in path:
+        if not 0 <= number < len(messages):
+            raise PayloadError(f"the schema has no message {'.'.join(map(str, path))}")
+        names.append(messages[number].name)
+        messages = messages[number].nested_type
+    return ".".join(names)
 
 
 def _is_map(field: FieldDescriptor) -> bool:
