@@ -15,10 +15,9 @@ from sluice.router.config.errors import ConfigError, Problems
 from sluice.router.config.grammar import parse
 from sluice.router.config.lint import lint
 from sluice.router.config.load import load, read
+from sluice.router.tls.expiry import DAY, WARN_DAYS, describe_expiry
 from sluice.router.tls.profile import credential_uses_of, read_profile
 
-DAY: Final = 86400  # seconds
-WARN_DAYS: Final = 30  # remaining validity of certificates from which on a warning is printed
 _PLACE: Final = re.compile(r"(?P<text>.*) \((?P<file>.+):(?P<line>[0-9]+)\)", re.DOTALL)
 
 
@@ -136,10 +135,9 @@ def _profile_files(configuration: Configuration, warnings: list[tuple[str, str]]
             line = profile.lines.get(fault.attribute, profile.line)
             yield ConfigError(configuration.path, line, f"sslProfile '{profile.name}': {fault}")
         warnings += [(module, text) for module, _, text in found.remarks]
-        days = None if found.expires is None else int((found.expires - time.time()) // DAY)
-        if days is not None and days < WARN_DAYS:
-            text = f"the certificate expires in {days} days" if days >= 0 else "the certificate has expired"
-            warnings.append(("CONN_MGR", f"sslProfile '{profile.name}': {text}"))
+        left = None if found.expires is None else found.expires - time.time()
+        if left is not None and left < WARN_DAYS[0] * DAY:
+            warnings.append(("CONN_MGR", f"sslProfile '{profile.name}': {describe_expiry(left)}"))
 
 
 def _count(number: int, what: str) -> str:

@@ -22,6 +22,7 @@ from sluice.router.client.errors import ClientError, ConnectionFailedError
 
 REFUSED: Final = 1  # exit code: the router, or a file, refused the request
 UNREACHABLE: Final = 4  # exit code: no answer of a router
+_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL
 _ACCESS: Final = ("amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-found")
 
 
@@ -126,6 +127,8 @@ def _of_transport(error: OSError, where: str) -> ToolFailure:
     if isinstance(error, ssl.SSLCertVerificationError):
         text = f"{where}: its certificate is not accepted: {error.verify_message}"
         advice = "name its authority with --ssl-trustfile FILE, and the host as the certificate does"
+        if error.verify_code == _EXPIRED:
+            advice = "replace the files of its sslProfile: the router uses new ones at once; or correct the clock here"
         return ToolFailure(text, advice, UNREACHABLE)
     if isinstance(error, ssl.SSLEOFError):
         text = f"{where}: it closed the connection during the TLS handshake"

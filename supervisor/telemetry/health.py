@@ -14,6 +14,7 @@ from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.telemetry.broker_checks import ConnectorStates, check_brokers
 from sluice.supervisor.telemetry.health_check import HealthCheckResult
+from sluice.supervisor.tls.profiles import CredentialsState
 
 # Time without a serving worker after which the router is not live. Dead workers are replaced within milliseconds, hung
 # ones within some ten seconds.
@@ -121,9 +122,7 @@ class Health:
 
     def readiness(self) -> list[HealthCheckResult]:
         """Return the readiness checks."""
-        profiles = (
-            HealthCheckResult(f"sslProfile {name}", usable, text) for name, usable, text in self._core.tls.states()
-        )
+        profiles = map(_profile, self._core.tls.states())
         providers = (
             HealthCheckResult(f"{each.kind} {each.name}", each.usable, each.text)
             for each in self._core.authentication.states()
@@ -161,6 +160,10 @@ def _why(worker: WorkerProcess) -> str:
     if worker.live and worker.silent:
         return f"has not responded for {worker.silent:.0f} seconds"
     return _STAGES[worker.stage]
+
+
+def _profile(state: CredentialsState) -> HealthCheckResult:
+    return HealthCheckResult(f"sslProfile {state.name}", state.sound, state.text, counts=not state.usable)
 
 
 def _listener(state: ListenerState) -> HealthCheckResult:

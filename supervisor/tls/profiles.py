@@ -27,6 +27,7 @@ from sluice.router.config.entities import (
 from sluice.router.control.messages import Opened, TlsFacts
 from sluice.router.control.ops import Credentials, CredentialsGone, CredentialsOp, Op
 from sluice.router.log import ERROR, INFO, WARNING, ProcessLog
+from sluice.router.tls.expiry import ATTENTION_DAYS, DAY, WARN_DAYS, describe_expiry
 from sluice.router.tls.profile import (
     CredentialUse,
     Material,
@@ -51,8 +52,6 @@ MAX_READERS: Final = 4  # threads for reading
 TICKET_KEY: Final = 80  # octets, as OpenSSL requires
 SECRET: Final = 64
 ROTATION: Final = 86400.0  # seconds for which session tickets are valid
-DAY: Final = 86400
-WARN_DAYS: Final = (30, 7, 1)  # warnings before certificates expire
 _LEVELS: Final = {"error": ERROR, "warning": WARNING, "info": INFO}
 _NOTHING: Final = Material(Credentials(), None, None, None, {}, (), None, (), b"", b"")
 
@@ -73,6 +72,15 @@ class RevocationListSource(Protocol):
 
 class TlsStartError(Exception):
     """Error that prevents the router from starting; the text is the reason."""
+
+
+class CredentialsState(NamedTuple):
+    """State of a profile for health checks. sound: an operator has nothing to repair. usable: peers can be served."""
+
+    name: str
+    usable: bool
+    sound: bool
+    text: str
 
 
 class ProfileState:
@@ -394,25 +402,27 @@ class TlsProfiles(Subsystem):
 
     def days_left(self, name: str) -> int | None:
         """Return the whole days until the first certificate of a profile expires, or None without certificates."""
-        held = self.held.get(name)
-        if held is None or held.material.expires is None:
-            return None
-        return int((held.material.expires - time.time()) // DAY)
+        left = self._seconds_left(name)
+        return None if left is None else int(left // DAY)
 
-    def states(self) -> list[tuple[str, bool, str]]:
-        """Return for each profile its name, whether it is usable, and a description of its state."""
+    def _seconds_left(self, name: str) -> float | None:
+        held = self.held.get(name)
+        return None if held is None or held.material.expires is None else held.material.expires - time.time()
+
+    def states(self) -> list[CredentialsState]:
+        """Return the state of each profile."""
         found = []
         for name, held in self.held.items():
-            days = self.days_left(name)
-            text = "in use" if days is None else f"in use, the certificate expires in {days} days"
-            if days is not None and days < 0:
-                text = "in use, the certificate has expired"
+            left = self._seconds_left(name)
+            text = "in use" if left is None else f"in use, {describe_expiry(left)}"
+            sound = held.problem is None and not held.stale and (left is None or left >= ATTENTION_DAYS * DAY)
             if held.stale:
                 text += f", the revocation list of {held.stale[0]} has expired"
             missing = None if self._lists is None else self._lists.problem(name)
             if missing is not None:
                 text += f", {missing}"
-            found.append((name, held.usable, text if held.problem is None else held.problem))
+                sound = False
+            found.append(CredentialsState(name, held.usable, sound, text if held.problem is None else held.problem))
         return found
 
     def credentials(self, name: str) -> Credentials | None:
@@ -435,19 +445,15 @@ class TlsProfiles(Subsystem):
                 text = f"the revocation list of {authority} has expired: certificates below that authority are refused"
                 self._log.error("CONN_MGR", f"sslProfile '{name}': {text}")
         held.stale = stale
-        left = self.days_left(name)
+        left = self._seconds_left(name)
         if left is None:
             return
-        due = min((days for days in WARN_DAYS if left < days), default=None)
+        due = min((days for days in WARN_DAYS if left < days * DAY), default=None)
         due = -1 if left < 0 else due
         if due is None or due == held.warned:
             return
         held.warned = due
-        if left < 0:
-            self._log.error("CONN_MGR", f"sslProfile '{name}': the certificate has expired")
-        else:
-            unit = "day" if left == 1 else "days"
-            self._log.warning("CONN_MGR", f"sslProfile '{name}': the certificate expires in {left} {unit}")
+        self._log.write(ERROR if left < 0 else WARNING, "CONN_MGR", f"sslProfile '{name}': {describe_expiry(left)}")
 
     # Queries by other subsystems
 

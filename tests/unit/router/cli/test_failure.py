@@ -24,7 +24,7 @@ def failed(cause: OSError | None, description: str = "text of the client") -> Ex
     return made
 
 
-def tls_error(kind: type[ssl.SSLError], **attributes: str) -> ssl.SSLError:
+def tls_error(kind: type[ssl.SSLError], **attributes: str | int) -> ssl.SSLError:
     error = kind(1, "raw text")
     for name, value in attributes.items():
         setattr(error, name, value)
@@ -41,9 +41,14 @@ def tls_error(kind: type[ssl.SSLError], **attributes: str) -> ssl.SSLError:
         (failed(tls_error(ssl.SSLEOFError)), "closed the connection during the TLS handshake", "--ssl-certificate"),
         (failed(tls_error(ssl.SSLError, reason="WRONG_VERSION_NUMBER")), "does not speak TLS", "amqp://"),
         (
-            failed(tls_error(ssl.SSLCertVerificationError, verify_message="expired")),
-            "certificate is not accepted: expired",
+            failed(tls_error(ssl.SSLCertVerificationError, verify_message="unknown issuer", verify_code=20)),
+            "certificate is not accepted: unknown issuer",
             "--ssl-trustfile",
+        ),
+        (
+            failed(tls_error(ssl.SSLCertVerificationError, verify_message="it has expired", verify_code=10)),
+            "certificate is not accepted: it has expired",
+            "replace the files of its sslProfile",
         ),
         (failed(None), "closed the connection before AMQP began", "amqps://"),
         (failed(None, "Authentication failed [mech=PLAIN]"), "[mech=PLAIN]", "--sasl-password-file"),

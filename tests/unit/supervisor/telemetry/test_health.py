@@ -16,6 +16,7 @@ from sluice.supervisor.telemetry.health import (
     ListenerState,
 )
 from sluice.supervisor.telemetry.health_check import HealthCheckResult
+from sluice.supervisor.tls.profiles import CredentialsState
 from tests.unit.supervisor.adjustable_clock import AdjustableClock
 from tests.unit.supervisor.telemetry.metrics_router import MetricsRouter
 
@@ -72,6 +73,19 @@ def test_closed_listener_fails_readiness(router: MetricsRouter, clock: Adjustabl
     assert failed(checked.readiness()) == [
         HealthCheckResult("listener amqp", False, "0.0.0.0:5672 takes no connections")
     ]
+
+
+@pytest.mark.parametrize(("usable", "ready"), [(True, True), (False, False)])
+def test_profile_with_fault_is_warning_while_its_credentials_are_usable(
+    router: MetricsRouter, clock: AdjustableClock, monkeypatch: pytest.MonkeyPatch, usable: bool, ready: bool
+) -> None:
+    state = CredentialsState("p", usable, sound=False, text="in use, the certificate has expired")
+    monkeypatch.setattr(router.core.tls, "states", lambda: [state])
+    checked = health(router, clock)
+    assert failed(checked.readiness()) == [
+        HealthCheckResult("sslProfile p", False, "in use, the certificate has expired", counts=not usable)
+    ]
+    assert checked.ready == ready
 
 
 def test_shutdown_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:

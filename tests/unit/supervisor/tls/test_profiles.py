@@ -100,7 +100,7 @@ def test_profile_is_loaded_at_start(authority):
         assert (op.name, op.credentials.certificates) == ("p", authority.server.certificate.read_text())
         assert (len(op.credentials.ticket_key), setup.tls.snapshot_ops()) == (80, [op])
         assert "Created SSL Profile with name p " in setup.lines()
-        assert setup.tls.states() == [("p", True, "in use, the certificate expires in 364 days")]
+        assert setup.tls.states() == [("p", True, True, "in use, the certificate expires in 364 days")]
 
     run(scenario)
 
@@ -140,8 +140,8 @@ def test_reload_reads_certificate_files_again(authority, tmp_path):
         key.write_text("nonsense")
         await setup.change(written)
         assert setup.ops() == []
-        ((name, usable, problem),) = setup.tls.states()
-        assert (name, usable) == ("p", True)
+        ((name, usable, sound, problem),) = setup.tls.states()
+        assert (name, usable, sound) == ("p", True, False)
         assert problem.startswith(f"privateKeyFile {key}: ")
         assert problem.endswith("; the previous credentials stay in use")
         errors = [line for line in setup.lines() if "stay in use" in line]
@@ -184,7 +184,7 @@ def test_referenced_profile_stays_until_reload(authority):
         assert isinstance(empty, CredentialsOp)
         assert empty.credentials is not None
         assert empty.credentials.certificates is None
-        assert setup.tls.states() == [("p", False, "there is no such sslProfile")]
+        assert setup.tls.states() == [("p", False, False, "there is no such sslProfile")]
         await setup.change("")
         assert setup.ops() == [CredentialsGone("p")]
 
@@ -264,9 +264,11 @@ def test_expiring_certificate_is_logged(authority, monkeypatch):
             before = len(setup.lines())
             setup.tls.check_expiry("p")
             warnings.append(setup.lines()[before:])
-        expires, gone = "sslProfile 'p': the certificate expires in", "sslProfile 'p': the certificate has expired"
+            ((_, usable, sound, _),) = setup.tls.states()
+            assert (usable, sound) == (True, days < 358)
+        expires, gone = "sslProfile 'p': the certificate expires", "sslProfile 'p': the certificate has expired"
         assert warnings == [
-            [], [f"{expires} 28 days"], [], [f"{expires} 6 days"], [], [f"{expires} 0 days"], [gone], [],
+            [], [f"{expires} in 28 days"], [], [f"{expires} in 6 days"], [], [f"{expires} in 11 hours"], [gone], [],
         ]  # fmt: skip
 
     run(scenario)
