@@ -21,6 +21,7 @@ MISSED: Final = {
     "without consumer": "withoutConsumerCount",
     "beyond bounds": "beyondBoundsCount",
     "too long": "tooLongCount",
+    "stalled": "stalledCount",
     "returned": "returnedCount",
 }
 _SELECTED: Final = "selectedCount"

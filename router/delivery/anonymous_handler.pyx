@@ -166,7 +166,6 @@ cdef class AnonymousHandler(ProducerHandler):
     cdef int deliver_tapped_to_interior(
             self, ProducerLink link, InDelivery* d, Content* c, const Slice* text) except -1:
         """Forward as `deliver_to_interior` does, with copies for taps whose patterns match the address."""
-        cdef int result
         cdef bint waits
         cdef tuple found = self.table.taps_elsewhere(
             PyBytes_FromStringAndSize(<const char*>text.data, text.size), self.tenant)
@@ -174,9 +173,9 @@ cdef class AnonymousHandler(ProducerHandler):
             return self.deliver_to_interior(link, d, c, text)
         waits = not c.settled and is_required(<tuple>found[0], self.tenant)
         if waits:
-            result = self.refuse_required(link, d, c, <tuple>found[0], None, False)
-            if result == WANTS_MORE or d.flags & IN_DISCARD:
-                return result
+            self.refuse_required(link, d, c, <tuple>found[0], None, False)
+            if d.flags & IN_DISCARD:
+                return ROUTED
         self.deliver_to_interior(link, d, c, text)
         if d.flags & IN_DISCARD:
             return ROUTED

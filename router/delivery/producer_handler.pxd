@@ -11,6 +11,7 @@ from sluice.router.delivery.planner cimport make_plan
 from sluice.router.delivery.producer_origin cimport ProducerOrigin
 from sluice.router.message.sections cimport ScanResult
 from sluice.router.table.table cimport ForwardingAddress, NotFoundReason, Table
+from sluice.router.table.tap cimport Tap
 from sluice.router.policy.messages cimport MessageRules
 from sluice.router.policy.names cimport NameRules
 
@@ -31,6 +32,7 @@ cdef class ProducerHandler(DeliveryHandler):
     cdef bint checks                       # the peer tracks settled messages, as this router does (decision 0013)
     cdef list cached_prefixes                   # CachedPrefix: cached prefixes of messages with annotations; None: none
     cdef uint32_t others                   # messages with annotations whose prefix was not cached
+    cdef list arriving                     # ArrivingCopy of the message that is arriving; None: none
     cdef bint from_fallback                # the producer serves a fallback: its deliveries are not redirected again
     cdef Plan plain                        # for messages without annotations
     cdef uint8_t entry                     # kind of its messages, see `count_entry`
@@ -54,10 +56,11 @@ cdef class ProducerHandler(DeliveryHandler):
                             bint targeted) except -1
     cdef int deliver_required(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                               bint targeted) except -1
-    # Return True, after refusing it, for a message that cannot wait for copies, or whose copies have no consumer.
-    # address: of the message; None: it is not known here.
+    # Refuse a message that cannot wait for copies, or whose copies have no consumer. address: of the message; None: it
+    # is not known here.
     cdef int refuse_required(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps,
                              ForwardingAddress address, bint targeted) except -1
+    cdef int begin_copy(self, ProducerLink link, Tap tap, InDelivery* d, const Content* c, bytes to) except -1
     cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps, bytes to) except -1
     # Cache the prefix of one in PREFIX_CACHE_EVERY messages whose prefix is not cached.
     cdef int cache_prefix(self, const Content* c) except -1

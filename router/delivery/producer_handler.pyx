@@ -25,6 +25,7 @@ from sluice.router.delivery.entry cimport (
     ENTRY_CONTAINER, ENTRY_COUNTED, ENTRY_EDGE, count_entry, count_entry_by_fallback, is_entry,
 )
 from sluice.router.table.table cimport taps_reachable
+from sluice.router.table.arriving_copy cimport ArrivingCopy, begin_arriving_copy
 from sluice.router.table.tap cimport TAP_UNITS, Tap, is_required
 from sluice.router.table.size_limits cimport consumers_for, exceeds_some, octets_to_consumer
 
@@ -42,9 +43,6 @@ cdef bytes TOO_LARGE = rejection("amqp:resource-limit-exceeded", "message annota
 cdef bytes TOO_LONG = rejection("amqp:link:message-size-exceeded",
                                 f"the message for the router itself has more than {COLLECT_MOST} octets")
 cdef bytes SIZE_EXCEEDED = rejection(MESSAGE_SIZE_EXCEEDED, "The message is longer than its receivers accept")
-cdef bytes TOO_LONG_FOR_TAP = rejection(
-    MESSAGE_SIZE_EXCEEDED,
-    f"a required tap copies the address, and takes no message of more than {COLLECT_MOST} octets")
 cdef bytes TAPPED_TRANSACTION = rejection(
     "amqp:not-implemented", "a required tap copies the address, and takes no message of a transaction")
 cdef bytes TAPPED_EXCHANGE = rejection(
@@ -273,10 +271,10 @@ cdef class ProducerHandler(DeliveryHandler):
 
     cdef int deliver_required(self, ProducerLink link, InDelivery* d, Content* c, ForwardingAddress address,
                               bint targeted) except -1:
-        """Deliver a message whose outcome waits for its copies. It is collected whole before it is routed."""
-        cdef int result = self.refuse_required(link, d, c, address.taps, address, targeted)
-        if result == WANTS_MORE or d.flags & IN_DISCARD:
-            return result
+        """Deliver a message whose outcome waits for its copies."""
+        self.refuse_required(link, d, c, address.taps, address, targeted)
+        if d.flags & IN_DISCARD:
+            return ROUTED
         if deliver_once(self, link, d, c, address, targeted) == WANTS_MORE:
             return WANTS_MORE
         return ROUTED if d.flags & IN_DISCARD else self.copy_for_taps(link, d, c, address.taps, address.to)
@@ -287,18 +285,12 @@ cdef class ProducerHandler(DeliveryHandler):
             link.refuse(d, D_REJECTED, TAPPED_EXCHANGE, True)
         elif state_kind(&c.state) == D_TRANSACTIONAL:
             link.refuse(d, D_REJECTED, TAPPED_TRANSACTION, True)
-        elif (c.size if c.stored is NULL else <size_t>c.stored.size) > COLLECT_MOST:
-            link.refuse(d, D_REJECTED, TOO_LONG_FOR_TAP, True)
-        elif not c.complete:
-            if link.collect(d):
-                return WANTS_MORE
-            link.refuse(d, D_RELEASED, None, True)
         elif not taps_reachable(taps):
             if address is None:
                 link.refuse(d, D_RELEASED, None, True)
             else:
                 self.no_destination(link, d, address, targeted)
-        return ROUTED
+        return 0
 
     cdef int copy_for_taps(self, ProducerLink link, InDelivery* d, const Content* c, tuple taps, bytes to) except -1:
         """Make the copies of a message that was sent to address `to`. d: waits for those of required taps; or NULL."""
@@ -312,7 +304,9 @@ cdef class ProducerHandler(DeliveryHandler):
             if not tap.serves(self.tenant):
                 continue
             copied = tap.copied
-            if tap.required and d is not NULL:
+            if not c.complete:
+                self.begin_copy(link, tap, d, c, to)
+            elif tap.required and d is not NULL:
                 tap.require(d, to, c, link.number, now, link.whole_meter())
             else:
                 tap.copy(to, c, link.number, now)
@@ -329,6 +323,37 @@ cdef class ProducerHandler(DeliveryHandler):
         scan(c.data, c.size, False, self.honour, &c.sections)
         return self.copy_for_taps(
             link, NULL, &c, (<ForwardingAddress>plan.address).taps, (<ForwardingAddress>plan.address).to)
+
+    cdef int begin_copy(self, ProducerLink link, Tap tap, InDelivery* d, const Content* c, bytes to) except -1:
+        """Begin the copy of a message that still arrives."""
+        cdef ArrivingCopy copy = begin_arriving_copy(tap, link, link.number, d if tap.required else NULL, to, c)
+        if copy is not None:
+            if self.arriving is None:
+                self.arriving = []
+            self.arriving.append(copy)
+            link.tapped = True
+        return 0
+
+    cdef int copy_frame(self, ProducerLink link, const Transfer* t) except -1:
+        cdef ArrivingCopy copy
+        cdef uint64_t copied
+        cdef list copies = self.arriving
+        if not t.more:
+            link.tapped = False
+            self.arriving = None
+        for copy in copies:
+            copied = copy.tap.copied
+            copy.append(t.payload.data, t.payload.size, not t.more)
+            charge(link.session.connection.scheduler, TAP_UNITS + <uint32_t>(copy.tap.copied - copied))
+        return 0
+
+    cdef int abort_copies(self) except -1:
+        cdef ArrivingCopy copy
+        cdef list copies = self.arriving
+        self.arriving = None
+        for copy in copies:
+            copy.abort()
+        return 0
 
     cdef int cache_prefix(self, const Content* c) except -1:
         """Cache the prefix of one in PREFIX_CACHE_EVERY messages.

@@ -22,6 +22,10 @@ cdef class DeliveryHandler:
     cdef const Plan* plan(self, ProducerLink link, const Transfer* t) noexcept
     # Copy the message of this frame, which its plan has carried, for the taps of its address.
     cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1
+    # Add a further frame of the current delivery to the copies that taps have begun of it.
+    cdef int copy_frame(self, ProducerLink link, const Transfer* t) except -1
+    # End these copies: the delivery stays incomplete.
+    cdef int abort_copies(self) except -1
 
 cdef enum:
     ROUTED = 0
@@ -53,12 +57,14 @@ cdef class ProducerLink(GrantingLink):
     cdef uint32_t head_tried               # octets of its first chunk at the last call of DeliveryHandler.streams
     cdef public uint8_t observed           # Observation; `logged` is True if any flag is set
     cdef public uint32_t sampling          # probability that a delivery is sampled, of 2**32 - 1
+    cdef bint tapped                       # taps copy `current`, and need its further frames
     cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
     cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1
     cdef int complete_discarded(self, InDelivery* d) except -1
     cdef int abort(self, InDelivery* d) except -1
+    cdef int abort_copies(self) except -1
     cdef int route_logged(self, InDelivery* d, Content* c) except -1
     # Collect all of d, which is incomplete. False: too much is being collected already.
     cdef bint collect(self, InDelivery* d) except *

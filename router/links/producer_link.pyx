@@ -74,6 +74,12 @@ cdef class DeliveryHandler:
     cdef int copy_carried(self, ProducerLink link, const Transfer* t, const Plan* plan) except -1:
         return 0
 
+    cdef int copy_frame(self, ProducerLink link, const Transfer* t) except -1:
+        return 0
+
+    cdef int abort_copies(self) except -1:
+        return 0
+
 
 cdef bint fast_path_on = True
 
@@ -335,6 +341,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* pl
 cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
     """Process a further frame of the current delivery."""
     cdef InDelivery* d = link.current
+    cdef bint tapped = link.tapped         # by an earlier frame: its copies do not have this one yet
     check_continues(d, t)
     if t.aborted:
         link.current = NULL
@@ -344,7 +351,8 @@ cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
     if t.settled and not d.flags & IN_PRESETTLED:
         map_take(&link.session.received, d.key)
         in_settled_late(d)
-    return link.store_and_route(d, t)
+    link.store_and_route(d, t)             # may free d
+    return link.deliveries.copy_frame(link, t) if tapped else 0
 
 
 cdef bint carry_tapped(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
@@ -606,11 +614,18 @@ cdef class ProducerLink(GrantingLink):
 
     cdef int abort(self, InDelivery* d) except -1:
         """End an aborted delivery. It is implicitly settled (2.7.5): no outcome is reported."""
+        if self.tapped:
+            self.abort_copies()
         if not d.flags & IN_PRESETTLED:
             map_take(&self.session.received, d.key)
         self.count_unreported_end(d)
         free_credit(self, d)
         return in_lost(d)
+
+    cdef int abort_copies(self) except -1:
+        """End the copies that taps make of the current delivery, which stays incomplete."""
+        self.tapped = False
+        return self.deliveries.abort_copies()
 
     cdef void count_unreported_end(self, InDelivery* d) noexcept:
         """Count the end of a delivery that its producer aborted, or whose producer is gone."""
@@ -771,6 +786,8 @@ cdef class ProducerLink(GrantingLink):
             return 0
         self.live(event)
         self.current = NULL
+        if self.tapped:
+            self.abort_copies()
         while self.node.in_first is not NULL:
             d = self.node.in_first
             map_take(&self.session.received, d.key)

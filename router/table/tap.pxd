@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from sluice.router.amqp.meter cimport Meter
 from sluice.router.delivery.delivery cimport InDelivery, OutDelivery
+from sluice.router.message.annotation_filter cimport AnnotationFilter
 from sluice.router.message.content cimport Content
 from sluice.router.ring.layout cimport AddressSlot
 from sluice.router.table.table cimport AddressTap
@@ -10,18 +11,43 @@ from sluice.router.table.table cimport AddressTap
 cdef enum:
     # Cost units of a copy, charged to the producer's connection; in addition those in `Tap.copied`.
     TAP_UNITS = 5
+    OCTETS_A_UNIT = 1024       # octets of a copy for one cost unit
+    # Bounds of a tap on copies that no delivery waits for, in each worker: a consumer has as many under way, and the
+    # process holds as much memory, without any producer being slowed.
+    TAP_COPIES = 4096
+    TAP_OCTETS = 8388608
+    TAP_ARRIVING = 8388608     # bound on stored octets of those whose messages still arrive
+    # Bits of `key` of a copy, see Tap.
+    KEY_OCTETS = 1
+    KEY_UNFINISHED = 2
+
+# Copy of a message that still arrives, as far as its tap knows it; see arriving_copy.pxd.
+cdef class UnfinishedCopy:
+    cdef bint is_forwarded                 # its consumers get the message as it arrives
+    # Process the end of the tap's delivery, which the tap has freed. kind: its outcome.
+    cdef int copy_ended(self, uint8_t kind) except -1
+    # End the copy: its tap ends. lost: as of AddressTap.end.
+    cdef int cut(self, bint lost) except -1
+    cdef void forget_leg(self) noexcept
+    # End the copy if its message has not grown for STALL_MS. others: other copies wait. Return the time (ms) of the
+    # next check; 0: none.
+    cdef uint64_t check_stall(self, bint others) except? 1
 
 # Tap of the configuration. It is the upstream node of its copies, which are deliveries of their own, and the downstream
-# node of the legs by which deliveries of required taps wait for their copies. `key` of a copy: address of its leg, or
-# its octets doubled plus 1 if no delivery waits for it. Owner: the table.
+# node of the legs by which deliveries of required taps wait for their copies. `key` of a copy: address of its leg; or,
+# if no delivery waits for it, its octets with the bit KEY_OCTETS (`octets_key`); or, while its message arrives, the
+# address of its UnfinishedCopy with the bit KEY_UNFINISHED. Owner: the table.
 cdef class Tap(AddressTap):
     cdef uint64_t octets                   # of unsettled copies that no delivery waits for
-    cdef uint64_t copied                   # cost units of the octets and sections of all copies
+    cdef uint64_t copied                   # cost units of the octets of all copies
     cdef Meter* meter                      # counts stored octets of these copies
+    cdef list unfinished                   # UnfinishedCopy
+    cdef Meter* arriving                   # counts stored octets of those of them that no delivery waits for
+    cdef bint watched                      # listed in Scheduler.starved, or to be listed again
     # Counters. `ingress` counts messages that the tap selects; `egress` copies that were accepted, `redirected` those
     # that were rejected, `from_container` those that were released or modified. Messages without a copy: `transit`
     # counts those that no consumer could get, `to_container` those that found too many copies unsettled,
-    # `ingress_container` those that are too long.
+    # `ingress_container` those that are too long, `egress_container` those that stalled while others waited.
     cdef AddressSlot* counts
     # Make the copy of a message, as far as the bounds permit. Nothing waits for it. source: address that the message
     # was sent to, as an encoded string. producer: number of its link. now: ns.
@@ -31,8 +57,29 @@ cdef class Tap(AddressTap):
     cdef int require(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, uint64_t now,
                      Meter* meter) except -1
     cdef int send(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, Meter* meter) except -1
+    # Forward the copy d, whose octets are set in `copy`; return the number of consumers and next hops that get it.
+    cdef int forward_copy(self, InDelivery* d, Content* copy, uint64_t producer) except -1
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1
+
+# Compose the octets of a copy as far as its message is here; return them, borrowed until the next call. source: address
+# that the message was sent to, as an encoded string. f: filter for the octets that follow. units: the cost units of the
+# work are added to these.
+cdef uint8_t* compose_copy(bytes source, const Content* c, AnnotationFilter* f, size_t* size,
+                           uint64_t* units) except NULL
+# Return the buffer of these octets, with room for `size`.
+cdef uint8_t* scratch_room(size_t size) except NULL
+# Free the buffer of these octets after a long message.
+cdef void shrink_scratch() noexcept
+
+cdef inline uint64_t octets_key(uint64_t octets) noexcept nogil:
+    """Return the key of a copy that no delivery waits for and whose octets count for its tap."""
+    return octets << 2 | KEY_OCTETS
+
+
+cdef inline uint64_t octets_of(uint64_t key) noexcept nogil:
+    return key >> 2
+
 
 # Return True if one of these taps is required, and copies messages of this tenant.
 cdef bint is_required(tuple taps, str tenant) noexcept

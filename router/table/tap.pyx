@@ -7,42 +7,36 @@ copy. So a consumer of copies that takes none slows nobody.
 The delivery of a required tap has a leg, with the tap as downstream. The leg is settled without a state once the copy
 is accepted. The delivery then has the outcome of its own consumers, as a multicast delivery has. If the copy ends
 otherwise, the delivery is modified at once.
+
+Copies of messages that are routed before they are complete: arriving_copy.pyx.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from sluice.router.amqp.buffer cimport write32
 from sluice.router.amqp.codec cimport Slice, open_variable, skip_value
 from sluice.router.amqp.meter cimport Meter, meter_new, meter_release
 from sluice.router.amqp.spec cimport (
-    D_ACCEPTED, D_MODIFIED, D_REJECTED, S_MESSAGE_ANNOTATIONS, T_DESCRIBED, T_MAP32, T_SMALLULONG, T_SYM8,
+    D_ACCEPTED, D_MODIFIED, D_REJECTED, S_MESSAGE_ANNOTATIONS, T_MAP32, T_SMALLULONG, T_SYM8,
 )
 from sluice.router.amqp.states cimport is_outcome, plain_state
 from sluice.router.delivery.delivery cimport (
-    IN_COMPLETE, IN_FINAL, IN_MULTI, IN_ROUTED, InDelivery, OutDelivery, in_free, in_new, out_detach, out_free,
-    out_make,
+    IN_COMPLETE, IN_FINAL, IN_MULTI, IN_ROUTED, InDelivery, OutDelivery, in_abandon, in_free, in_new, out_detach,
+    out_free, out_make,
 )
-from sluice.router.delivery.outcome cimport in_keep_state, in_routed, in_update, out_update
+from sluice.router.delivery.outcome cimport in_keep_state, in_routed, in_update, out_left, out_update
 from sluice.router.delivery.settled_state cimport settled_state
+from sluice.router.message.annotation_filter cimport (
+    STEPS_A_UNIT, AnnotationFilter, filter_octets, finish_filter,
+)
 from sluice.router.message.content cimport Chunk, Content, message_meter, message_release, message_routed
 from sluice.router.message.sections cimport Sections, is_router_key, scan
 from sluice.router.ring.region cimport Region
 from sluice.router.table.forward cimport forward
 
 cdef enum:
-    # Bounds of a tap on copies that no delivery waits for, in each worker: a consumer has as many under way, and the
-    # process holds as much memory, without any producer being slowed.
-    TAP_COPIES = 4096
-    TAP_OCTETS = 8388608
     ADDRESS_KEY = 20           # octets of "x-opt-sluice.address"
-    ANNOTATIONS_NAME = 28      # octets of "amqp:message-annotations:map"
-    # Constructors of values that have 1 to 8 octets: mostly integers.
-    T_SMALLEST_INTEGER = 0x50
-    T_LARGEST_INTEGER = 0x8F
-    # Work of a copy that makes one cost unit.
-    SECTIONS_A_UNIT = 4
-    OCTETS_A_UNIT = 1024
     SECTION_HEAD = 12          # octets before the items of the annotations: descriptor, map with 32-bit lengths
     SCRATCH_KEPT = 262144      # octets of the buffer that stays allocated
 
@@ -65,7 +59,6 @@ cdef uint8_t* scratch_room(size_t size) except NULL:
 
 
 cdef void shrink_scratch() noexcept:
-    """Free the buffer after a long message."""
     global scratch, scratch_size
     if scratch_size > SCRATCH_KEPT:
         free(scratch)
@@ -81,49 +74,6 @@ cdef inline bint is_address_key(const uint8_t* key, const uint8_t* end) noexcept
     cdef Slice name
     return open_variable(key, end, &name) is not NULL and name.size == ADDRESS_KEY \
         and memcmp(name.data, b"x-opt-sluice.address", ADDRESS_KEY) == 0
-
-
-cdef bint is_annotations_descriptor(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """Return True for the descriptor of message-annotations: the code as an integer of any type, or its name."""
-    cdef Slice name
-    cdef const uint8_t* last = end - 1
-    if T_SMALLEST_INTEGER <= p[0] <= T_LARGEST_INTEGER:
-        if last[0] != S_MESSAGE_ANNOTATIONS:
-            return False
-        p += 1
-        while p < last and p[0] == 0:
-            p += 1
-        return p == last
-    return open_variable(p, end, &name) is not NULL and name.size == ANNOTATIONS_NAME \
-        and memcmp(name.data, b"amqp:message-annotations:map", ANNOTATIONS_NAME) == 0
-
-
-cdef uint8_t* drop_annotations(uint8_t* p, uint8_t* end, uint32_t* sections) noexcept nogil:
-    """Remove message-annotations from the sections at p; return the new end. sections: their number.
-
-    A valid message has none after the first ones. Consumers that use the last ones would take their address for the
-    router's. Octets from the first that begin no section are left alone: no consumer reads beyond them.
-    """
-    cdef uint8_t* w = p
-    cdef const uint8_t* value
-    cdef const uint8_t* after
-    cdef size_t size
-    sections[0] = 0
-    while p < end and p[0] == T_DESCRIBED:
-        sections[0] += 1
-        value = skip_value(p + 1, end)
-        after = skip_value(value, end) if value is not NULL else NULL
-        if after is NULL:
-            break
-        size = after - p
-        if not is_annotations_descriptor(p + 1, value):
-            if w is not p:
-                memmove(w, p, size)
-            w += size
-        p += size
-    if w is not p:
-        memmove(w, p, end - p)
-    return w + (end - p)
 
 
 cdef uint8_t* put_annotations(uint8_t* w, const Sections* s, const uint8_t* address, size_t size) noexcept nogil:
@@ -186,6 +136,39 @@ cdef inline size_t content_octets(const Content* c) noexcept nogil:
     return c.size if c.whole else <size_t>c.stored.size
 
 
+cdef uint8_t* compose_copy(bytes source, const Content* c, AnnotationFilter* f, size_t* size,
+                           uint64_t* units) except NULL:
+    cdef size_t name = len(source)
+    cdef uint8_t* start = scratch_room(
+        content_octets(c) + c.sections.map.size + SECTION_HEAD + 2 + ADDRESS_KEY + name)
+    cdef uint8_t* w
+    cdef uint8_t* end
+    memcpy(start, c.data, c.sections.at)
+    w = put_annotations(start + c.sections.at, &c.sections, source, name)
+    end = put_rest(w, c)
+    memset(f, 0, sizeof(AnnotationFilter))
+    w += filter_octets(f, w, end - w, w)
+    if c.complete:
+        w += finish_filter(f, w)
+    size[0] = w - start
+    units[0] += f.steps // STEPS_A_UNIT + size[0] // OCTETS_A_UNIT
+    return start
+
+
+cdef class UnfinishedCopy:
+    cdef int copy_ended(self, uint8_t kind) except -1:
+        raise NotImplementedError
+
+    cdef int cut(self, bint lost) except -1:
+        raise NotImplementedError
+
+    cdef void forget_leg(self) noexcept:
+        pass
+
+    cdef uint64_t check_stall(self, bint others) except? 1:
+        raise NotImplementedError
+
+
 cdef class Tap(AddressTap):
     """Tap of the configuration. Owner: the table."""
 
@@ -194,13 +177,16 @@ cdef class Tap(AddressTap):
         """key: of the address that gets the copies. counters: number of its counter slot."""
         self.counts = region.address_slot(worker, counters)
         self.meter = meter_new(NULL, NULL)
+        self.arriving = meter_new(NULL, NULL)
+        self.unfinished = []
 
     def __dealloc__(self):
         while self.node.in_first is not NULL:
-            if not self.node.in_first.key & 1:
+            if not self.node.in_first.key & (KEY_OCTETS | KEY_UNFINISHED):
                 out_free(<OutDelivery*>self.node.in_first.key)
             in_free(self.node.in_first)
         meter_release(self.meter)
+        meter_release(self.arriving)
 
     # -- copies -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +196,7 @@ cdef class Tap(AddressTap):
         if not self.live:
             return 0
         self.counts.ingress += 1
-        if not c.complete or content_octets(c) > TAP_OCTETS:
+        if content_octets(c) > TAP_OCTETS:
             self.counts.ingress_container += 1
             return 0
         octets = content_octets(c)
@@ -220,7 +206,7 @@ cdef class Tap(AddressTap):
         if self.node.in_count >= TAP_COPIES or self.octets + octets > TAP_OCTETS:
             self.counts.to_container += 1
             return 0
-        d = in_new(&self.node, <uint64_t>octets << 1 | 1, now, IN_COMPLETE)
+        d = in_new(&self.node, octets_key(octets), now, IN_COMPLETE)
         self.octets += octets
         if self.send(d, source, c, producer, self.meter) == 0:
             self.counts.transit += 1
@@ -246,34 +232,17 @@ cdef class Tap(AddressTap):
 
     cdef int send(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, Meter* meter) except -1:
         """Forward the copy d of a message; return the number of consumers and next hops that get it."""
+        cdef AnnotationFilter sections
         cdef Content copy
-        cdef size_t name = len(source)
-        cdef uint8_t* start
-        cdef uint8_t* start_of_rest
-        cdef uint8_t* w
-        cdef uint32_t sections
         cdef int copies = 0
         if self.address is None:
             return 0
-        start = w = scratch_room(
-            content_octets(c) + c.sections.map.size + SECTION_HEAD + 2 + ADDRESS_KEY + name)
-        memcpy(w, c.data, c.sections.at)
-        w = put_annotations(w + c.sections.at, &c.sections, source, name)
-        start_of_rest = w
-        w = drop_annotations(start_of_rest, put_rest(w, c), &sections)
-        self.copied += sections // SECTIONS_A_UNIT + (w - start) // OCTETS_A_UNIT
         memset(&copy, 0, sizeof(Content))
-        copy.data = start
-        copy.size = w - start
+        copy.data = compose_copy(source, c, &sections, &copy.size, &self.copied)
         copy.complete = copy.whole = True
         copy.format = c.format
-        copy.producer = producer
-        copy.to.data = self.address.to
-        copy.to.size = len(self.address.to)
-        copy.phase = self.address.phase
-        scan(copy.data, copy.size, False, False, &copy.sections)
         try:
-            copies = forward(self.address, d, &copy)
+            copies = self.forward_copy(d, &copy, producer)
         finally:
             if copy.stored is not NULL:
                 message_meter(copy.stored, meter)
@@ -281,6 +250,32 @@ cdef class Tap(AddressTap):
                 message_release(copy.stored)
             shrink_scratch()
         return copies
+
+    cdef int forward_copy(self, InDelivery* d, Content* copy, uint64_t producer) except -1:
+        copy.producer = producer
+        copy.to.data = self.address.to
+        copy.to.size = len(self.address.to)
+        copy.phase = self.address.phase
+        scan(copy.data, copy.size, False, False, &copy.sections)
+        return forward(self.address, d, copy)
+
+    def check_starved(self):
+        """End copies that stall while others wait behind them. Called for taps in Scheduler.starved.
+
+        Returns the time (ms) of the next check; 0: none.
+        """
+        cdef UnfinishedCopy copy
+        cdef uint32_t begun = 0
+        cdef uint64_t due
+        cdef uint64_t first = 0
+        for copy in self.unfinished:
+            begun += copy.is_forwarded
+        for copy in [*self.unfinished]:
+            due = copy.check_stall(self.node.in_count > begun)
+            if due and (first == 0 or due < first):
+                first = due
+        self.watched = first != 0
+        return first
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -290,6 +285,8 @@ cdef class Tap(AddressTap):
         if not settled:
             if not is_outcome(kind):
                 return 0
+            if not d.flags & IN_COMPLETE:
+                return 0                   # settled with the last octet: `ArrivingCopy.finish`
             # The consumer waits for the settlement of its outcome.
             told = plain_state(0) if d.flags & IN_MULTI else settled_state(kind, state)
             in_update(d, kind if told.size else 0, &told, True)
@@ -298,6 +295,7 @@ cdef class Tap(AddressTap):
 
     cdef int ended(self, uint64_t key, uint8_t kind) except -1:
         """Count a copy that has ended, and report its outcome to the delivery that waits for it."""
+        cdef UnfinishedCopy unfinished
         if self.live:
             if kind == D_ACCEPTED:
                 self.counts.egress += 1
@@ -305,9 +303,12 @@ cdef class Tap(AddressTap):
                 self.counts.redirected += 1
             else:
                 self.counts.from_container += 1
-        if key & 1:
-            self.octets -= key >> 1
+        if key & KEY_OCTETS:
+            self.octets -= octets_of(key)
             return 0
+        if key & KEY_UNFINISHED:
+            unfinished = <UnfinishedCopy><void*>(key - KEY_UNFINISHED)
+            return unfinished.copy_ended(kind)
         return self.finish_leg(<OutDelivery*>key, kind == D_ACCEPTED)
 
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1:
@@ -322,6 +323,10 @@ cdef class Tap(AddressTap):
         else:
             out_detach(leg)
             out_free(leg)
+            if not d.flags & IN_COMPLETE:
+                if d.flags & IN_FINAL and d.flags & IN_ROUTED:
+                    return 0               # the producer has an outcome already
+                in_abandon(d)              # no consumer gets all of a message that is not accepted
             if d.flags & IN_ROUTED:
                 return d.upstream.calls.outcome(d.upstream.owner, d, D_MODIFIED, &state, True)
             d.flags |= IN_FINAL
@@ -334,6 +339,11 @@ cdef class Tap(AddressTap):
         return 0
 
     cdef int producer_update(self, OutDelivery* o, uint8_t kind, const Slice* state, bint settled) except -1:
+        if settled and o.source is not NULL:
+            # The producer settled the delivery before its last octet (`in_settled_late`): nothing waits for the copy.
+            (<UnfinishedCopy><void*>o.tag_octets).forget_leg()
+            out_left(o)
+            out_free(o)
         return 0
 
     cdef int producer_lost(self, OutDelivery* o) except -1:
@@ -346,11 +356,14 @@ cdef class Tap(AddressTap):
 
     cdef int end(self, bint lost) except -1:
         cdef uint64_t key
+        cdef UnfinishedCopy unfinished
         self.live = False
+        for unfinished in [*self.unfinished]:
+            unfinished.cut(lost)
         while self.node.in_first is not NULL:
             key = self.node.in_first.key
             in_free(self.node.in_first)
-            if not key & 1:
+            if not key & KEY_OCTETS:
                 self.finish_leg(<OutDelivery*>key, not lost)
         self.octets = 0
         return 0

@@ -25,8 +25,10 @@ COUNTERS: Final[Mapping[str, str]] = {
     "withoutConsumer": "transit",
     "beyondBounds": "to_container",
     "tooLong": "ingress_container",
+    "stalled": "egress_container",
 }
-MISSED: Final = ("returned", "withoutConsumer", "beyondBounds", "tooLong")  # reasons for which no consumer has a copy
+#: Reasons for which no consumer has a copy.
+MISSED: Final = ("returned", "withoutConsumer", "beyondBounds", "tooLong", "stalled")
 
 
 class TapRefusedError(ValueError):

@@ -413,6 +413,7 @@ class ConfiguredTaps(ConfiguredType):
         "withoutConsumerCount": _counter("withoutConsumer"),
         "beyondBoundsCount": _counter("beyondBounds"),
         "tooLongCount": _counter("tooLong"),
+        "stalledCount": _counter("stalled"),
     }
     more: ClassVar[Mapping[str, Column]] = {"type": constant(values.string(name))}
 

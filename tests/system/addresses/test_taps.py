@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,14 +15,12 @@ from tests.peer.management import Management, ManagementStatusError
 from tests.peer.message import annotation, annotations_of
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import SECOND, Connect, Fresh, bodies, wait_address_table
-from tests.system.router import Section, listener, poll
+from tests.system.router import Section, listener
+from tests.system.tapped import ADDRESS, TAP, growth, no_more
 
 pytestmark = pytest.mark.adversarial
 
 WORKER_COUNTS = (1, 3)
-TAP = "router.config.tap"
-#: Annotation of a copy with the address that its original was sent to.
-ADDRESS = "x-opt-sluice.address"
 #: Copies that a tap may have under way in one worker.
 MOST_COPIES = 4096
 
@@ -39,42 +36,6 @@ SECTIONS: list[Section] = [
     ("binding", {"name": "binding", "exchangeName": "exchange", "nextHopAddress": "hop"}),
     ("exchange", {"name": "must", "address": "must/exchange"}),
 ]
-
-
-def counters(management: Management, name: str) -> dict[str, int]:
-    """Return the counters of a tap, without `Count` at the end of their names."""
-    row = management.one(TAP, name=name)
-    return {key.removesuffix("Count"): value for key, value in row.items() if key.endswith("Count")}
-
-
-def growth(management: Management, name: str) -> Callable[..., None]:
-    """Return a function that waits until counters of a tap have grown by numbers since this call."""
-    before = counters(management, name)
-
-    def wait(**grown: int) -> None:
-        def present() -> dict[str, int]:
-            return {key: value - before[key] for key, value in counters(management, name).items()}
-
-        wanted = {**dict.fromkeys(before, 0), **grown}
-        last: dict[str, int] = {}
-
-        def reached() -> bool:
-            last.update(present())
-            return last == wanted
-
-        try:
-            poll(reached, f"counters of {name}: {wanted}")
-        except AssertionError:
-            assert last == wanted
-            raise
-
-    return wait
-
-
-def no_more(receiver: PeerReceiver) -> bool:
-    """Return True if no delivery waits that has not been taken."""
-    receiver.peer.barrier()
-    return len(receiver.deliveries) == receiver.taken
 
 
 # -- mode copy ----------------------------------------------------------------------------------------------------
@@ -255,18 +216,6 @@ def test_message_of_several_frames_is_copied_whole(
     assert message.body(copy.payload) == "x" * size
     copy.settle()
     grown(selected=1, accepted=1)
-
-
-def test_streamed_message_is_counted_as_too_long(connect: Connect, fresh: Fresh, management: Management) -> None:
-    address = fresh("copied")
-    grown = growth(management, "copies")
-    tap, consumer = connect().receiver("taps/copied", 10), connect().receiver(address, 10)
-    sender = connect().sender(address)
-    number = sender.send(message.message("x" * 1_000_000))
-    consumer.next().settle()
-    assert sender.outcome(number).name == "accepted"
-    grown(selected=1, tooLong=1, missed=1)
-    assert no_more(tap)
 
 
 def test_consumer_of_copies_that_takes_none_slows_nobody(
@@ -463,9 +412,7 @@ def test_message_of_several_frames_waits_as_well(connect: Connect, fresh: Fresh)
 
 
 def test_message_that_cannot_wait_is_rejected(connect: Connect, fresh: Fresh) -> None:
-    _tap, _consumer, sender = required_pair(connect, fresh("must"))
-    outcome = sender.request(message.message("x" * 1_100_000))
-    assert (outcome.name, outcome.error and outcome.error[0]) == ("rejected", "amqp:link:message-size-exceeded")
+    _tap = connect().receiver("taps/must", 10)
     outcome = connect().sender("must/exchange").request(message.message("m"))
     assert (outcome.name, outcome.error and outcome.error[0]) == ("rejected", "amqp:not-implemented")
 

@@ -25,6 +25,8 @@ TAPS: list[Section] = [
     ("tap", {"name": "musts", "pattern": "must/#", "address": "taps/must", "mode": "required"}),
 ]
 COUNT = 50
+#: Octets of messages that are routed before they are complete: their copies are stored, or forwarded as they arrive.
+STREAMED = (300_000, 2_000_000)
 #: Seconds for which the consumer of copies reads before it accepts what has arrived.
 PAUSE = 0.05
 
@@ -92,6 +94,58 @@ def test_message_is_copied_once_where_it_enters(
     assert counted(tapped.b, name) == before[1]
     tap.peer.barrier()
     assert len(tap.deliveries) == COUNT
+
+
+@pytest.mark.parametrize("size", STREAMED)
+@pytest.mark.parametrize("prefix", ["copied", "must"])
+@pytest.mark.parametrize("tap_at", ["a", "b"])
+def test_streamed_message_is_copied_once_where_it_enters(
+    tapped: TwoRouterNetwork, prefix: str, tap_at: str, size: int
+) -> None:
+    name = {"copied": "copies", "must": "musts"}[prefix]
+    address, copies = tapped.fresh(f"{prefix}/"), {"copied": "taps/copied", "must": "taps/must"}[prefix]
+    before = counted(tapped.a, name), counted(tapped.b, name)
+    tap = tapped.connect(getattr(tapped, tap_at)).receiver(copies, 10)
+    consumer = tapped.connect(tapped.b).receiver(address, 10)
+    tapped.at_a.wait_remote(f"M0{address}", "B")
+    for at in ("a", "b"):
+        getattr(tapped, f"at_{at}").wait_remote(f"M0{copies}", *([] if at == tap_at else [tap_at.upper()]))
+    sender = tapped.connect(tapped.a).sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    for _ in range(3):
+        number = sender.send(message.message("x" * size))
+        original, copy = consumer.next(), tap.next()
+        assert message.body(original.payload) == message.body(copy.payload) == "x" * size
+        assert annotation(copy.payload, "x-opt-sluice.address") == address
+        original.settle()
+        if prefix == "must":
+            original.link.peer.barrier()
+            sender.peer.barrier()
+            assert number not in sender.session.outcomes
+        copy.settle()
+        assert sender.outcome(number).name == "accepted"
+    poll(lambda: counted(tapped.a, name) == before[0] + 3, "all messages were selected at A")
+    assert counted(tapped.b, name) == before[1]
+    tap.peer.barrier()
+    assert len(tap.deliveries) == 3
+
+
+@pytest.mark.parametrize("prefix", ["copied", "must"])
+def test_streamed_message_aborted_by_its_producer_is_aborted_beyond_a_hop(
+    tapped: TwoRouterNetwork, prefix: str
+) -> None:
+    address, copies = tapped.fresh(f"{prefix}/"), {"copied": "taps/copied", "must": "taps/must"}[prefix]
+    tap, consumer = (tapped.connect(tapped.b).receiver(name, 10) for name in (copies, address))
+    for key in (address, copies):
+        tapped.at_a.wait_remote(f"M0{key}", "B")
+    sender = tapped.connect(tapped.a).sender(address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    sender.send(message.message("x" * STREAMED[-1])[:-100], more=True)
+    for receiver in (consumer, tap):
+        assert not receiver.next(complete=False).complete
+    sender.peer.drop()
+    consumer.peer.until(lambda: consumer.deliveries[0].aborted, "the message is aborted")
+    tap.peer.until(lambda: tap.deliveries[0].aborted, "its copy is aborted")
 
 
 def test_required_copy_lost_beyond_a_hop_modifies_the_message(tapped: TwoRouterNetwork) -> None:
@@ -171,6 +225,37 @@ def test_edge_router_copies_messages_of_its_clients(
     assert counted(a, name) == before[0]
     for peer in peers:
         peer.drop()
+
+
+@pytest.mark.parametrize("size", STREAMED)
+@pytest.mark.parametrize("prefix", ["copied", "must"])
+@pytest.mark.parametrize("consumer_at", ["A", "E"])
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_edge_router_copies_streamed_messages_of_its_clients(
+    edges: EdgeNetwork, prefix: str, consumer_at: str, size: int, anonymous: bool
+) -> None:
+    name = {"copied": "copies", "must": "musts"}[prefix]
+    address, copies = edges.fresh(f"{prefix}/"), {"copied": "taps/copied", "must": "taps/must"}[prefix]
+    a, e = edges.routers["A"], edges.routers["E"]
+    before = counted(a, name), counted(e, name)
+    tap, consumer = edges.connect("A").receiver(copies, 10), edges.connect(consumer_at).receiver(address, 10)
+    sender = edges.connect("E").sender(None if anonymous else address, credit=False)
+    sender.wait_credit(timeout=CONVERGENCE)
+    poll(lambda: reaches(e, copies), "copies have a way", CONVERGENCE)
+    number = sender.send(message.properties(to=address) + message.value("x" * size))
+    original, copy = consumer.next(), tap.next()
+    assert message.body(original.payload) == message.body(copy.payload) == "x" * size
+    assert annotation(copy.payload, "x-opt-sluice.address") == address
+    original.settle()
+    if prefix == "must":
+        original.link.peer.barrier()
+        sender.peer.barrier()
+        assert number not in sender.session.outcomes
+    copy.settle()
+    assert sender.outcome(number).name == "accepted"
+    poll(lambda: counted(e, name) == before[1] + 1, "the message was selected at E")
+    assert counted(a, name) == before[0]
+    edges.drop()
 
 
 @pytest.mark.parametrize("prefix", ["copied", "must"])
