@@ -94,8 +94,7 @@ class AddressLander:
         self.state: BulkState | None = None
         self._rejected = 0  # deliveries that earlier links rejected
         self.since: float | None = None  # arrival (monotonic) of the oldest delivery not yet taken
-        self.last_row_count = 0  # deliveries present at the last check, and
-        self.row_count_since = 0.0  # the time of the last change of their number (monotonic)
+        self.in_burst = False  # the present deadline is that of a burst
         self.writing = 0  # deliveries in the batch that is being written
         self.writing_octets = 0
         self.attached_once = False
@@ -152,7 +151,7 @@ class AddressLander:
             if due:
                 used_up = state.credit == 0
                 batch = state.take()
-                self.since, self.last_row_count = None, 0
+                self.since = None
                 if batch is not None:
                     self._adapt_window(batch, used_up)
                     await self._write(state, batch)
@@ -162,7 +161,6 @@ class AddressLander:
 
     async def _wait(self, state: BulkState) -> bool:
         """Wait until a batch is due or credit may have changed. Return True if a batch is due."""
-        timeout = self._time_left(state)
         seen = self.lander.changes, state.attached
 
         def look() -> str:
@@ -177,24 +175,42 @@ class AddressLander:
                 return "due"
             if self.since is None:
                 self.since = time.monotonic()
-            return "credit" if state.rows != self.last_row_count else ""  # deadline of the burst has moved
+                return "timer"
+            return "timer" if self._burst_begins(state) else ""
 
-        try:
-            return await self.lander.connection.wait(look, timeout) == "due"
-        except TimeoutError:
-            return True
+        while True:
+            timeout = self._time_left(state)
+            try:
+                found = await self.lander.connection.wait(look, timeout)
+            except TimeoutError:
+                if not self._time_left(state):
+                    return True
+            else:
+                if found != "timer":
+                    return found == "due"
 
     def _time_left(self, state: BulkState) -> float | None:
-        """Return the seconds until the present deliveries are due, whether or not more arrive."""
+        """Return the seconds until the present deliveries are due if no more arrive; 0: they are due."""
         if self.since is None or not state.rows:
             return None
-        at = time.monotonic()
         end = self.since + self.options.interval
-        if state.rows != self.last_row_count:
-            self.last_row_count, self.row_count_since = state.rows, at
-        if state.rows >= BURST:
-            end = min(end, self.row_count_since + self.options.interval * QUIET)
-        return max(end - at, 0.0)
+        self.in_burst = state.rows >= BURST
+        if self.in_burst:
+            end = min(end, state.last_arrival + self.options.interval * QUIET)
+        return max(end - time.monotonic(), 0.0)
+
+    @property
+    def awaits_messages(self) -> bool:
+        """True if a message that has arrived is to be noticed before the present deadline."""
+        state = self.state
+        if state is None or not state.rows:
+            return False
+        if self.writing:
+            return self.memory_limit_reached and state.credit > 0
+        return self.since is None or self._burst_begins(state) or self._enough(state)
+
+    def _burst_begins(self, state: BulkState) -> bool:
+        return state.rows >= BURST and not self.in_burst
 
     def _enough(self, state: BulkState) -> bool:
         return (
@@ -352,6 +368,7 @@ class Lander:
             ) from error
         connection.reconnect = RECONNECT
         connection.gather = GATHER
+        connection.awaited = lambda: any(link.awaits_messages for link in self.links)
         return connection
 
     async def _work(self, ready: Callable[[], None] | None) -> None:

@@ -31,6 +31,7 @@ States and the events between them (any error leads to CLOSED, after a close fra
 The initiator takes the same paths after `start`. With SASL, its AMQP header and open follow the outcome at once.
 """
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from sluice.router.amqp.buffer cimport buffer_used, read16, read32
@@ -666,7 +667,11 @@ cdef class Connection(ConnectionChannels):
 
     # -- for the client and for tests ---------------------------------------------------------------------------------
 
-    def feed(self, bytes data not None):
-        """Pass octets to `receive`; return the number of octets taken."""
-        cdef const uint8_t* p = data
-        return self.receive(p, len(data))
+    def feed(self, data not None):
+        """Pass octets, of an object with the buffer protocol, to `receive`; return the number of octets taken."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            return self.receive(<const uint8_t*>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)

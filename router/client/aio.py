@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 from sluice.router.client.attach import Terminus
 from sluice.router.client.backoff import Backoff
 from sluice.router.client.core import ClientCore, ConnectionStage, Options, target
+from sluice.router.client.input_buffer import InputBuffer
 from sluice.router.client.links import Delivery, LinkState, ReceiverState, SenderState
 from sluice.router.client.message import Message
 from sluice.router.client.outcome import Outcome
@@ -31,7 +32,6 @@ from sluice.router.client.url import Url
 
 CLOSE_PATIENCE = 5.0  # seconds that `close` waits for the peer's close
 CONNECT_PATIENCE = 10.0  # seconds for one attempt to connect
-GATHERED = 65536  # octets: after a shorter read, a connection with `gather` pauses reading
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ async def aconnect(
     return connection
 
 
-class _Protocol(asyncio.Protocol):
+class _Protocol(asyncio.BufferedProtocol):
     """Protocol of one transport. Owner: the connection's task."""
 
     def __init__(self, connection: "AsyncConnection", secure: bool) -> None:
@@ -57,6 +57,7 @@ class _Protocol(asyncio.Protocol):
         self.secure = secure
         self.transport: asyncio.Transport | None = None
         self.writable = True
+        self._input = InputBuffer()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,12 +65,20 @@ class _Protocol(asyncio.Protocol):
         self.transport = transport
         self.connection.began(self)
 
-    def data_received(self, octets: bytes) -> None:
-        if self.connection.gather and len(octets) < GATHERED:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._input.room
+
+    def buffer_updated(self, count: int) -> None:
+        connection = self.connection
+        if not self._input.pass_on(count, connection.feed) and connection.gather:
             assert self.transport is not None
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_later(self.connection.gather, self.read_on)
-        self.connection.received(octets)
+            asyncio.get_running_loop().call_later(connection.gather, self.read_on)
+        connection.received()
+
+    def read_again(self) -> None:
+        """Take octets that the engine has left until a computation was done."""
+        self._input.pass_on(0, self.connection.feed)
 
     def read_on(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
@@ -99,8 +108,12 @@ class AsyncConnection:
         self.core.later = self._compute
         self.urls = urls
         self.reconnect = reconnect
-        #: Seconds between small reads, for users that take many messages together and need not wake up for each.
+        #: Seconds after a read that leaves nothing to be read, until the next one, for users that take many messages
+        #: together.
         self.gather = 0.0
+        #: For users that take many messages together: False if no call of `wait` looks for the messages of the last
+        #: read. Other changes wake these calls in any case.
+        self.awaited: Callable[[], bool] = lambda: True
         self._session: SessionState | None = None
         self._protocol: _Protocol | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -189,11 +202,9 @@ class AsyncConnection:
             asyncio.get_running_loop().call_soon(self.progress)
 
     def _flush(self) -> None:
-        protocol = self._protocol
+        protocol = self._write()
         if protocol is None or protocol.transport is None:
             return
-        while protocol.writable and (octets := self.core.output(time.monotonic())):
-            protocol.transport.write(octets)
         if self.core.closing and self.core.connection is not None:
             protocol.transport.close()
             return
@@ -201,6 +212,14 @@ class AsyncConnection:
             self._timer.cancel()
         due = self.core.tick(time.monotonic())
         self._timer = None if due is None else asyncio.get_running_loop().call_later(due, self.progress)
+
+    def _write(self) -> _Protocol | None:
+        """Write output as far as the transport takes it. Return the transport's protocol, if there is one."""
+        protocol = self._protocol
+        if protocol is not None and protocol.transport is not None:
+            while protocol.writable and (octets := self.core.output(time.monotonic())):
+                protocol.transport.write(octets)
+        return protocol
 
     @property
     def flushed(self) -> bool:
@@ -212,17 +231,24 @@ class AsyncConnection:
         self.core.start(time.monotonic(), protocol.secure)
         self.progress()
 
-    def received(self, octets: bytes) -> None:
-        self.core.receive(octets, time.monotonic())
-        self.progress()
+    def feed(self, octets: memoryview) -> int:
+        return self.core.feed(octets, time.monotonic())
+
+    def received(self) -> None:
+        """Handle the end of a read. Timers stay as they are while nobody awaits it: `progress` moves them when due."""
+        if self.awaited():
+            self.progress()
+        else:
+            self._write()
 
     def _compute(self, work: Callable[[], bytes]) -> None:
         """Run a computation in another thread: the server determines how long SCRAM takes, and other tasks must run."""
         protocol = self._protocol
 
         def computed(future: asyncio.Future[bytes]) -> None:
-            if self._protocol is protocol and not future.cancelled():
+            if protocol is not None and self._protocol is protocol and not future.cancelled():
                 self.core.answer_sasl(future.result(), time.monotonic())
+                protocol.read_again()
                 self.progress()
 
         asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(computed)

@@ -20,6 +20,8 @@ from sluice.router.client.bulk_receiver import Batch, BulkReceiver
 from sluice.router.client.bulk_sender import BulkSender, MessageBatch
 from sluice.router.client.links import LinkState
 
+MS = 1000
+
 if TYPE_CHECKING:
     from sluice.router.client.session import SessionState
 
@@ -61,6 +63,11 @@ class BulkState(LinkState):
     def octets(self) -> int:
         """Number of octets of these deliveries."""
         return self.link.octets if self.link is not None else 0
+
+    @property
+    def last_arrival(self) -> float:
+        """Arrival of the last message, in seconds of the core's time, rounded down to ms."""
+        return self.link.read_at / MS if self.link is not None else 0.0
 
     @property
     def credit(self) -> int:

@@ -35,7 +35,7 @@ cdef class BulkReceiver(Receiver):
     cdef bint presettled
     cdef uint32_t id                       # delivery-id of the incomplete delivery
     cdef size_t start                      # offset of its first octet in `data`
-    cdef uint64_t read_at                  # connection's clock in ms when `now` was read
+    cdef readonly uint64_t read_at         # connection's clock in ms at the arrival of the last message
     cdef int64_t now                       # time in µs since 1970
     cdef readonly uint64_t rejected        # number of messages that were too large
     cdef int append(self, const uint8_t* data, size_t size) except -1

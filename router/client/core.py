@@ -4,6 +4,7 @@ Its driver (blocking.py, aio.py) passes octets and the time to it, takes octets 
 
     core.start(now, secure)        a transport is connected, with TLS or not: begin the exchange
     core.receive(octets, now)      octets were received
+    core.feed(octets, now)         as `receive`, for a driver that keeps the octets that were not taken
     core.output(now)               octets to send
     core.tick(now)                 heartbeats and time-outs; returns seconds until the next call, None: nothing is due
     core.lost(description)         the transport was lost
@@ -123,7 +124,8 @@ class ClientCore:
         self.detached_without_reason: deque[LinkState] = deque(maxlen=EXPLAINED_MOST)
         self.refused = False  # another attempt would fail, too
         self.was_open = False  # the current transport has opened
-        self.changed: Callable[[], None] = _nothing  # set by the driver: called when there may be octets to send
+        # Set by the driver: called when there may be octets to send, and when a connection or link begins or ends.
+        self.changed: Callable[[], None] = _nothing
         # Set by the driver: called with long computations of SASL, whose result goes to `answer_sasl`. None: computed
         # at once.
         self.later: Callable[[Callable[[], bytes]], None] | None = None
@@ -165,19 +167,28 @@ class ClientCore:
         self.connection.start()
 
     def receive(self, octets: bytes, now: float) -> None:
+        self._rest += octets
+        self._rest = self._rest[self.feed(self._rest, now) :]
+
+    def feed(self, octets: bytes | memoryview, now: float) -> int:
+        """Pass octets to the engine; return the number taken. The others must be given again, with more behind them."""
         self._clock(now)
-        if self.connection is not None:
-            self._rest += octets
-            self._rest = self._rest[self.connection.feed(self._rest) :]
-            while self.scheduler.go_on():
-                self._rest = self._rest[self.connection.feed(self._rest) :]
+        if self.connection is None:
+            return len(octets)
+        taken = self.connection.feed(octets)
+        while self.scheduler.go_on():
+            taken += self.connection.feed(octets[taken:])
+        return taken
 
     def answer_sasl(self, octets: bytes, now: float) -> None:
-        """Continue SASL with the result of a computation given to `later`. The transport must still be the same."""
+        """Continue SASL with the result of a computation given to `later`. The transport must still be the same.
+
+        Octets that were received meanwhile are taken. A driver that keeps octets calls `feed` afterwards.
+        """
         if self.connection is not None:
             self._clock(now)
             self.connection.answer_sasl(octets)
-            self.receive(b"", now)  # octets received meanwhile
+            self.receive(b"", now)
 
     def output(self, now: float) -> bytes:
         """Return the octets to send now; b"": none."""
@@ -319,6 +330,7 @@ class ClientCore:
         self.remote = remote
         self.stage = ConnectionStage.OPEN
         self.was_open = True
+        self.changed()
         for session in self.sessions:
             session.begin(connection)
 
@@ -337,6 +349,7 @@ class ClientCore:
     def on_closed(self, connection: Connection, error: tuple[str, str] | None) -> None:
         if self.stage is ConnectionStage.OPEN:
             self.stage = ConnectionStage.DOWN
+        self.changed()
         condition, description = error or ("", "")
         # The login was refused, or the peer does not use AMQP: another attempt would end in the same way.
         self.refused = connection.remote_open is None and condition in (UNAUTHORIZED, FRAMING_ERROR) and not self._lost

@@ -104,6 +104,7 @@ class LinkState:
 
     def on_attached(self, items: list[bytes]) -> None:
         self.answer = attach.read(items, self.receiver)
+        self.session.core.changed()
 
     def on_detached(self, error: bytes | None) -> None:
         """Handle the end of the link: detached by either side, or lost with its connection or session."""
@@ -115,6 +116,7 @@ class LinkState:
                 core.detached_without_reason.append(self)
             self.session.forget(self)
         self.drop()
+        core.changed()
 
 
 class PendingSend:

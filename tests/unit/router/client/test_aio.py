@@ -20,6 +20,7 @@ from sluice.router.client import (
 )
 from sluice.router.client import outcome as outcomes
 from tests.unit.router.client.server import EngineBroker
+from tests.unit.supervisor.auth.waiting import soon
 
 PATIENCE = 10.0
 QUICK = Backoff(first=0.01, most=0.05)
@@ -64,6 +65,24 @@ def test_gathering_connection_pauses_after_short_read(broker):
                     await sender.send(Message(number), settled=True, timeout=PATIENCE)
                     assert (await receiver.receive(timeout=PATIENCE)).message.body == number
                 assert paused.called
+
+    asyncio.run(main())
+
+
+def test_messages_that_nobody_awaits_wake_no_call(broker):
+    async def main():
+        async with await aconnect(broker.url) as connection:
+            receiver = await connection.receiver("q", window=0)
+            receiver.flow(5)
+            connection.progress()
+            connection.awaited = lambda: False
+            with patch.object(connection, "progress", wraps=connection.progress) as progress:
+                with broker.lock:
+                    broker.queues["q"].append(Message(1).encode())
+                    broker.give()
+                await soon(lambda: receiver.state.arrived)
+                assert not progress.called
+            assert (await receiver.receive(timeout=PATIENCE)).message.body == 1
 
     asyncio.run(main())
 
