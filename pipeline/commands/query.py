@@ -5,6 +5,7 @@ import sys
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.payloads import ERROR
@@ -39,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("parquet", *FORMATS), default="parquet", help="format of the table (%(default)s)"
     )
+    parser.add_argument(
+        "--catalog", type=catalog_uri, metavar="URI",
+        help="Iceberg's catalog: https://… (REST), sqlite:///FILE, postgresql+psycopg2://… or thrift://… (Hive)",
+    )  # fmt: skip
     parser.add_argument(
         "--catalog-option", action="append", default=[], metavar="NAME=VALUE",
         help="property of Iceberg's catalog (else those of .pyiceberg.yaml)",
@@ -101,6 +106,16 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="Spark property")
 
 
+def catalog_uri(text: str) -> str:
+    """Return the URI of a catalog. Raises ArgumentTypeError."""
+    parts = urlsplit(text)
+    if not parts.scheme:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a URI: expected for example https://HOST")
+    if parts.password is not None:
+        raise argparse.ArgumentTypeError("a password here is seen by others: write the URI to .pyiceberg.yaml")
+    return text
+
+
 def window(text: str) -> timedelta:
     """Parse a time such as "60" (minutes), "12h" or "7d". Raises ArgumentTypeError."""
     try:
@@ -130,8 +145,9 @@ def check_options(options: argparse.Namespace) -> None:
         raise PipelineError(f"--unique needs --format {' or '.join(FORMATS)}, whose tables the query can read")
     if options.unique_within is not None and not options.unique:
         raise PipelineError("--unique-within needs --unique")
-    if options.catalog_option and options.format != "iceberg":
-        raise PipelineError("--catalog-option needs --format iceberg")
+    for name in ("catalog", "catalog_option"):
+        if getattr(options, name) and options.format != "iceberg":
+            raise PipelineError(f"--{name.replace('_', '-')} needs --format iceberg")
     if options.bad_payloads != "keep" and not (options.table and options.decode in PAYLOADS):
         raise PipelineError(f"--bad-payloads needs --table, and --decode {' or '.join(PAYLOADS)}")
     if (options.bad_payloads == "deadletter") != bool(options.dead_letters):
@@ -214,6 +230,8 @@ def batch_writer(rows: "DataFrame", options: argparse.Namespace) -> "TableBatchW
     from sluice.pipeline.tables.table import open_table
 
     properties = pairs(options.catalog_option, "--catalog-option")
+    if options.catalog:
+        properties["uri"] = options.catalog
 
     def opened(name: str) -> "TargetTable":
         return open_table(options.format, name, rows.schema, options.partition_by, properties)

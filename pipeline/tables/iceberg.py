@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+    NotInstalledError,
+    RESTError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.table import Table, Transaction
+from sqlalchemy.exc import SQLAlchemyError
 
 from sluice.pipeline.errors import PipelineOptionError
 from sluice.pipeline.stores import open_store
@@ -44,6 +52,8 @@ PROPERTIES = {
 }
 #: Table property with the number of times that a library repeats a commit which another writer forestalled.
 RETRIES = "commit.retry.num-retries"
+#: Errors of catalogs: of the REST protocol, of a database, of connections.
+CATALOG_ERRORS = (RESTError, SQLAlchemyError, NotInstalledError, OSError)
 ROWS = 65_536  # rows of a batch while files are merged
 
 
@@ -63,14 +73,19 @@ class IcebergTarget(TargetTable):
         catalog, dot, identifier = name.partition(".")
         if not dot or "." not in identifier:
             raise PipelineOptionError(f"table {name!r}: expected CATALOG.NAMESPACE.TABLE")
+        arrow = to_arrow_schema(schema, timezone="UTC")
         try:
             self._catalog = load_catalog(catalog, **properties)
         except ValueError as error:
             raise TargetTableError(
-                f"catalog {catalog!r}: {error} (give --catalog-option, or a section in .pyiceberg.yaml)"
+                f"catalog {catalog!r}: {error} (give --catalog, or a section in .pyiceberg.yaml)"
             ) from error
-        arrow = to_arrow_schema(schema, timezone="UTC")
-        self._table = self._open(self._catalog, identifier, arrow)
+        except CATALOG_ERRORS as error:
+            raise TargetTableError(f"catalog {catalog!r}: {first_line(error)}") from error
+        try:
+            self._table = self._open(self._catalog, identifier, arrow)
+        except CATALOG_ERRORS as error:
+            raise TargetTableError(f"catalog {catalog!r}: {first_line(error)}") from error
         self.folder = f"{self._table.location()}/data"
         found = {each.name: str(each.type) for each in to_stored_schema(self._table.schema().as_arrow())}
         check_columns(name, {each.name: str(each.type) for each in to_stored_schema(arrow)}, found)
@@ -114,17 +129,24 @@ class IcebergTarget(TargetTable):
     def _commit(self, change: Callable[[Transaction], bool], what: str) -> bool:
         """Commit a change, which is made again on the new table if another writer was faster."""
         for _ in range(ATTEMPTS):
-            self._table.refresh()
-            # pyiceberg would commit again by itself, without another look at the number of the batch. The property is
-            # changed in this process only, because other writers of the table may rely on it.
-            self._table.metadata.properties[RETRIES] = "0"
-            transaction = self._table.transaction()
             try:
+                self._table.refresh()
+                # pyiceberg would commit again by itself, without another look at the number of the batch. The property
+                # is changed in this process only, because other writers of the table may rely on it.
+                self._table.metadata.properties[RETRIES] = "0"
+                transaction = self._table.transaction()
                 if not change(transaction):
                     return False
                 transaction.commit_transaction()
             except CommitFailedException:
                 continue
+            except CommitStateUnknownException as error:
+                # A query that starts again looks at the number of the batch.
+                raise TargetTableError(
+                    f"table {self.name}: the catalog does not tell if it has {what}: {first_line(error)}"
+                ) from error
+            except CATALOG_ERRORS as error:
+                raise TargetTableError(f"table {self.name}: {first_line(error)}") from error
             return True
         raise TargetTableError(f"table {self.name}: other writers forestalled {ATTEMPTS} commits of {what}")
 
@@ -181,6 +203,11 @@ class IcebergTarget(TargetTable):
         store.make_folder("merged")
         store.publish(name, sink.getvalue())
         return f"{self.folder}/{name}"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error that a library raised."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _fitting(files: "Sequence[IcebergFile]") -> "list[IcebergFile]":

@@ -35,6 +35,7 @@ DEAD = ("--bad-payloads", "deadletter", "--dead-letters")
         (("--out", "table"), "p query: --table needs --checkpoint DIR\n"),
         (("--table", "t", "--checkpoint", "c", "--unique", "message_id"), "p query: --unique needs --format delta or"),
         ((*TABLE, "--format", "delta", "--unique-within", "5m"), "p query: --unique-within needs --unique\n"),
+        (("--show", "--catalog", "sqlite:///c"), "p query: --catalog needs --format iceberg\n"),
         (("--show", "--catalog-option", "type=sql"), "p query: --catalog-option needs --format iceberg\n"),
         (("--show", *JSON, "--bad-payloads", "drop"), "p query: --bad-payloads needs --table, and --decode json"),
         ((*TABLE, "--bad-payloads", "fail"), "p query: --bad-payloads needs --table, and --decode json or avro or"),
@@ -64,6 +65,13 @@ def test_wrong_command_line_is_refused(words, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["query", "--path", str(tmp_path), *words], "p")
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("uri", ["catalog.db", "postgresql://u:secret@host/db"])
+def test_catalog_without_a_scheme_or_with_a_password_is_refused(uri, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["query", "--path", str(tmp_path), *TABLE, "--format", "iceberg", "--catalog", uri], "p")
+    assert "secret" not in capsys.readouterr().err
 
 
 def batch(number: int, second: int, rows: int, *, repeated: int = 0, late: int = 0, undecoded: int = 0) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from sluice.pipeline.tables import FORMATS
 from sluice.pipeline.tables.files import RESULT, FileWriter, to_data_file
 from sluice.pipeline.tables.keys import known_keys
 from sluice.pipeline.tables.table import DataFile, TargetTable, TargetTableError, open_table
+from tests.unit.pipeline.tables.rest_catalog import RestCatalogServer
 
 FIELDS = {"address": "string", "message_id": "string", "segment": "long", "body": "binary", "landed_time": "timestamp"}
 ARROW = pa.schema(
@@ -40,15 +41,14 @@ def schema(**fields: str) -> StructType:
 
 
 class Tables:
-    """Tables of one format in a temporary folder."""
+    """Tables of one format in a temporary folder. catalog: URI of Iceberg's catalog; None for SQLite's there."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, catalog: str | None = None) -> None:
         self.kind = kind
         self.folder = folder
-        (folder / "warehouse").mkdir()
+        (folder / "warehouse").mkdir(exist_ok=True)
         self.catalog = {
-            "type": "sql",
-            "uri": f"sqlite:///{folder}/catalog.db",
+            "uri": catalog or f"sqlite:///{folder}/catalog.db",
             "warehouse": f"file://{folder}/warehouse",
         }
 
@@ -79,8 +79,17 @@ class Tables:
         return len(list(table.scan().plan_files()))
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture
+def rest_catalog(tmp_path: Path) -> Iterator[RestCatalogServer]:
+    server = RestCatalogServer(tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=[*FORMATS, "iceberg-rest"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
+    if request.param == "iceberg-rest":
+        return Tables("iceberg", tmp_path, request.getfixturevalue("rest_catalog").url)
     return Tables(request.param, tmp_path)
 
 
@@ -258,7 +267,7 @@ def test_column_that_cannot_partition_is_refused(tables: Tables, column: str, te
     ("name", "properties", "error", "text"),
     [
         ("readings", {}, PipelineOptionError, "expected CATALOG.NAMESPACE.TABLE"),
-        ("nothing.sensors.readings", {}, TargetTableError, "catalog 'nothing': .*[(]give --catalog-option"),
+        ("nothing.sensors.readings", {}, TargetTableError, "catalog 'nothing': .*[(]give --catalog, or"),
     ],
 )
 def test_iceberg_name_without_catalog_is_refused(
@@ -266,3 +275,20 @@ def test_iceberg_name_without_catalog_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         open_table("iceberg", name, schema(**FIELDS), (), properties)
+
+
+def test_commit_whose_answer_is_lost_is_in_the_table_once(tmp_path: Path, rest_catalog: RestCatalogServer) -> None:
+    tables = Tables("iceberg", tmp_path, rest_catalog.url)
+    table = tables.open()
+    rest_catalog.lost = 1
+    with pytest.raises(TargetTableError, match="the catalog does not tell if it has batch 0: .*lost"):
+        table.append("q", 0, write(table, "q/0/0", rows(1)))
+    again = tables.open()
+    assert not again.append("q", 0, write(again, "q/0/0-again", rows(1)))
+    assert again.append("q", 1, write(again, "q/0/1", rows(2)))
+    assert tables.rows() == rows(1, 2)
+
+
+def test_catalog_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TargetTableError, match="^catalog 'test': "):
+        Tables("iceberg", tmp_path, "http://127.0.0.1:1").open()
