@@ -57,13 +57,16 @@ RELEASE_CFLAGS = ["-O3", *DIALECT, "-g1"]
 # Modules, by the beginning of their path, that do no work for a delivery: -O1 halves the time to compile them. All
 # others have -O3. After a change of this list, compare `make bench-instructions`.
 COLD = (
+    "router/addressing/paths",
     "router/amqp/performatives",
     "router/amqp/session_links",
+    "router/log/writer",
     "router/ring/region",
     "router/stalls/",
     "router/stats/snapshot",
     "router/stats/sums",
     "router/tls/",
+    "workers/links/",
     "workers/slots",
 )
 # Objects that Cython allocates between two collections of garbage (Python's default: 700).
