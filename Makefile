@@ -91,8 +91,12 @@ console-shots: console .venv/test-dependencies
 
 # The environment is created again in a copied checkout, and if its Python does not exist.
 MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
-.venv/build-dependencies: pyproject.toml constraints.txt scripts/make-venv $(STAMPS)/packages \
+.venv/compile-dependencies: pyproject.toml constraints.txt scripts/make-venv $(STAMPS)/packages \
     $(if $(filter $(CURDIR),$(MADE_FOR)),,FORCE)
+	@scripts/make-venv compile
+	@touch $@
+
+.venv/build-dependencies: .venv/compile-dependencies
 	@scripts/make-venv build
 	@touch $@
 
@@ -102,15 +106,19 @@ MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
 
 # Compiled modules: of the router, also of the pipeline, also those that only tests need. SOURCE=1 compiles them even if
 # dist/ has a wheel of this commit.
-SOURCES := .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
+SOURCES := .venv/compile-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
 compile = SLUICE_FLAVOUR=release SLUICE_MODULES=$(1) $(BIN)/python setup.py -q build_ext --inplace
 take-wheel = $(if $(SOURCE),false,scripts/take-wheel)
+# Compiling needs none of the router's libraries, and pip mostly waits for the network, so both run at the same time.
+beside-libraries = $(MAKE) -s .venv/build-dependencies & libraries=$$!; status=0; { $(1); } || status=$$?; \
+    wait $$libraries || status=$$?; exit $$status
 $(STAMPS)/router: $(SOURCES)
-	@$(take-wheel) || { echo "Compiling the router; this takes some minutes"; $(call compile,router); }
+	@$(call beside-libraries,$(take-wheel) || { echo "Compiling the router; this takes some minutes"; \
+	    $(call compile,router); })
 	@touch $@
 
 $(STAMPS)/release: $(SOURCES)
-	@$(take-wheel) || $(call compile,product)
+	@$(call beside-libraries,$(take-wheel) || $(call compile,product))
 	@touch $@
 
 testing: $(STAMPS)/testing
@@ -121,7 +129,7 @@ $(STAMPS)/testing: $(STAMPS)/release
 
 # Bytecode, as in an installed router, even if Python is configured not to write any: a start takes a quarter less CPU.
 $(STAMPS)/bytecode: .venv/build-dependencies $(PYTHON_FILES) $(STAMPS)/python-files
-	@$(BIN)/python -m compileall -q $(addprefix sluice/,$(PACKAGES))
+	@$(BIN)/python -m compileall -q -j 0 $(addprefix sluice/,$(PACKAGES))
 	@touch $@
 
 $(STAMPS)/debug: .venv/build-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files $(PYTHON_FILES) \
