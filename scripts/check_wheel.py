@@ -23,6 +23,8 @@ from scripts.dependency_report import runtime_closure, size
 MOST_MEGABYTES: Final = 12.0
 #: Bound of a clean installation without extras, with the bytecode that pip writes, without pip itself.
 MOST_INSTALLED_MEGABYTES: Final = 60.0
+#: Addition for a wheel that brings its own OpenSSL, which has 9 MB in version 3.5.
+MOST_OPENSSL_MEGABYTES: Final = 10.0
 NAMES: Final = ("sluice", "pyspark_amqp.py")
 #: Suffixes of files that a wheel has.
 SUFFIXES: Final = frozenset((".conf", ".css", ".gz", ".html", ".js", ".json", ".py", ".pyi", ".so", ".svg", ".typed"))
@@ -111,8 +113,9 @@ def check(wheel: Path) -> list[str]:
         ]
         installed = installed_size(Path(folder), metadata) / 1e6
     print(f"    {installed:.1f} MB installed, with libraries and bytecode")
-    if installed > MOST_INSTALLED_MEGABYTES:
-        found.append(f"{installed:.1f} MB installed are more than {MOST_INSTALLED_MEGABYTES:.0f} MB")
+    most = MOST_INSTALLED_MEGABYTES + libraries * MOST_OPENSSL_MEGABYTES
+    if installed > most:
+        found.append(f"{installed:.1f} MB installed are more than {most:.0f} MB")
     if megabytes > MOST_MEGABYTES:
         found.append(f"{megabytes:.1f} MB are more than {MOST_MEGABYTES:.0f} MB")
     return found
