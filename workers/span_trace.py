@@ -59,7 +59,7 @@ class SpanTrace:
         self._on, self._parents = bool(op.rules), op.parents
         self._thresholds = {}
         clock = self._worker.loop.scheduler
-        use_tracer(clock, self._threshold_of, self._arm, op.per_second, op.parents)
+        use_tracer(clock, self._thresholds, self._threshold_of, self._arm, op.per_second, op.parents)
 
     def observe(self, record: "LinkRecord | RoutedEnd", logged: bool) -> bool:
         """Let a link of a producer sample its deliveries. logged: messages of the link are shown to sinks. Return True
@@ -68,17 +68,17 @@ class SpanTrace:
         if not isinstance(link, ProducerLink) or isinstance(link, ControlIn):
             return logged
         flags = LOG_MESSAGES if logged else 0
+        sampling = 0
         if self._on:
-            address = cast("LinkRecord", record).traced[2]  # routed links have another type
+            address = cast("LinkRecord", record).traced_address()  # routed links have another type
             if address is None:
                 flags |= SAMPLE_DELIVERIES | SAMPLE_BY_ADDRESS
-                link.sampling = threshold(self._highest, self._parents)
+                sampling = threshold(self._highest, self._parents)
             elif sampling := self._threshold_of(address):
                 flags |= SAMPLE_DELIVERIES
-                link.sampling = sampling
         if flags & SAMPLE_DELIVERIES and self._parents:
             flags |= SAMPLE_PARENTS
-        link.observed = flags
+        link.sample(flags, sampling)
         return flags != 0
 
     def _threshold_of(self, address: bytes) -> int:

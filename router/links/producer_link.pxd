@@ -55,10 +55,24 @@ cdef class ProducerLink(GrantingLink):
     cdef InDelivery* current               # incomplete delivery, or NULL
     cdef uint64_t route_at                 # octets of `current` at which routing it may succeed; 0: it was not tried
     cdef uint32_t head_tried               # octets of its first chunk at the last call of DeliveryHandler.streams
-    cdef public uint8_t observed           # Observation; `logged` is True if any flag is set
-    cdef public uint32_t sampling          # probability that a delivery is sampled, of 2**32 - 1
     cdef bint tapped                       # taps copy `current`, and need its further frames
+    cdef readonly uint8_t observed         # Observation; `logged` is True if any flag is set
+    cdef readonly uint32_t sampling        # probability that a delivery is sampled, of 2**32; UINT32_MAX: 1
+    # Deliveries that come before the next one to decide about, on a link that samples by its ratio only; otherwise 0.
+    cdef uint32_t gap
+    # Delivery-id + 1 of the last delivery that was decided about, if it is not sampled, or if it is; otherwise 0. So
+    # each delivery is decided about once, although both paths ask.
+    cdef uint64_t passed
+    cdef uint64_t chosen
     cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
+    # Decide whether the delivery of a first frame, on a link with `logged`, has a span. Return True if it has one, or
+    # if its message is logged. Called once for each delivery; `passed` and `chosen` keep the decision. Methods are
+    # never inlined, so these add no instruction to links that nothing observes.
+    cdef bint is_observed(self, const Transfer* t) except -1
+    # Begin the span of a delivery on a link with `logged`, if it is sampled, with its first frame. Then the frame's
+    # octets are replaced by octets with the trace context of the span, which are borrowed until the next sampled
+    # delivery arrives.
+    cdef int begin_trace(self, InDelivery* d, Transfer* t) except -1
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1
     cdef int collect_frame(self, InDelivery* d, const Transfer* t) except -1

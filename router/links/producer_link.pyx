@@ -2,7 +2,7 @@
 
 routing-semantics.md 5, 11.6, 11.7. For the credit of the link see granting_link.
 """
-from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from sluice.router.amqp.connection cimport Connection
@@ -39,7 +39,7 @@ from sluice.router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from sluice.router.amqp.session_reports cimport report_settled
 from sluice.router.amqp.link cimport CREDIT_OCTETS
 from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
-from sluice.router.tracing.tracer cimport Arrival, begin_span, decide, note_span_outcome
+from sluice.router.tracing.tracer cimport Arrival, begin_span, decide, draw, draw_gap, note_span_outcome
 from sluice.router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from sluice.router.amqp import codec
@@ -182,50 +182,16 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
     return 0
 
 
-cdef inline uint32_t draw(ProducerLink link, const Transfer* t) noexcept:
-    """Return a number between 0 and 2**32 - 1 that decides whether a delivery is sampled, each time the same.
-
-    Multiples of the golden ratio: those of consecutive deliveries are evenly distributed.
-    """
-    return (t.delivery_id + <uint32_t>link.number) * <uint32_t>2654435761
+cdef Arrival arrival                   # the last one that was decided about
 
 
-cdef void set_arrival(ProducerLink link, const Transfer* t, Arrival* out) noexcept:
-    """Describe the delivery of a first frame to the tracer."""
-    out.link = <void*>link
-    out.id = t.delivery_id
-    out.random = draw(link, t)
-    out.threshold = link.sampling
-    # The peer is a router, so that the message's router annotations may name its address.
-    out.honour = link.inter_router or link.session.connection.relays
-    out.by_address = link.observed & SAMPLE_BY_ADDRESS
-    out.settled = t.settled
-
-
-cdef bint is_unobserved(ProducerLink link, const Transfer* t) except -1:
-    """Decide whether the delivery of this frame, on a link with `logged`, has a span. Return True if it has none, and
-    its message is not logged."""
-    cdef Arrival arrival
-    if not link.observed & SAMPLE_DELIVERIES or link.observed & LOG_MESSAGES:
+cdef inline bint pass_by(ProducerLink link, const Transfer* t) noexcept:
+    """Return True if the countdown of the link excludes this delivery, as it does nearly always."""
+    if not link.gap:
         return False
-    if draw(link, t) >= link.sampling and link.sampling != UINT32_MAX and not link.observed & SAMPLE_PARENTS:
-        return True                        # nearly always; `decide` would find the same
-    set_arrival(link, t, &arrival)
-    return not decide(&arrival, &t.payload)
-
-
-cdef int begin_trace(ProducerLink link, InDelivery* d, Transfer* t) except -1:
-    """Begin the span of a delivery on a link with `logged`, if it is sampled, with its first frame.
-
-    Then the frame's octets are replaced by octets with the trace context of the span, which are borrowed until the next
-    sampled delivery arrives.
-    """
-    cdef Arrival arrival
-    if link.observed & SAMPLE_DELIVERIES:
-        set_arrival(link, t, &arrival)
-        if begin_span(d, &arrival, link.context, &t.payload):
-            d.flags |= IN_TRACED
-    return 0
+    link.gap -= 1
+    link.passed = <uint64_t>t.delivery_id + 1
+    return True
 
 
 cdef inline bint forward_planned(const Plan* plan, InDelivery* d, Content* c) except -1:
@@ -313,7 +279,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* pl
     link.slot.unsettled += 1
     d = delivery_begins(link, t, 0)
     if link.logged and not t.aborted:
-        begin_trace(link, d, <Transfer*>t)
+        link.begin_trace(d, <Transfer*>t)
     if t.aborted:
         return link.abort(d)
     if t.more:
@@ -391,6 +357,12 @@ cdef class ProducerLink(GrantingLink):
         """Set the handler that routes the link's deliveries."""
         self.deliveries = deliveries
 
+    def sample(self, uint8_t flags, uint32_t sampling):
+        """Set how deliveries are observed. flags: Observation. sampling: as of the attribute."""
+        self.observed = flags
+        self.sampling = sampling
+        self.gap = draw_gap(sampling) if flags & ~SAMPLE_BY_ADDRESS == SAMPLE_DELIVERIES else 0
+
     def decided(self):
         """Start to accept the peer's frames for the link: the attach was answered."""
         cdef Connection connection = self.session.connection
@@ -466,7 +438,8 @@ cdef class ProducerLink(GrantingLink):
         self.slot.octets += t.payload.size
         if self.current is not NULL:
             return next_frame(self, t)
-        if fast_path_on and is_plain_arrival(self, t) and (not self.logged or is_unobserved(self, t)):
+        if fast_path_on and is_plain_arrival(self, t) \
+                and (not self.logged or pass_by(self, t) or not self.is_observed(t)):
             plan = self.deliveries.plan(self, t)
             if plan is not NULL and plan.verdict == ONE_LEG:
                 if carry_whole(self, t, plan):
@@ -477,6 +450,40 @@ cdef class ProducerLink(GrantingLink):
                     return 0
                 plan = NULL
         return first_frame(self, t, plan)
+
+    cdef bint is_observed(self, const Transfer* t) except -1:
+        cdef bint by_ratio
+        cdef bint chosen
+        if pass_by(self, t):
+            return False
+        if not self.observed & SAMPLE_DELIVERIES:
+            return True
+        by_ratio = not self.observed & (LOG_MESSAGES | SAMPLE_PARENTS)
+        arrival.threshold = self.sampling
+        # The peer is a router, so that the message's router annotations may name its address.
+        arrival.honour = self.inter_router or self.session.connection.relays
+        arrival.by_address = self.observed & SAMPLE_BY_ADDRESS
+        arrival.settled = t.settled
+        arrival.chosen = by_ratio or draw(self.sampling)
+        if by_ratio:
+            self.gap = draw_gap(self.sampling)
+        chosen = decide(&arrival, &t.payload)
+        self.passed = 0 if chosen else <uint64_t>t.delivery_id + 1
+        self.chosen = <uint64_t>t.delivery_id + 1 if chosen else 0
+        return chosen or self.observed & LOG_MESSAGES
+
+    cdef int begin_trace(self, InDelivery* d, Transfer* t) except -1:
+        cdef uint64_t number = <uint64_t>t.delivery_id + 1
+        if self.passed == number:
+            return 0
+        if self.chosen != number:
+            self.is_observed(t)
+        if self.chosen != number:
+            return 0
+        self.chosen = 0
+        if begin_span(d, &arrival, self.context, &t.payload):
+            d.flags |= IN_TRACED
+        return 0
 
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1:
         """Apply a delivery state in one of several transfers. Copies that have started are notified; others carry the

@@ -17,13 +17,35 @@ cdef enum:
     PARENT_ID_AT = 36
     FLAGS_AT = 53
     FLAG_SAMPLED = 1
-    # Octets that the annotations grow by: the section's header, a traceparent with its key, MARK with its key.
-    GROWTH = 12 + 2 + NAME_SIZE + 2 + TRACEPARENT_SIZE + 2 + MARK_SIZE + 1
+    VALUE_AT = 2 + NAME_SIZE + 2                                           # offset of the traceparent in PATTERN
+    PATTERN_SIZE = VALUE_AT + TRACEPARENT_SIZE + 2 + MARK_SIZE + 1      # with MARK and its key
+    GROWTH = 12 + PATTERN_SIZE                                          # of the annotations, with the header
 
 cdef const char* NAME = b"traceparent"
 cdef const char* STATE_NAME = b"tracestate"
 cdef const char* MARK = b"x-opt-qd.traced"
 cdef const char* DIGITS = b"0123456789abcdef"
+cdef char[512] PAIRS                   # the two digits of each octet
+cdef uint8_t[PATTERN_SIZE] PATTERN     # the pairs that `write_context` adds, without the digits of ids
+
+
+cdef void fill_tables() noexcept nogil:
+    cdef int i
+    cdef uint8_t* w = put_name(PATTERN, NAME, NAME_SIZE)
+    for i in range(256):
+        PAIRS[2 * i] = DIGITS[i >> 4]
+        PAIRS[2 * i + 1] = DIGITS[i & 15]
+    w[0] = T_STR8
+    w[1] = TRACEPARENT_SIZE
+    w += 2
+    memcpy(w, b"00-", 3)
+    w[PARENT_ID_AT - 1] = c"-"
+    memcpy(w + FLAGS_AT - 1, b"-01", 3)
+    w = put_name(w + TRACEPARENT_SIZE, MARK, MARK_SIZE)
+    w[0] = T_NULL
+
+
+fill_tables()
 
 
 cdef int digit(uint8_t c) noexcept nogil:
@@ -51,8 +73,7 @@ cdef bint read_hex(const uint8_t* text, uint8_t* out, size_t octets) noexcept no
 cdef void write_hex(uint8_t* w, const uint8_t* octets, size_t count) noexcept nogil:
     cdef size_t i
     for i in range(count):
-        w[2 * i] = DIGITS[octets[i] >> 4]
-        w[2 * i + 1] = DIGITS[octets[i] & 15]
+        memcpy(w + 2 * i, &PAIRS[2 * octets[i]], 2)
 
 
 cdef bint read_traceparent(const Slice* text, TraceContext* out) noexcept nogil:
@@ -168,18 +189,9 @@ cdef size_t write_context(uint8_t* w, const uint8_t* data, size_t size, const Se
         w = put_name(w, STATE_NAME, STATE_NAME_SIZE)
         w = put(w, context.state.data, context.state.size)
         items += 2
-    w = put_name(w, NAME, NAME_SIZE)
-    w[0] = T_STR8
-    w[1] = TRACEPARENT_SIZE
-    w += 2
-    memcpy(w, b"00-", 3)
-    write_hex(w + TRACE_ID_AT, trace_id, TRACE_ID_OCTETS)
-    w[PARENT_ID_AT - 1] = c"-"
-    write_hex(w + PARENT_ID_AT, span_id, SPAN_ID_OCTETS)
-    memcpy(w + FLAGS_AT - 1, b"-01", 3)
-    w = put_name(w + TRACEPARENT_SIZE, MARK, MARK_SIZE)
-    w[0] = T_NULL
-    w += 1
+    w = put(w, PATTERN, PATTERN_SIZE)
+    write_hex(w - PATTERN_SIZE + VALUE_AT + TRACE_ID_AT, trace_id, TRACE_ID_OCTETS)
+    write_hex(w - PATTERN_SIZE + VALUE_AT + PARENT_ID_AT, span_id, SPAN_ID_OCTETS)
     header[0] = 0
     header[1] = T_SMALLULONG
     header[2] = S_MESSAGE_ANNOTATIONS

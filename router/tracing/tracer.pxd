@@ -5,8 +5,8 @@ delivery to the settlement of the copy. Deliveries and copies do not point to th
 OUT_TRACED say that there is one, and a hash table finds it by the address of the struct. So a delivery that is not
 sampled has no field for it. An ended span waits in a bounded list until the worker drains it.
 
-Functions take the structs of deliveries and copies as keys only. `record` is the worker's record of a link, whose
-attribute `traced` has the facts that spans name: identities of link and connection, and the address or None.
+Functions take the structs of deliveries and copies as keys only. `record` is the worker's record of a link: its
+attribute `span_facts` has the facts that spans name, or None, and its method `make_span_facts` makes them.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -49,21 +49,29 @@ cdef struct Span:
     uint32_t address_size
     uint8_t[168] address
 
+# Facts of a link that all its spans name. Owner: the record of the link.
+cdef class SpanFacts:
+    cdef uint64_t link         # identity of the link in management; 0: unknown
+    cdef uint64_t connection   # number of its connection
+    cdef bytes address         # None: not known, or the messages of the link name their addresses
+
 # Arrival of a delivery that may be sampled.
 cdef struct Arrival:
-    const void* link           # identifies the delivery, together with its id
-    uint32_t id
     uint32_t threshold         # ProducerLink.sampling
-    uint32_t random            # compared with thresholds
+    bint chosen                # the ratio of the link samples it
     bint by_address            # the link has no address, so that of the message decides
     bint honour                # router annotations of the message may name its address
     bint settled
 
-# Decide whether a delivery is sampled. Has no effect except to keep the decision for `begin_span`. Returns 1 or 0.
+# Return the number of deliveries to pass before the next one that is sampled. Each delivery is sampled independently of
+# others, with the probability threshold / 2**32; UINT32_MAX: all are.
+cdef uint32_t draw_gap(uint32_t threshold) noexcept
+# Return True with the probability threshold / 2**32; UINT32_MAX: always.
+cdef bint draw(uint32_t threshold) noexcept
+# Decide whether a delivery is sampled, and keep the decision for `begin_span`. Returns 1 or 0.
 cdef int decide(const Arrival* arrival, const Slice* message) except -1
-# Begin the span of delivery d if it is sampled: decide, unless `decide` has done so for this delivery. On return,
-# `message` has the trace context, if its sections are complete; its octets are borrowed until the next call. Returns 1
-# if there is a span.
+# Begin the span of delivery d, which the last call of `decide` samples. On return, `message` has the trace context, if
+# its sections are complete; its octets are borrowed until the next call. Returns 1 if there is a span.
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1
 # Begin the span of a delivery from another worker, whose message has a trace context.
 cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) except -1

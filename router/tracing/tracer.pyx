@@ -4,9 +4,13 @@ Bounds: spans in each second, pending spans, ended spans that wait, copies of on
 counted as dropped. A delivery beyond a bound is routed as if it were not sampled.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
+from libc.math cimport INFINITY, log, log1p
 from libc.stdint cimport UINT32_MAX, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+
 
 from sluice.router.amqp.clock cimport Clock
 from sluice.router.amqp.codec cimport open_variable
@@ -19,6 +23,7 @@ import os
 
 cdef enum:
     BUCKETS = 1024             # of the hash table of pending spans; a power of two
+    HEAD = 88                  # octets of a Span before its address
     SCRATCH_KEPT = 65536       # octets of the room for a message with its context that are kept between deliveries
 
 cdef struct PendingSpan:
@@ -29,9 +34,6 @@ cdef struct PendingSpan:
 
 # Decision about the next delivery of the process, kept between `decide` and `begin_span`.
 cdef struct Decision:
-    const void* link           # as of its Arrival; NULL: there is no decision
-    uint32_t id
-    bint sampled
     TraceContext context
     bint scanned               # `sections` is complete
     Sections sections
@@ -39,6 +41,7 @@ cdef struct Decision:
 
 # State of the process.
 cdef PendingSpan* buckets[BUCKETS]
+cdef PendingSpan* unused = NULL    # ended ones, to be used again; at most PENDING_MOST
 cdef Span* ended = NULL        # ENDED_MOST spans, used as a ring; NULL: never used
 cdef uint32_t ended_first = 0
 cdef uint32_t ended_count = 0
@@ -56,18 +59,28 @@ cdef size_t scratch_size = 0
 cdef Clock clock = None
 cdef object on_activity = None     # called when a span begins while nothing is recorded
 cdef object threshold_of = None    # octets of an address -> its threshold
+cdef dict thresholds = None        # thresholds that `threshold_of` has found before
+cdef uint32_t scaled = 0           # threshold that `scale` belongs to
+cdef double scale = 0.0            # 1 / ln(1 - threshold / 2**32)
 cdef bint active = False           # `on_activity` was called, and `drain` has not found the tracer idle since
 
 
-def use_tracer(Clock used not None, thresholds, activity, uint32_t per_second, bint parents):
+cdef class SpanFacts:
+    def __init__(self, uint64_t link, uint64_t connection, bytes address):
+        self.link = link
+        self.connection = connection
+        self.address = address
+
+
+def use_tracer(Clock used not None, dict known not None, find, activity, uint32_t per_second, bint parents):
     """Set how deliveries are sampled.
 
-    used: clock of the worker. thresholds: return the threshold of an address, given its octets. activity: called when
-    spans begin to be recorded, so that the worker drains them. per_second: most spans. parents: deliveries whose
-    producer has sampled them are sampled.
+    used: clock of the worker. find: return the threshold of an address, given its octets. known: thresholds that `find`
+    has returned; `find` adds to it. activity: called when spans begin to be recorded, so that the worker drains them.
+    per_second: most spans. parents: deliveries whose producer has sampled them are sampled.
     """
-    global clock, threshold_of, on_activity, limit, by_parent, random_state, active, limit_used
-    clock, threshold_of, on_activity, limit, by_parent = used, thresholds, activity, per_second, parents
+    global clock, thresholds, threshold_of, on_activity, limit, by_parent, random_state, active, limit_used
+    clock, thresholds, threshold_of, on_activity, limit, by_parent = used, known, find, activity, per_second, parents
     while random_state == 0:
         random_state = int.from_bytes(os.urandom(8), "little")
     limit_used = 0
@@ -120,7 +133,7 @@ def span_counts():
 
 
 cdef inline uint64_t next_random() noexcept nogil:
-    """Return the next number of an xorshift* generator, whose seed is from the system. For ids."""
+    """Return the next number of an xorshift* generator, whose seed is from the system. For ids and sampling."""
     global random_state
     random_state ^= random_state >> 12
     random_state ^= random_state << 25
@@ -134,6 +147,27 @@ cdef void make_id(uint8_t* w, size_t octets) noexcept nogil:
     for i in range(0, octets, 8):
         random = next_random() | 1         # an id of zeros is invalid
         memcpy(w + i, &random, 8)
+
+
+cdef inline uint32_t random_below(uint32_t bound) noexcept nogil:
+    return <uint32_t>((next_random() >> 32) * bound >> 32)
+
+
+cdef uint32_t draw_gap(uint32_t threshold) noexcept:
+    # The geometric distribution by inversion: ln(U) / ln(1 - p), with 0 < U <= 1.
+    global scaled, scale
+    cdef double gap
+    if threshold == UINT32_MAX:
+        return 0
+    if scaled != threshold:
+        scaled = threshold
+        scale = 1.0 / log1p(-<double>threshold / 4294967296.0) if threshold else -INFINITY
+    gap = log(<double>((next_random() >> 32) + 1) / 4294967296.0) * scale
+    return <uint32_t>gap if gap < UINT32_MAX else UINT32_MAX
+
+
+cdef bint draw(uint32_t threshold) noexcept:
+    return threshold == UINT32_MAX or next_random() >> 32 < threshold
 
 
 cdef inline PendingSpan** bucket_of(const void* key) noexcept nogil:
@@ -162,13 +196,18 @@ cdef bint take_from_limit() noexcept:
 
 cdef PendingSpan* add_span(void* key, SpanKind kind, uint64_t octets) noexcept:
     """Make a span, with an id of its own. NULL: there is no memory, and it is counted as dropped."""
-    global pending, dropped_spans
-    cdef PendingSpan* p = <PendingSpan*>malloc(sizeof(PendingSpan))
+    global pending, dropped_spans, unused
+    cdef PendingSpan* p = unused
     cdef PendingSpan** bucket
-    if p is NULL:
-        dropped_spans += 1
-        return NULL
-    memset(p, 0, sizeof(PendingSpan))
+    if p is not NULL:
+        unused = p.chain
+    else:
+        p = <PendingSpan*>malloc(sizeof(PendingSpan))
+        if p is NULL:
+            dropped_spans += 1
+            return NULL
+    memset(&p.span, 0, HEAD)
+    p.copies = 0
     make_id(p.span.span_id, SPAN_ID_OCTETS)
     p.span.kind = kind
     p.span.began = clock.now_ns
@@ -192,20 +231,21 @@ cdef void set_address(Span* span, const Slice* address) noexcept nogil:
 
 cdef int set_link(Span* span, object record) except -1:
     """Set link and connection, and the address if the link has one."""
-    cdef tuple facts = record.traced
-    cdef bytes address = facts[2]
+    cdef SpanFacts facts = record.span_facts
     cdef Slice text
-    span.link = facts[0]
-    span.connection = facts[1]
-    if address is not None and not span.address_size:
-        text.data = <const uint8_t*>PyBytes_AS_STRING(address)
-        text.size = PyBytes_GET_SIZE(address)
+    if facts is None:
+        facts = record.make_span_facts()
+    span.link = facts.link
+    span.connection = facts.connection
+    if facts.address is not None and not span.address_size:
+        text.data = <const uint8_t*>PyBytes_AS_STRING(facts.address)
+        text.size = PyBytes_GET_SIZE(facts.address)
         set_address(span, &text)
     return 0
 
 
 cdef void remove_span(void* key) noexcept nogil:
-    global pending
+    global pending, unused
     cdef PendingSpan** at = bucket_of(key)
     cdef PendingSpan* p
     while at[0] is not NULL and at[0].key is not key:
@@ -214,7 +254,8 @@ cdef void remove_span(void* key) noexcept nogil:
     if p is not NULL:
         at[0] = p.chain
         pending -= 1
-        free(p)
+        p.chain = unused
+        unused = p
 
 
 cdef void keep_ended(const Span* span) noexcept:
@@ -225,18 +266,18 @@ cdef void keep_ended(const Span* span) noexcept:
     if ended is NULL or ended_count == ENDED_MOST:
         dropped_spans += 1
         return
-    ended[(ended_first + ended_count) % ENDED_MOST] = span[0]
+    memcpy(&ended[(ended_first + ended_count) % ENDED_MOST], span, HEAD + span.address_size)
     ended_count += 1
     recorded_spans += 1
 
 
-cdef void scan_message(const Slice* message, bint honour) noexcept:
-    """Find the sections and the address of the message that is being decided about."""
+cdef void scan_message(const Slice* message, bint honour, bint addressed) noexcept:
+    """Find the sections of the message that is being decided about. addressed: and its address, behind them."""
     memset(&decision.sections, 0, sizeof(Sections))
     decision.address.data = NULL
     decision.address.size = 0
-    decision.scanned = scan(message.data, message.size, True, honour, &decision.sections) == SCAN_OK
-    if not decision.scanned:
+    decision.scanned = scan(message.data, message.size, addressed, honour, &decision.sections) == SCAN_OK
+    if not decision.scanned or not addressed:
         return
     if decision.sections.to_override.data is not NULL:
         open_variable(decision.sections.to_override.data,
@@ -246,36 +287,36 @@ cdef void scan_message(const Slice* message, bint honour) noexcept:
 
 
 cdef int decide(const Arrival* arrival, const Slice* message) except -1:
-    cdef uint32_t random = arrival.random
     cdef bint known = False
-    decision.link = arrival.link
-    decision.id = arrival.id
-    decision.sampled = random < arrival.threshold or arrival.threshold == UINT32_MAX
-    if by_parent and not decision.sampled:
+    if not arrival.chosen:
+        if not by_parent:
+            return 0
         find_context(message.data, message.size, &decision.context)
         known = True
-        decision.sampled = decision.context.found and decision.context.sampled
-        random = 0
-    if not decision.sampled:
+        if not decision.context.found or not decision.context.sampled:
+            return 0
+    scan_message(message, arrival.honour, arrival.by_address)
+    if arrival.by_address and (decision.address.data is NULL or not is_address_sampled(arrival)):
         return 0
-    scan_message(message, arrival.honour)
-    if arrival.by_address:
-        decision.sampled = decision.address.data is not NULL and is_address_sampled(random)
-    if not decision.sampled or not take_from_limit():
-        decision.sampled = False
+    if not take_from_limit():
         return 0
     if not known:
         find_context(message.data, message.size, &decision.context)
     return 1
 
 
-cdef bint is_address_sampled(uint32_t random) except -1:
-    """Return True if the address of the message has a threshold above this number."""
+cdef bint is_address_sampled(const Arrival* arrival) except -1:
+    """Return True if a delivery to the address of the message is sampled: one whose producer has sampled it, if a rule
+    concerns the address; one that the ratio of the link has chosen, with the share of the address in that ratio."""
+    cdef bytes address
+    cdef PyObject* found
     cdef uint32_t least
     if decision.address.size > 4 * ADDRESS_OCTETS:
         return False
-    least = threshold_of(PyBytes_FromStringAndSize(<const char*>decision.address.data, decision.address.size))
-    return random < least or least == UINT32_MAX
+    address = PyBytes_FromStringAndSize(<const char*>decision.address.data, decision.address.size)
+    found = PyDict_GetItemWithError(thresholds, address)
+    least = <object>found if found is not NULL else threshold_of(address)
+    return least == UINT32_MAX or (random_below(arrival.threshold) if arrival.chosen else 0) < least
 
 
 cdef int reserve_scratch(size_t size) except -1:
@@ -293,13 +334,6 @@ cdef int reserve_scratch(size_t size) except -1:
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1:
     global active, scratch_size, scratch
     cdef PendingSpan* p
-    cdef bint sampled
-    if decision.link is not arrival.link or decision.id != arrival.id:
-        decide(arrival, message)
-    sampled = decision.sampled
-    decision.link = NULL                   # its slices are not valid for another message
-    if not sampled:
-        return 0
     if scratch_size > SCRATCH_KEPT:
         free(scratch)                      # of an earlier delivery
         scratch = NULL

@@ -36,8 +36,6 @@ ALLOWED: Final = {
     ("router/table/chooser.pyx", "BestEdgeConsumer", "consumer"): ONE_CALL,
     ("router/ring/link_table.pxd", "LinkPlace", "link"): LEAVES,
     ("router/links/consumer_link.pxd", "ConsumerLink", "place"): LEAVES,
-    ("router/tracing/tracer.pxd", "Arrival", "link"): COMPARED,
-    ("router/tracing/tracer.pyx", "Decision", "link"): COMPARED,
     ("router/tracing/tracer.pyx", "PendingSpan", "key"): LEAVES,
 }
 

@@ -180,6 +180,7 @@ class InitiatedLink(LinkRecord):
         """Bind the link to its address, as the supervisor has decided."""
         self.advance("use")
         self.address = answer.addr
+        self.span_facts = None
         self.client.worker.tracing.attached(self)  # the address decides about spans
         self.bind(self.client.worker.table.get(answer.addr), answer)
 

@@ -17,6 +17,7 @@ from sluice.router.delivery.targeted_handler import TargetedHandler
 from sluice.router.links.consumer_link import ConsumerLink
 from sluice.router.links.producer_link import DeliveryHandler, ProducerLink
 from sluice.router.log import INFO
+from sluice.router.tracing.tracer import SpanFacts
 from sluice.workers.links.record_state import TRANSITIONS, RecordEvent, RecordState
 from sluice.workers.links.terminus import PeerTerminus
 from sluice.workers.slots import Slot
@@ -48,6 +49,7 @@ class LinkRecord:
         "route",
         "slot",
         "source",
+        "span_facts",
         "state",
         "target",
     )
@@ -78,6 +80,7 @@ class LinkRecord:
         self.route: DeliveryHandler | None = None
         self.ends: tuple[str, str] | None = None  # addresses of source and target if messages are logged
         self.state: RecordState = "new"
+        self.span_facts: SpanFacts | None = None  # made with the first span of the link
         link.context = self
 
     def advance(self, event: RecordEvent) -> None:
@@ -116,16 +119,22 @@ class LinkRecord:
     def attached(self, answer: control.Attached) -> None:
         """Store the identity that the supervisor has given the link."""
         self.identity = answer.identity
+        self.span_facts = None
 
-    @property
-    def traced(self) -> tuple[int, int, bytes | None]:
-        """Facts for the spans of sampled deliveries: identities of link and connection, and the address.
+    def make_span_facts(self) -> SpanFacts:
+        """Keep and return the facts that spans of the link name. Whoever changes one of them sets `span_facts` to
+        None."""
+        address = self.traced_address()
+        made = SpanFacts(self.identity, self.client.number, address)
+        if address is not None or self.address is None:  # otherwise the table does not have the address yet
+            self.span_facts = made
+        return made
 
-        The address is None if it is not known yet, or if the messages name their addresses.
-        """
+    def traced_address(self) -> bytes | None:
+        """Return the address that spans of the link name; None if it is not known yet, or if the messages of the link
+        name their addresses."""
         address = None if self.address is None else self.client.worker.table.get(self.address)
-        text = None if address is None else address.key[2 if address.key.startswith(MOBILE) else 1 :].encode()
-        return self.identity, self.client.number, text
+        return None if address is None else address.key[2 if address.key.startswith(MOBILE) else 1 :].encode()
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
@@ -185,6 +194,7 @@ class LinkRecord:
             if generated:
                 source, target = (generated, target) if self.outgoing else (source, generated)
             self.ends = (source, target)
+        self.span_facts = None
         self.client.worker.tracing.attached(self)
 
     def use_route(self, route: DeliveryHandler) -> None:
@@ -205,6 +215,7 @@ class LinkRecord:
 
     def rebind(self, address: "ForwardingAddress") -> None:
         """Rebind the link to its address after the table was replaced."""
+        self.span_facts = None
         self.address = address.id
         assert isinstance(self.route, TargetedHandler)
         self.route.rebind(address, self.producer_link)

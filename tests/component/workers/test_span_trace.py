@@ -252,12 +252,14 @@ def with_context(flags, number=0):
 
 
 @pytest.mark.parametrize("target", ["same", None])
-def test_ratio_samples_its_part_of_deliveries(routers, target):
-    sampled = TracedRouter(routers, 1, credit=1000, target=target, ratio=0.1)
-    for number in range(500):
-        sampled.sending.feed(transfer(0, number, message(b"x", to="balanced.a"), settled=True))
+@pytest.mark.parametrize("frames_each", [1, 2])
+def test_ratio_samples_its_part_of_deliveries(routers, target, frames_each):
+    sampled = TracedRouter(routers, 1, credit=10_000, target=target, ratio=0.1)
+    for number in range(4000):
+        octets = message(b"x", to="balanced.a")
+        sampled.sending.feed(transfer(0, number, octets, len(octets) + 1 - frames_each, settled=True))
     received = [span for span in sampled.spans() if span.kind == "receive"]
-    assert 45 <= len(received) <= 55
+    assert 250 <= len(received) <= 550  # eight standard deviations around 400
 
 
 @pytest.mark.parametrize("workers", [1, 3])
