@@ -467,7 +467,7 @@ cdef class ProducerLink(GrantingLink):
         arrival.chosen = by_ratio or draw(self.sampling)
         if by_ratio:
             self.gap = draw_gap(self.sampling)
-        chosen = decide(&arrival, &t.payload)
+        chosen = decide(&arrival, self.context, &t.payload)
         self.passed = 0 if chosen else <uint64_t>t.delivery_id + 1
         self.chosen = <uint64_t>t.delivery_id + 1 if chosen else 0
         return chosen or self.observed & LOG_MESSAGES

@@ -36,5 +36,5 @@ def replace_context(bytes data not None, bytes trace_id not None, bytes span_id 
     room = context_room(len(data), &found)
     written = bytearray(room)
     w = written
-    size = write_context(w, p, len(data), &sections, &found, trace_id, span_id)
+    size = write_context(w, p, len(data), &sections, &found, trace_id, span_id, 1, 1)
     return bytes(written[:size]), room

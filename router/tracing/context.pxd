@@ -3,7 +3,7 @@
 The fields `traceparent` and `tracestate` are in the application-properties if the producer has set them, and in the
 message-annotations if a router has. The annotations take precedence. A router never changes the bare message.
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from sluice.router.amqp.codec cimport Slice
 from sluice.router.message.sections cimport Sections
@@ -24,6 +24,10 @@ cdef struct TraceContext:
     bint sampled               # flag of the traceparent: its sender records the trace
     uint8_t[16] trace_id
     uint8_t[8] parent_id
+    # Of a message from another worker, in MARK: number of the producer's connection, and the time of the arrival there
+    # in ns, CLOCK_MONOTONIC. 0: there is none.
+    uint64_t connection
+    uint64_t arrived
     # Encoded value of a tracestate in the application-properties, to be copied. data NULL: there is none, or the
     # annotations have their own context.
     Slice state
@@ -37,7 +41,8 @@ cdef size_t context_room(size_t size, const TraceContext* context) noexcept nogi
 #
 # The annotations also get the router annotation MARK. It lasts only within this router: copies for consumers and other
 # routers are composed without it, as without any unknown router annotation. It makes each copy take the slow path,
-# where traced copies are recorded.
+# where traced copies are recorded, and its value tells another worker of this router the producer's connection and the
+# time of arrival. A mark that the message came with is removed.
 cdef size_t write_context(uint8_t* w, const uint8_t* data, size_t size, const Sections* sections,
-                          const TraceContext* context, const uint8_t* trace_id,
-                          const uint8_t* span_id) noexcept nogil
+                          const TraceContext* context, const uint8_t* trace_id, const uint8_t* span_id,
+                          uint64_t connection, uint64_t arrived) noexcept nogil

@@ -5,20 +5,21 @@ from libc.string cimport memcmp, memcpy, memset
 from sluice.router.amqp.buffer cimport write32
 from sluice.router.amqp.codec cimport open_described, open_map, open_variable, skip_value
 from sluice.router.amqp.spec cimport (
-    S_APPLICATION_PROPERTIES, S_HEADER, S_MESSAGE_ANNOTATIONS, T_MAP32, T_NULL, T_SMALLULONG, T_STR8, T_STR32, T_SYM8,
+    S_APPLICATION_PROPERTIES, S_HEADER, S_MESSAGE_ANNOTATIONS, T_BIN8, T_MAP32, T_SMALLULONG, T_STR8, T_STR32, T_SYM8,
 )
 
 cdef enum:
     NAME_SIZE = 11             # octets of "traceparent"
     STATE_NAME_SIZE = 10       # octets of "tracestate"
     MARK_SIZE = 15             # octets of MARK
+    MARK_VALUE = 16            # octets of its value: connection and time, of 8 octets each
     # Octets of a traceparent's fields: version, trace-id, parent-id, flags, each behind a hyphen.
     TRACE_ID_AT = 3
     PARENT_ID_AT = 36
     FLAGS_AT = 53
     FLAG_SAMPLED = 1
     VALUE_AT = 2 + NAME_SIZE + 2                                           # offset of the traceparent in PATTERN
-    PATTERN_SIZE = VALUE_AT + TRACEPARENT_SIZE + 2 + MARK_SIZE + 1      # with MARK and its key
+    PATTERN_SIZE = VALUE_AT + TRACEPARENT_SIZE + 2 + MARK_SIZE + 2 + MARK_VALUE     # with MARK and its key
     GROWTH = 12 + PATTERN_SIZE                                          # of the annotations, with the header
 
 cdef const char* NAME = b"traceparent"
@@ -42,7 +43,8 @@ cdef void fill_tables() noexcept nogil:
     w[PARENT_ID_AT - 1] = c"-"
     memcpy(w + FLAGS_AT - 1, b"-01", 3)
     w = put_name(w + TRACEPARENT_SIZE, MARK, MARK_SIZE)
-    w[0] = T_NULL
+    w[0] = T_BIN8
+    w[1] = MARK_VALUE
 
 
 fill_tables()
@@ -121,6 +123,9 @@ cdef void find_in_map(const uint8_t* p, const uint8_t* end, bint bare, TraceCont
             if not out.found and has_name(&key, NAME, NAME_SIZE) and (value[0] == T_STR8 or value[0] == T_STR32) \
                     and open_variable(value, stop, &text) is not NULL:
                 out.found = read_traceparent(&text, out)
+            elif not bare and has_name(&key, MARK, MARK_SIZE) and value[0] == T_BIN8 and value[1] == MARK_VALUE:
+                memcpy(&out.connection, value + 2, 8)
+                memcpy(&out.arrived, value + 10, 8)
             elif bare and has_name(&key, STATE_NAME, STATE_NAME_SIZE) and after - value <= TRACESTATE_MOST:
                 state.data = value
                 state.size = after - value
@@ -162,8 +167,8 @@ cdef inline uint8_t* put_name(uint8_t* w, const char* name, uint8_t size) noexce
 
 
 cdef size_t write_context(uint8_t* w, const uint8_t* data, size_t size, const Sections* sections,
-                          const TraceContext* context, const uint8_t* trace_id,
-                          const uint8_t* span_id) noexcept nogil:
+                          const TraceContext* context, const uint8_t* trace_id, const uint8_t* span_id,
+                          uint64_t connection, uint64_t arrived) noexcept nogil:
     cdef uint8_t* start = w
     cdef uint8_t* header
     cdef uint32_t items = 4
@@ -181,7 +186,8 @@ cdef size_t write_context(uint8_t* w, const uint8_t* data, size_t size, const Se
         if after is NULL:
             break                          # excluded: the scan has read the map
         key.size = 0
-        if open_variable(p, end, &key) is NULL or not has_name(&key, NAME, NAME_SIZE):
+        if open_variable(p, end, &key) is NULL \
+                or not (has_name(&key, NAME, NAME_SIZE) or has_name(&key, MARK, MARK_SIZE)):
             w = put(w, p, after - p)
             items += 2
         p = after
@@ -192,6 +198,8 @@ cdef size_t write_context(uint8_t* w, const uint8_t* data, size_t size, const Se
     w = put(w, PATTERN, PATTERN_SIZE)
     write_hex(w - PATTERN_SIZE + VALUE_AT + TRACE_ID_AT, trace_id, TRACE_ID_OCTETS)
     write_hex(w - PATTERN_SIZE + VALUE_AT + PARENT_ID_AT, span_id, SPAN_ID_OCTETS)
+    memcpy(w - 16, &connection, 8)
+    memcpy(w - 8, &arrived, 8)
     header[0] = 0
     header[1] = T_SMALLULONG
     header[2] = S_MESSAGE_ANNOTATIONS

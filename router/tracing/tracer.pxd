@@ -30,6 +30,8 @@ cdef enum:
     PENDING_MOST = 1024        # spans of this process that have not ended
     ENDED_MOST = 2048          # spans of this process that wait to be drained
     COPIES_MOST = 32           # copies of one delivery that have spans
+    SHARES = 256               # connections among which the bounds are shared, with one slot for all beyond
+    WANT_SECONDS = 60          # time for which a connection keeps its share after the last span that it wanted
 
 # Span as `drain` returns it: sluice.router.tracing.spans decodes this layout. Times in ns, CLOCK_MONOTONIC; 0: none.
 cdef struct Span:
@@ -68,8 +70,8 @@ cdef struct Arrival:
 cdef uint32_t draw_gap(uint32_t threshold) noexcept
 # Return True with the probability threshold / 2**32; UINT32_MAX: always.
 cdef bint draw(uint32_t threshold) noexcept
-# Decide whether a delivery is sampled, and keep the decision for `begin_span`. Returns 1 or 0.
-cdef int decide(const Arrival* arrival, const Slice* message) except -1
+# Decide whether a delivery is sampled, and keep the decision for `begin_span`. Returns 1 or 0. record: of its link.
+cdef int decide(const Arrival* arrival, object record, const Slice* message) except -1
 # Begin the span of delivery d, which the last call of `decide` samples. On return, `message` has the trace context, if
 # its sections are complete; its octets are borrowed until the next call. Returns 1 if there is a span.
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1

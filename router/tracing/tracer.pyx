@@ -2,6 +2,10 @@
 
 Bounds: spans in each second, pending spans, ended spans that wait, copies of one delivery. Everything beyond a bound is
 counted as dropped. A delivery beyond a bound is routed as if it were not sampled.
+
+Spans are charged to the connection of the producer. Half of the spans of a second, and of the pending ones, are for
+whoever comes first. The other half is divided among the connections that have wanted spans lately, so that none of them
+can use up the share of another.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
@@ -31,10 +35,22 @@ cdef struct PendingSpan:
     PendingSpan* chain         # next span in the bucket
     void* key
     uint32_t copies            # of a delivery: copies that have had spans
+    uint32_t share             # slot of `shares` that it is charged to
+    bint common                # charged to the half for all
+
+# Use of the bounds by one connection.
+cdef struct Share:
+    uint64_t connection        # number; 0: the slot is free
+    uint32_t used              # spans in this second
+    uint32_t pending
+    uint32_t wanted            # second of the last span that it wanted
+    bint counted               # included in `wanting`
 
 # Decision about the next delivery of the process, kept between `decide` and `begin_span`.
 cdef struct Decision:
     TraceContext context
+    uint64_t connection        # of the producer
+    uint32_t share
     bint scanned               # `sections` is complete
     Sections sections
     Slice address              # named by the message; data NULL: none
@@ -52,6 +68,10 @@ cdef uint64_t random_state = 0
 cdef uint32_t limit = 0        # spans in each second
 cdef uint32_t limit_second = 0
 cdef uint32_t limit_used = 0
+cdef uint32_t common_used = 0      # of them, those beyond the shares
+cdef uint32_t common_pending = 0   # pending spans beyond the shares
+cdef uint32_t wanting = 0          # connections that have wanted spans in the last WANT_SECONDS
+cdef Share[SHARES] shares          # the first one is for all connections without a slot of their own
 cdef bint by_parent = False
 cdef Decision decision
 cdef uint8_t* scratch = NULL
@@ -79,11 +99,11 @@ def use_tracer(Clock used not None, dict known not None, find, activity, uint32_
     has returned; `find` adds to it. activity: called when spans begin to be recorded, so that the worker drains them.
     per_second: most spans. parents: deliveries whose producer has sampled them are sampled.
     """
-    global clock, thresholds, threshold_of, on_activity, limit, by_parent, random_state, active, limit_used
+    global clock, thresholds, threshold_of, on_activity, limit, by_parent, random_state, active
     clock, thresholds, threshold_of, on_activity, limit, by_parent = used, known, find, activity, per_second, parents
     while random_state == 0:
         random_state = int.from_bytes(os.urandom(8), "little")
-    limit_used = 0
+    start_second()
     active = pending > 0 or ended_count > 0
     if active:
         activity()
@@ -181,22 +201,74 @@ cdef inline PendingSpan* find_span(const void* key) noexcept nogil:
     return p
 
 
-cdef bint take_from_limit() noexcept:
-    """Count a span against the limit of this second. False, and counted as dropped: it is reached."""
-    global limit_second, limit_used, dropped_spans
+cdef inline bint is_idle(const Share* share) noexcept nogil:
+    return share.connection == 0 or (share.pending == 0 and not share.counted)
+
+
+cdef uint32_t share_of(uint64_t connection) noexcept nogil:
+    """Return the slot of a connection, which may be made here; 0: there is none left."""
+    cdef uint32_t first = <uint32_t>(1 + connection % <uint64_t>(SHARES - 1))
+    cdef uint32_t found = 0
+    cdef uint32_t i
+    if shares[first].connection == connection or connection == 0:
+        return first if connection else 0
+    for i in range(1, <uint32_t>SHARES):
+        if shares[i].connection == connection:
+            return i
+        if not found and is_idle(&shares[i]):
+            found = i
+    if is_idle(&shares[first]):
+        found = first
+    if found:
+        memset(&shares[found], 0, sizeof(Share))
+        shares[found].connection = connection
+    return found
+
+
+cdef void start_second() noexcept:
+    """Begin a further second of the limit."""
+    global limit_second, limit_used, common_used, wanting
+    cdef uint32_t i
+    limit_second = clock.second
+    limit_used = common_used = wanting = 0
+    for i in range(<uint32_t>SHARES):
+        shares[i].used = 0
+        shares[i].counted = shares[i].counted and limit_second - shares[i].wanted < <uint32_t>WANT_SECONDS
+        wanting += shares[i].counted
+
+
+cdef bint take_from_limit(uint32_t at) noexcept:
+    """Count a span against the limits, for the connection in a slot. False, and counted as dropped: one is reached."""
+    global limit_used, common_used, wanting, dropped_spans
+    cdef Share* share = &shares[at]
+    cdef bint common
     if clock.second != limit_second:
-        limit_second = clock.second
-        limit_used = 0
-    if limit_used >= limit or pending >= PENDING_MOST:
+        start_second()
+    if not share.counted:
+        share.counted = True
+        wanting += 1
+    share.wanted = limit_second
+    common = share.used >= max(limit // 2 // wanting, <uint32_t>1)
+    if limit_used >= limit or pending >= PENDING_MOST or (common and common_used >= limit - limit // 2) \
+            or (is_common_pending(share) and common_pending >= <uint32_t>PENDING_MOST // 2):
         dropped_spans += 1
         return False
     limit_used += 1
+    common_used += common
+    share.used += 1
     return True
 
 
-cdef PendingSpan* add_span(void* key, SpanKind kind, uint64_t octets) noexcept:
-    """Make a span, with an id of its own. NULL: there is no memory, and it is counted as dropped."""
-    global pending, dropped_spans, unused
+cdef inline bint is_common_pending(const Share* share) noexcept nogil:
+    """Return True if the connection has used up its share of pending spans. One further share is left for a connection
+    that has not wanted spans yet, because spans may be pending for long."""
+    return share.pending >= max(<uint32_t>PENDING_MOST // 2 // (wanting + 1), <uint32_t>1)
+
+
+cdef PendingSpan* add_span(void* key, SpanKind kind, uint64_t octets, uint32_t at) noexcept:
+    """Make a span, with an id of its own, for the connection in a slot. NULL: there is no memory, and it is counted as
+    dropped."""
+    global pending, dropped_spans, unused, common_pending
     cdef PendingSpan* p = unused
     cdef PendingSpan** bucket
     if p is not NULL:
@@ -208,6 +280,10 @@ cdef PendingSpan* add_span(void* key, SpanKind kind, uint64_t octets) noexcept:
             return NULL
     memset(&p.span, 0, HEAD)
     p.copies = 0
+    p.share = at
+    p.common = is_common_pending(&shares[at])
+    common_pending += p.common
+    shares[at].pending += 1
     make_id(p.span.span_id, SPAN_ID_OCTETS)
     p.span.kind = kind
     p.span.began = clock.now_ns
@@ -229,12 +305,15 @@ cdef void set_address(Span* span, const Slice* address) noexcept nogil:
         memcpy(span.address, address.data, span.address_size)
 
 
+cdef inline SpanFacts facts_of(object record):
+    cdef SpanFacts facts = record.span_facts
+    return record.make_span_facts() if facts is None else facts
+
+
 cdef int set_link(Span* span, object record) except -1:
     """Set link and connection, and the address if the link has one."""
-    cdef SpanFacts facts = record.span_facts
+    cdef SpanFacts facts = facts_of(record)
     cdef Slice text
-    if facts is None:
-        facts = record.make_span_facts()
     span.link = facts.link
     span.connection = facts.connection
     if facts.address is not None and not span.address_size:
@@ -245,7 +324,7 @@ cdef int set_link(Span* span, object record) except -1:
 
 
 cdef void remove_span(void* key) noexcept nogil:
-    global pending, unused
+    global pending, unused, common_pending
     cdef PendingSpan** at = bucket_of(key)
     cdef PendingSpan* p
     while at[0] is not NULL and at[0].key is not key:
@@ -254,6 +333,8 @@ cdef void remove_span(void* key) noexcept nogil:
     if p is not NULL:
         at[0] = p.chain
         pending -= 1
+        shares[p.share].pending -= 1
+        common_pending -= p.common
         p.chain = unused
         unused = p
 
@@ -286,7 +367,7 @@ cdef void scan_message(const Slice* message, bint honour, bint addressed) noexce
         decision.address = decision.sections.to
 
 
-cdef int decide(const Arrival* arrival, const Slice* message) except -1:
+cdef int decide(const Arrival* arrival, object record, const Slice* message) except -1:
     cdef bint known = False
     if not arrival.chosen:
         if not by_parent:
@@ -298,7 +379,11 @@ cdef int decide(const Arrival* arrival, const Slice* message) except -1:
     scan_message(message, arrival.honour, arrival.by_address)
     if arrival.by_address and (decision.address.data is NULL or not is_address_sampled(arrival)):
         return 0
-    if not take_from_limit():
+    if not decision.scanned:
+        return 0                           # the message could not be marked
+    decision.connection = facts_of(record).connection
+    decision.share = share_of(decision.connection)
+    if not take_from_limit(decision.share):
         return 0
     if not known:
         find_context(message.data, message.size, &decision.context)
@@ -338,9 +423,8 @@ cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* messa
         free(scratch)                      # of an earlier delivery
         scratch = NULL
         scratch_size = 0
-    if decision.scanned:
-        reserve_scratch(context_room(message.size, &decision.context))
-    p = add_span(d, SPAN_RECEIVE, message.size)
+    reserve_scratch(context_room(message.size, &decision.context))
+    p = add_span(d, SPAN_RECEIVE, message.size, decision.share)
     if p is NULL:
         return 0
     if decision.context.found:
@@ -353,10 +437,9 @@ cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* messa
     if arrival.by_address:
         set_address(&p.span, &decision.address)
     set_link(&p.span, record)
-    if decision.scanned:
-        message.size = write_context(scratch, message.data, message.size, &decision.sections, &decision.context,
-                                     p.span.trace_id, p.span.span_id)
-        message.data = scratch
+    message.size = write_context(scratch, message.data, message.size, &decision.sections, &decision.context,
+                                 p.span.trace_id, p.span.span_id, decision.connection, p.span.began)
+    message.data = scratch
     if not active:
         active = True
         on_activity()
@@ -368,12 +451,16 @@ cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) e
     cdef TraceContext context
     cdef PendingSpan* p
     cdef Sections sections
-    if clock is None or pending >= PENDING_MOST:
+    cdef uint32_t share
+    if clock is None:
         return 0
     find_context(data, size, &context)
     if not context.found:
         return 0
-    p = add_span(d, SPAN_CROSS, size)
+    share = share_of(context.connection)
+    if not take_from_limit(share):
+        return 0
+    p = add_span(d, SPAN_CROSS, size, share)
     if p is NULL:
         return 0
     memcpy(p.span.trace_id, context.trace_id, TRACE_ID_OCTETS)
@@ -398,9 +485,9 @@ cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t f
         dropped_spans += 1
         return False
     source.copies += 1
-    if not take_from_limit():
+    if not take_from_limit(source.share):
         return False
-    p = add_span(o if o is not NULL else &decision, SPAN_SEND, octets)
+    p = add_span(o if o is not NULL else &decision, SPAN_SEND, octets, source.share)
     if p is NULL:
         return False
     memcpy(p.span.trace_id, source.span.trace_id, TRACE_ID_OCTETS)

@@ -289,6 +289,70 @@ def test_parent_flags_of_flood_are_bounded_by_rate(routers):
     assert 0 < len(exported) <= 10
 
 
+class ParentSampledRouter:
+    """Router that samples by parents, with a consumer at worker 0, and a flooding producer and a bystander at the last
+    worker."""
+
+    def __init__(self, routers, workers, spans_per_second, links=1):
+        self.router = routers(workers)
+        while drain(SPANS):
+            pass  # spans of routers that earlier tests had in this process
+        self.exported: list[DeliverySpan] = []
+        section = tracing("ratio: 0", "parentBased: yes", f"spansPerSecond: {spans_per_second}")
+        self.router.core.delivery_traces.configure(section, self.exported.extend)
+        self.consuming = self.router.connect()
+        self.flooding, self.bystander = (self.router.connect(workers - 1) for _ in range(2))
+        self.consuming.feed(start() + consumer(0, "balanced.a", 100_000))
+        self.flooding.feed(start() + b"".join(producer(handle, "balanced.a") for handle in range(links)))
+        self.bystander.feed(start() + producer(0, "balanced.a"))
+        self.router.settle()
+        self._sent = {self.flooding: 0, self.bystander: 0}
+
+    def send(self, peer, count, handle=0, settled=True):
+        for _ in range(count):
+            number = self._sent[peer]
+            self._sent[peer] += 1
+            peer.feed(transfer(handle, number, with_context("01", number), settled=settled or None))
+        self.router.settle()
+
+    def traced(self, peer):
+        """Return the spans of deliveries of this peer, and those of their copies."""
+        self.router.pass_time(1000)
+        received = [
+            span for span in self.exported if span.kind == "receive" and span.connection == peer.known.number
+        ]  # fmt: skip
+        ids = {span.span_id for span in received}
+        return received, [span for span in self.exported if span.kind == "send" and span.parent_id in ids]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_flood_of_sampled_flags_leaves_spans_to_bystander(routers, workers):
+    sampled = ParentSampledRouter(routers, workers, 40)
+    sampled.send(sampled.flooding, 200)
+    sampled.send(sampled.bystander, 1)  # wants a span in a second that the flood has used up
+    sampled.router.pass_time(1000)
+    sampled.exported.clear()
+    sampled.send(sampled.flooding, 40)
+    sampled.send(sampled.bystander, 3)
+    received, sent = sampled.traced(sampled.bystander)
+    assert (len(received), len(sent)) == (3, 3)
+    flooded, _ = sampled.traced(sampled.flooding)
+    assert 0 < len(flooded) <= 30
+    assert sampled.router.core.delivery_traces.counts()["dropped"] > 200
+    assert len(messages_of(sampled.consuming)) == 244
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_unsettled_flood_leaves_pending_spans_to_bystander(routers, workers):
+    sampled = ParentSampledRouter(routers, workers, 10_000, links=8)
+    for handle in range(8):
+        sampled.send(sampled.flooding, 150, handle, settled=False)
+    sampled.send(sampled.bystander, 3)
+    received, sent = sampled.traced(sampled.bystander)
+    assert (len(received), len(sent)) == (3, 3)
+    assert sampled.router.core.delivery_traces.counts()["dropped"] > 0
+
+
 def test_requester_sees_addresses_that_section_samples_rarely(routers):
     sampled = TracedRouter(routers, 1, pattern="balanced/#")
     sampled.router.core.delivery_traces.configure(tracing("ratio: 0.000001", "addresses: balanced.a"), lambda _: None)
