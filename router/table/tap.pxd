@@ -59,6 +59,7 @@ cdef class Tap(AddressTap):
     cdef int send(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, Meter* meter) except -1
     # Forward the copy d, whose octets are set in `copy`; return the number of consumers and next hops that get it.
     cdef int forward_copy(self, InDelivery* d, Content* copy, uint64_t producer) except -1
+    cdef void count_ended(self, uint8_t kind, uint32_t n) noexcept
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1
 

@@ -293,16 +293,38 @@ cdef class Tap(AddressTap):
         in_free(d)
         return self.ended(key, kind)
 
+    cdef bint settled(self, OutDelivery** run, uint32_t n, uint8_t kind, const Slice* state) except -1:
+        cdef InDelivery* d
+        cdef uint64_t key
+        cdef uint32_t i
+        self.count_ended(kind, n)
+        for i in range(n):
+            d = run[i].source
+            key = d.key
+            d.copies = NULL
+            run[i].source = NULL
+            in_free(d)
+            if key & KEY_OCTETS:
+                self.octets -= octets_of(key)
+            else:
+                self.finish_leg(<OutDelivery*>key, kind == D_ACCEPTED)
+        return True
+
+    cdef void count_ended(self, uint8_t kind, uint32_t n) noexcept:
+        """Count n copies that have ended with this outcome."""
+        if not self.live:
+            return
+        if kind == D_ACCEPTED:
+            self.counts.egress += n
+        elif kind == D_REJECTED:
+            self.counts.redirected += n
+        else:
+            self.counts.from_container += n
+
     cdef int ended(self, uint64_t key, uint8_t kind) except -1:
         """Count a copy that has ended, and report its outcome to the delivery that waits for it."""
         cdef UnfinishedCopy unfinished
-        if self.live:
-            if kind == D_ACCEPTED:
-                self.counts.egress += 1
-            elif kind == D_REJECTED:
-                self.counts.redirected += 1
-            else:
-                self.counts.from_container += 1
+        self.count_ended(kind, 1)
         if key & KEY_OCTETS:
             self.octets -= octets_of(key)
             return 0

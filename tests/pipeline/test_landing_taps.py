@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow")
 
 from sluice.router.client import connect
 from tests.peer import message as messages
+from tests.peer.peer import AmqpPeer
 from tests.pipeline.landers import LanderProcess, message, numbers, rows, send_all
 from tests.system.router import SETTINGS, RouterProcess, listener, poll
 
@@ -51,6 +52,30 @@ def test_tap_by_name_lands_each_accepted_message(url: str, tmp_path: Path) -> No
         consuming.stop()
     assert set(rows(copies)["address"].to_pylist()) == {"copies/audit"}
     assert originals(copies) == {"must/a"}
+
+
+@pytest.mark.parametrize("size", [300_000, 3_000_000])
+def test_streamed_message_is_accepted_once_its_copy_is_on_disk(url: str, tmp_path: Path, size: int) -> None:
+    """The sender's outcome waits for the lander, whatever the length. A message that is not finished is not landed."""
+    body = "x" * size
+    address = f"must/long/{size}"
+    with (
+        LanderProcess(url, tmp_path, "--id", f"l{size}", "--tap", "audit", address=None).ready() as lander,
+        connect(url, timeout=30) as connection,
+        AmqpPeer.opened(int(url.rpartition(":")[2])) as unfinished,
+    ):
+        receiver = connection.receiver(address)
+        aborting = unfinished.sender(address)
+        aborting.send(messages.message(body)[:-100], more=True)
+        aborting.abort()
+        sender = unfinished.sender(address)
+        number = sender.send(messages.message(body))
+        receiver.receive(timeout=30).accept()
+        assert sender.outcome(number).name == "accepted"
+        landed = [octets for octets in rows(tmp_path)["message"].to_pylist() if len(octets) > size]
+        assert [messages.body(octets) for octets in landed] == [body]
+        assert messages.annotation(landed[0], ADDRESS) == address
+        lander.stop()
 
 
 def send_through(url: str, address: str, first: int, count: int) -> None:

@@ -261,6 +261,31 @@ def test_lost_consumer_of_copies_is_counted(connect: Connect, fresh: Fresh, mana
     grown(selected=5, returned=5, missed=5)
 
 
+@pytest.mark.parametrize("prefix", ["copied", "must"])
+@pytest.mark.parametrize("state", [ACCEPTED, rejected("my:condition", "mine"), RELEASED])
+def test_copies_settled_by_one_disposition_are_counted_and_end_their_messages(
+    connect: Connect, fresh: Fresh, management: Management, prefix: str, state: Any
+) -> None:
+    """Later messages show that the settled copies are not counted as under way any more."""
+    address, count = fresh(prefix), 150
+    grown = growth(management, {"copied": "copies", "must": "musts"}[prefix])
+    tap, consumer = connect().receiver(f"taps/{prefix}", 1000), connect().receiver(address, 1000)
+    sender = connect().sender(address)
+    kind, outcome = {0x24: ("accepted", "accepted"), 0x25: ("rejected", "modified"), 0x26: ("returned", "modified")}[
+        int(state.descriptor)
+    ]
+    for rounds in (1, 2):
+        numbers = [sender.send(message.message(number)) for number in range(count)]
+        originals, copies = consumer.receive(count), tap.receive(count)
+        assert bodies(originals) == bodies(copies) == list(range(count))
+        tap.session.disposition(copies[0].id, copies[-1].id, state=state)
+        consumer.session.disposition(originals[0].id, originals[-1].id, state=ACCEPTED)
+        wanted = "accepted" if prefix == "copied" else outcome
+        assert {sender.outcome(number).name for number in numbers} == {wanted}
+        total = rounds * count
+        grown(selected=total, **{kind: total}, **({"missed": total} if kind == "returned" else {}))
+
+
 # -- mode required ------------------------------------------------------------------------------------------------
 
 
