@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from msgspec.structs import replace
-
 from sluice.router.amqp.errors import CONNECTION_FORCED
-from sluice.router.config.entities import MIN_FRAME_SIZE, Configuration, EndpointConfig, ListenerConfig
+from sluice.router.config.entities import Configuration, ListenerConfig
 from sluice.router.config.policy_entities import SharedLimits, VhostConfig
 from sluice.router.config.roles import EDGE, NORMAL, ROUTE_CONTAINER
 from sluice.router.config.vhosts import host_fault
@@ -46,16 +44,12 @@ from sluice.router.policy.decisions import (
 )
 from sluice.router.policy.hosts import HostError, HostRules, known, resolve_hosts
 from sluice.router.policy.management import (
-    LINK_ROUTES,
-    NONE,
     UNLIMITED,
     ManagementRights,
     address_for,
     is_of_another_router,
 )
 from sluice.router.policy.rules import (
-    GroupRules,
-    LinkRules,
     Vhosts,
     host_names,
     with_service_addresses,
@@ -68,6 +62,7 @@ from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.connections.admission import Admit, Decision, Deny
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
 from sluice.supervisor.connections.tenants import tenant_of
+from sluice.supervisor.policy.connection_rules import connection_limits, link_rules
 from sluice.supervisor.policy.denials import MODULE, NO_VHOST, DenialKind, Denials
 from sluice.supervisor.policy.grant import Grant, OpenFacts
 from sluice.supervisor.policy.shared_usage import VHOST, LimitedUsage, SharedUsage, SharedUsages
@@ -80,7 +75,6 @@ MAX_RESOLVERS: Final = 8  # threads
 SHOWN_HOSTNAME: Final = 100  # characters of a client's hostname in the log
 CLIENT_ROLES: Final = (NORMAL, ROUTE_CONTAINER, EDGE)  # roles of listeners that vhosts apply to
 CONNECTOR_ROLES: Final = (NORMAL, ROUTE_CONTAINER)
-MAX_FRAME_SIZE: Final = 2**32 - 1
 # Reason for closing a connection whose links are at addresses of its former vhost.
 OTHER_VHOST: Final = Deny(CONNECTION_FORCED, "A changed configuration puts this connection into another vhost")
 _NO_LIMITS: Final = SharedLimits()
@@ -187,7 +181,7 @@ class Policy(Subsystem):
         stats.connections_approved += 1
         stats.enter(facts.number, facts.user, facts.host, facts.peer)
         self._grant(facts, decision, stats)
-        return Admit(limits(decision.group, endpoint), decision.vhost.name)
+        return Admit(connection_limits(decision.group, endpoint), decision.vhost.name)
 
     def open_connector(self, facts: OpenFacts) -> Decision:
         """Decide about a connection that the router opened, when the peer's open has arrived."""
@@ -208,7 +202,7 @@ class Policy(Subsystem):
         return Admit(Limits(message=decision.group.links.max_message_size), decision.vhost.name)
 
     def _grant(self, facts: OpenFacts, allowed: OpenAllowed, stats: VhostStats) -> None:
-        grant = self._grants[facts.number] = Grant(facts, _link_rules(allowed.group, facts))
+        grant = self._grants[facts.number] = Grant(facts, link_rules(allowed.group, facts))
         grant.vhost, grant.group, grant.stats = allowed.vhost, allowed.group, stats
         grant.enter(self._bounds(allowed))
 
@@ -556,7 +550,7 @@ class Policy(Subsystem):
         if not ours:
             stats.enter(facts.number, facts.user, facts.host, facts.peer)
         grant.vhost, grant.group, grant.stats = decision.vhost, decision.group, stats
-        grant.links = _link_rules(decision.group, facts)
+        grant.links = link_rules(decision.group, facts)
         attaches = grant.leave()
         grant.enter(self._bounds(decision))
         self._announce(grant, connection)
@@ -567,25 +561,6 @@ class Policy(Subsystem):
                 if number in connection.links:  # otherwise the attach is still waiting, and will be refused
                     closer.close_link(connection, number, denied.condition, LINK_TEXT)
                     grant.count(number, attached)  # until the link has ended
-
-
-def limits(group: GroupRules, endpoint: EndpointConfig) -> Limits:
-    """Return the limits of a group that override those of the listener (security.md P-20, P-21)."""
-    config = group.config
-    window = config.max_session_window
-    if window is None and config.max_frame_size and endpoint.max_session_frames:
-        # the listener's window in octets, whatever the frame size
-        window = endpoint.max_session_frames * endpoint.max_frame_size
-    frame = config.max_frame_size and min(max(config.max_frame_size, MIN_FRAME_SIZE), MAX_FRAME_SIZE)
-    return Limits(max_frame=frame, sessions=config.max_sessions, window=window, message=group.links.max_message_size)
-
-
-def _link_rules(group: GroupRules, facts: OpenFacts) -> LinkRules:
-    """Return the rules for the links of a connection in a group."""
-    rules = group.links if facts.service is None else with_service_addresses(group.links, *facts.service)
-    if facts.endpoint.role == EDGE and rules.management.role == NONE and rules.dynamic_link_routes:
-        return replace(rules, management=rules.management._replace(role=LINK_ROUTES))
-    return rules
 
 
 def _facts(message: Attach, rights: ManagementRights | None) -> LinkFacts:

@@ -15,9 +15,10 @@ from sluice.router.policy.decisions import CONNECTION_TEXT, LINK_TEXT, RESOURCE_
 from sluice.router.policy.rules import Vhosts
 from sluice.supervisor.connections.admission import Admit
 from sluice.supervisor.connections.connections import RegisteredConnection
+from sluice.supervisor.policy.connection_rules import connection_limits
 from sluice.supervisor.policy.denials import LOGGED_A_SECOND, MOST_KINDS, OTHER, DenialKind, Denials
 from sluice.supervisor.policy.grant import OpenFacts
-from sluice.supervisor.policy.policy import DENIED, limits
+from sluice.supervisor.policy.policy import DENIED
 from sluice.supervisor.policy.stats import MOST_GONE, ConnectionsByKey
 from tests.unit.supervisor.harness import attach
 from tests.unit.supervisor.management.managed_router import QUIET, ManagedRouter
@@ -215,7 +216,7 @@ def test_group_limits_bound_frame_and_window(settings, listener, frame, window):
     (rules,) = Vhosts(configuration.policy, configuration.vhosts)
     group = rules.group("g")
     assert group is not None
-    found = limits(group, configuration.listeners[0])
+    found = connection_limits(group, configuration.listeners[0])
     assert (found.max_frame, found.window) == (frame, window)
 
 
