@@ -22,6 +22,7 @@ _QUIET_SECONDS: Final = 1.0  # time without a further span after which a trace i
 _TRACES_MOST: Final = 10_000  # traces that wait to be shown; beyond it the oldest is shown
 _DURATION: Final = re.compile(r"([0-9]{1,6})(s|m|h)?")
 _UNITS: Final = {None: 1, "s": 1, "m": 60, "h": 3600}
+_DID: Final = {"receive": "received by", "cross": "crossed", "send": "sent by"}
 _NS_A_MS: Final = 1e6
 _NS_A_SECOND: Final = 1e9
 
@@ -143,7 +144,9 @@ def _report(address: str, error: Exception, *, first: bool) -> None:
 
 def _show(spans: list[Span]) -> None:
     """Print one trace: a line about all of it, and one for each span, in order of time."""
-    spans = sorted(spans, key=lambda span: (span["began"], span["kind"]))
+    order = list(_DID)
+    # A router of another version may report another kind.
+    spans = sorted(spans, key=lambda span: (span["began"], order.index(span["kind"]) if span["kind"] in order else 0))
     first, began = spans[0], spans[0]["began"]
     took = (max(span["ended"] for span in spans) - began) / _NS_A_MS
     head = f"{time_text(began / _NS_A_SECOND)} {first['address'] or '-'}: {took:.3f} ms, {first['outcome']}, "
@@ -154,11 +157,13 @@ def _show(spans: list[Span]) -> None:
 
 def _line(span: Span, began: int) -> str:
     at = (span["began"] - began) / _NS_A_MS
-    where = f"[C{span['connection']}][L{span['link']}] worker {span['worker']}"
+    link = "" if span["kind"] == "cross" else f"[L{span['link']}]"
+    where = f"[C{span['connection']}]{link} worker {span['worker']}"
     if span["from_worker"] is not None:
         where += f", from worker {span['from_worker']}"
     if span["kind"] == "send" and span["sent"] is not None and span["queued"]:
         where += f", waited {(span['sent'] - span['began']) / _NS_A_MS:.3f} ms"
     took = (span["ended"] - span["began"]) / _NS_A_MS
-    did = "received by" if span["kind"] == "receive" else "sent by"
-    return f"{at:9.3f} ms  {did:<11} {span['router']} {where}: {span['outcome']} after {took:.3f} ms"
+    did = _DID.get(span["kind"], str(span["kind"]))
+    text = f"{at:9.3f} ms  {did:<11} {span['router']} {where}: "
+    return f"{text}{took:.3f} ms" if span["kind"] == "cross" else f"{text}{span['outcome']} after {took:.3f} ms"

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 _SPAN: Final = struct.Struct("=16s8s8s6Q4BI168s")
 RECEIVE: Final = 1
 SEND: Final = 2
+CROSS: Final = 3
+_KINDS: Final = {RECEIVE: "receive", SEND: "send", CROSS: "cross"}
 _SETTLED, _QUEUED, _DROPPED, _CUT, _OVERDUE = 1, 2, 4, 8, 16
 _NO_WORKER: Final = 255
 _NO_PARENT: Final = bytes(8)
@@ -30,17 +32,19 @@ class DeliverySpan(NamedTuple):
     trace_id: str  # hexadecimal, as is every id
     span_id: str
     parent_id: str | None  # None: the trace begins here
-    kind: str  # "receive": a delivery, from its arrival to its settlement; "send": a copy for one consumer
+    # "receive": a delivery, from its arrival to its settlement; "cross": its way from the worker at which it arrived to
+    # another one; "send": a copy for one consumer
+    kind: str
     worker: int
-    from_worker: int | None  # of a copy: worker at which the delivery arrived, if it is another one
+    from_worker: int | None  # worker at which the delivery arrived: of "cross", and of "send" if it is another one
     began: int
     sent: int | None  # of a copy: when its first octet was written; None: never
     ended: int
     octets: int  # of the message, as far as it had arrived when the span began
-    link: int  # identity in management
-    connection: int
+    link: int  # identity in management; 0: unknown, or "cross"
+    connection: int  # of "cross": the producer's
     address: str
-    outcome: str  # state, "presettled", "settled" without a state, "dropped", or "unsettled" if it goes on
+    outcome: str  # state, "presettled", "settled" without a state, "dropped", "unsettled" if it goes on, or "crossed"
     queued: bool  # the copy waited in the queue of its consumer
 
     def as_map(self) -> dict[str, str | int | bool | None]:
@@ -58,15 +62,15 @@ def read_spans(octets: bytes, worker: int, offset_ns: int) -> list[DeliverySpan]
 def _span(fields: tuple[Any, ...], worker: int, offset_ns: int) -> DeliverySpan:
     (trace_id, span_id, parent_id, began, sent, ended, octets, link, connection, kind, outcome, flags, from_worker,
      size, address) = fields  # fmt: skip
-    if kind not in (RECEIVE, SEND):
+    if kind not in _KINDS:
         raise SpanError(f"{kind} is no kind of span")
     return DeliverySpan(
         trace_id=trace_id.hex(),
         span_id=span_id.hex(),
         parent_id=None if parent_id == _NO_PARENT else parent_id.hex(),
-        kind="receive" if kind == RECEIVE else "send",
+        kind=_KINDS[kind],
         worker=worker,
-        from_worker=None if from_worker in (_NO_WORKER, worker) else from_worker,
+        from_worker=None if from_worker == _NO_WORKER or (from_worker == worker and kind != CROSS) else from_worker,
         began=began + offset_ns,
         sent=sent + offset_ns if sent else None,
         ended=ended + offset_ns,
@@ -74,7 +78,7 @@ def _span(fields: tuple[Any, ...], worker: int, offset_ns: int) -> DeliverySpan:
         link=link,
         connection=connection,
         address=address[:size].decode("utf-8", "replace") + ("…" if flags & _CUT else ""),
-        outcome=_outcome(outcome, flags),
+        outcome="crossed" if kind == CROSS else _outcome(outcome, flags),
         queued=bool(flags & _QUEUED),
     )
 

@@ -15,7 +15,7 @@ from sluice.router.amqp.codec cimport Slice
 cdef enum SpanKind:
     SPAN_RECEIVE = 1           # a delivery, from its arrival to its settlement towards the producer
     SPAN_SEND = 2              # a copy, from its routing to its settlement by the consumer
-    SPAN_CROSS = 3             # a delivery from another worker; recorded there, and never drained here
+    SPAN_CROSS = 3             # the way of a delivery from its arrival at another worker into this worker
 
 cdef enum:
     # Span.flags
@@ -42,7 +42,7 @@ cdef struct Span:
     uint64_t sent              # of a copy: when its first octet was written
     uint64_t ended
     uint64_t octets            # of the message, as far as it had arrived when it was routed
-    uint64_t link              # identity of the link in management; 0: unknown
+    uint64_t link              # identity of the link in management; 0: unknown, or SPAN_CROSS
     uint64_t connection        # number of its connection
     uint8_t kind               # SpanKind
     uint8_t outcome            # D_…; 0: none
@@ -75,7 +75,8 @@ cdef int decide(const Arrival* arrival, object record, const Slice* message) exc
 # Begin the span of delivery d, which the last call of `decide` samples. On return, `message` has the trace context, if
 # its sections are complete; its octets are borrowed until the next call. Returns 1 if there is a span.
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1
-# Begin the span of a delivery from another worker, whose message has a trace context.
+# Begin to record a delivery from another worker, whose message has a trace context. Its span SPAN_CROSS is recorded
+# with its first copy, which names the address.
 cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) except -1
 # Begin the span of a copy of d. o NULL: it was sent settled, so the span has ended. Returns 1 if o has a span.
 cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t flags) except -1

@@ -35,6 +35,7 @@ cdef struct PendingSpan:
     PendingSpan* chain         # next span in the bucket
     void* key
     uint32_t copies            # of a delivery: copies that have had spans
+    uint64_t arrived           # of SPAN_CROSS: time of the arrival at the other worker
     uint32_t share             # slot of `shares` that it is charged to
     bint common                # charged to the half for all
 
@@ -466,6 +467,8 @@ cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) e
     memcpy(p.span.trace_id, context.trace_id, TRACE_ID_OCTETS)
     memcpy(p.span.span_id, context.parent_id, SPAN_ID_OCTETS)
     p.span.from_worker = <uint8_t>worker
+    p.span.connection = context.connection
+    p.arrived = context.arrived
     memset(&sections, 0, sizeof(Sections))
     if scan(data, size, True, False, &sections) == SCAN_OK and sections.to.data is not NULL:
         set_address(&p.span, &sections.to)
@@ -473,6 +476,20 @@ cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) e
         active = True
         on_activity()
     return 1
+
+
+cdef void keep_crossing(const PendingSpan* source, const Span* copy) noexcept:
+    """Record the way of a delivery between two workers, once its first copy has named the address."""
+    cdef Span span = source.span
+    make_id(span.span_id, SPAN_ID_OCTETS)
+    memcpy(span.parent_id, source.span.span_id, SPAN_ID_OCTETS)
+    # The clock of this worker is that of its last wake, which may be earlier than the arrival.
+    span.ended = source.span.began
+    span.began = min(source.arrived, span.ended) if source.arrived else span.ended
+    span.flags = copy.flags & SPAN_CUT
+    span.address_size = copy.address_size
+    memcpy(span.address, copy.address, copy.address_size)
+    keep_ended(&span)
 
 
 cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t flags) except -1:
@@ -498,6 +515,8 @@ cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t f
     p.span.address_size = source.span.address_size
     memcpy(p.span.address, source.span.address, source.span.address_size)
     set_link(&p.span, record)
+    if source.span.kind == SPAN_CROSS and source.copies == 1:
+        keep_crossing(source, &p.span)
     if not flags & SPAN_QUEUED:
         p.span.sent = clock.now_ns
     if o is NULL:

@@ -72,7 +72,7 @@ class Exporter:
             resource=self._resource,
             attributes=_attributes(span),
             events=events,
-            kind=SpanKind.CONSUMER if receives else SpanKind.PRODUCER,
+            kind=SpanKind.CONSUMER if receives else SpanKind.PRODUCER if span.kind == "send" else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.outcome) if span.outcome in _FAILED else Status(StatusCode.UNSET),
             start_time=span.began,
             end_time=span.ended,
@@ -84,16 +84,17 @@ def _attributes(span: DeliverySpan) -> dict[str, str | int | bool]:
     """Return the attributes of a span: address, numbers, sizes and outcome, nothing of the message's content."""
     found: dict[str, str | int | bool] = {
         "messaging.system": "amqp",
-        "messaging.operation.type": span.kind,
         "messaging.destination.name": span.address,
         "messaging.message.envelope.size": span.octets,
         "sluice.outcome": span.outcome,
         "sluice.worker": span.worker,
         "sluice.connection": span.connection,
-        "sluice.link": span.link,
     }
+    if span.kind != "cross":
+        found["messaging.operation.type"] = span.kind
+        found["sluice.link"] = span.link
     if span.kind == "send":
         found["sluice.queued"] = span.queued
-        if span.from_worker is not None:
-            found["sluice.from_worker"] = span.from_worker
+    if span.from_worker is not None:
+        found["sluice.from_worker"] = span.from_worker
     return found

@@ -87,9 +87,10 @@ class TracedRouter:
         self.router.settle()
 
     def spans(self):
+        """Return the spans of deliveries and copies."""
         self.router.settle()
         self.router.pass_time(1000)
-        return self.requester.spans
+        return [span for span in self.requester.spans if span.kind != "cross"]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -103,6 +104,38 @@ def test_presettled_delivery_has_spans(routers, workers, address):
         ("receive", "presettled", False), ("send", "presettled", False)
     ]  # fmt: skip
     assert [str(name) for name in annotations(octets)] == ["traceparent"]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("target", ["same", None])
+def test_way_between_workers_has_span(routers, settled, target):
+    sampled = TracedRouter(routers, 3, target=target)
+    sampled.send(message(b"x", to="balanced.a"), settled=settled or None)
+    sampled.consuming.feed(settle(0, state=ACCEPTED))
+    spans = {span.kind: span for span in sampled.spans()}
+    (crossed,) = sampled.requester.of("cross")
+    assert (crossed.trace_id, crossed.parent_id) == (spans["receive"].trace_id, spans["receive"].span_id)
+    assert crossed.span_id not in (spans["receive"].span_id, spans["send"].span_id)
+    assert (crossed.from_worker, crossed.address) == (2, "balanced.a")
+    assert (crossed.connection, crossed.outcome) == (sampled.sending.known.number, "crossed")
+    assert spans["receive"].began <= crossed.began <= crossed.ended <= spans["send"].began
+
+
+def test_way_between_workers_has_one_span_for_each_worker(routers):
+    sampled = TracedRouter(routers, 3, "multicast.a")
+    for worker in (0, 1, 1):
+        sampled.router.connect(worker).feed(start() + consumer(0, "multicast.a"))
+    sampled.router.settle()
+    sampled.send(message(b"x"), settled=True)
+    assert len(sampled.spans()) == 5
+    assert [span.from_worker for span in sampled.requester.of("cross")] == [2, 2]
+
+
+def test_delivery_within_worker_has_no_span_between_workers(routers):
+    sampled = TracedRouter(routers, 1)
+    sampled.send(message(b"x"), settled=True)
+    assert len(sampled.spans()) == 2
+    assert not sampled.requester.of("cross")
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -36,11 +36,17 @@ class TraceCommand:
                 self._spans.append(json.loads(line))
 
     def trace_of(self, *parts: tuple[str, str]) -> dict[tuple[str, str], Span] | None:
-        """Return a trace with exactly these spans, by router and kind; None if there is none yet."""
+        """Return a trace with exactly these spans, by router and kind, beside those between workers; None if there is
+        none yet."""
         traces: dict[str, dict[tuple[str, str], Span]] = {}
-        for span in list(self._spans):
+        for span in self.spans():
+            if span["kind"] == "cross":
+                continue
             traces.setdefault(span["trace_id"], {})[span["router"], span["kind"]] = span
         return next((found for found in traces.values() if found.keys() == set(parts)), None)
+
+    def spans(self) -> list[Span]:
+        return list(self._spans)
 
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit code."""
@@ -95,6 +101,29 @@ def test_trace_command_joins_spans_of_all_routers(start: Start, peers: list[Amqp
     assert entered["parent_id"] is None
     assert found["A", "send"]["parent_id"] == found["B", "receive"]["parent_id"] == entered["span_id"]
     assert found["B", "send"]["parent_id"] == found["B", "receive"]["span_id"]
+
+
+def test_trace_command_shows_way_between_workers(start: Start, peers: list[AmqpPeer]) -> None:
+    router = start([listener(), ("address", {"prefix": "multicast", "distribution": "multicast"})], workers=3)
+    command = TraceCommand(router, "multicast/traced")
+    # New connections go to the worker with the fewest, so that some receiver is at another worker than the sender.
+    sending, *receiving = (AmqpPeer.opened(router.port) for _ in range(4))
+    peers += [sending, *receiving]
+    receivers = [peer.receiver("multicast/traced", 1000) for peer in receiving]
+    sender = sending.sender("multicast/traced")
+
+    def crossed() -> list[Span]:
+        sent = sender.send(message.message("traced"))
+        for receiver in receivers:
+            receiver.next().settle()
+        sender.outcome(sent)
+        return [span for span in command.spans() if span["kind"] == "cross"]
+
+    span = poll(crossed, "a span between workers", 60.0)[0]
+    assert command.interrupt() == 0
+    assert span["worker"] != span["from_worker"] is not None
+    assert span["address"] == "multicast/traced"
+    assert span["began"] <= span["ended"]
 
 
 @pytest.mark.parametrize("address", ["", "/"])

@@ -39,6 +39,11 @@ def test_first_span_of_trace_has_no_parent() -> None:
     assert (span.parent_id, span.from_worker, span.kind) == (None, None, "receive")
 
 
+def test_crossing_has_worker_that_it_comes_from() -> None:
+    (span,) = read_spans(encoded(kind=3, outcome=0, flags=0, from_worker=1), 2, 0)
+    assert (span.kind, span.from_worker, span.worker, span.outcome) == ("cross", 1, 2, "crossed")
+
+
 def test_cut_address_ends_with_ellipsis() -> None:
     assert read_spans(encoded(flags=8), 0, 0)[0].address == "a/b…"
 
