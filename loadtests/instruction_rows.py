@@ -12,6 +12,7 @@ import pytest
 from loadtests.configuration import configuration_text
 from loadtests.instructions import Play, Row
 from loadtests.policy_rows import many_rules
+from sluice.router.config.entities import TracingConfig
 from tests.component.engine.host import InProcessPeer, InProcessRouter, configuration
 from tests.component.engine.network import IgnoringObserver, InProcessNetwork, RouterConnection, client
 from tests.peer.codec import encode
@@ -137,6 +138,9 @@ def one_router(
     copied_to: address that gets the copies of a tap, for a consumer of its own.
     """
     router = InProcessRouter(workers, configuration(LISTENER, more), 1 << 22, slots=slots, links=MANY_LINKS)
+    for section in router.configuration.of_type("tracing"):
+        assert isinstance(section, TracingConfig)
+        router.core.delivery_traces.configure(section, lambda _: None)
     receiving = [started(router, 0, consumer(0, address, credit), to, hostname) for _ in range(consumers)]
     if copied_to is not None:
         receiving.append(started(router, 0, consumer(0, copied_to), to, hostname))
@@ -207,6 +211,15 @@ def link_route() -> Iterator[Play]:
 #: Policy with many rules for clients of vhost `v`.
 RULES: Final = configuration_text(*many_rules("v", "balanced.a"))
 
+#: Tracing of a share of the deliveries, and, with `parents`, of those that their producer has sampled (none here).
+TRACING: Final = """
+tracing {{
+    endpoint: http://127.0.0.1:1/v1/traces
+    ratio: {ratio}
+    parentBased: {parents}
+}}
+"""
+
 TAP: Final = """
 tap {
     pattern: balanced.a
@@ -231,5 +244,7 @@ ROWS: Final[dict[str, Row]] = {
     "hop-queued": partial(hop, between="linkCapacity: 50"),
     "edge": edge,
     "link-route": link_route,
+    "traced": partial(one_router, more=TRACING.format(ratio=0.01, parents="no")),
+    "traced-parents": partial(one_router, more=TRACING.format(ratio=0.01, parents="yes")),
     "tapped": partial(one_router, more=TAP, copied_to="taps.a", copies=2),
 }
