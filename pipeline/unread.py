@@ -1,11 +1,12 @@
 """Segments of logs that a stream has not read, kept between its triggers, and their order in batches.
 
 Each trigger lists only the folder of the last known segment of a log. The cost of a trigger therefore depends neither
-on the segments that the stream has read nor on its backlog. Only if that folder has no new segment, or one is missing,
-the folders behind it are looked for.
+on the segments that the stream has read nor on its backlog. If that folder has no new segment, the folders behind it
+are looked for from time to time: a lander numbers without gaps, so segments there mean that others are missing.
 """
 
 import heapq
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
@@ -13,6 +14,9 @@ from itertools import takewhile
 from sluice.pipeline.segments import Landing, Listing, Segment, folder_end
 
 UNLIMITED = 1 << 62
+#: Seconds between two searches for segments behind the folder of the last one, in a log without new segments. A hole
+#: that reaches to the end of a folder shows so much later.
+LATER_EVERY = 30.0
 
 
 class UnreadLog:
@@ -30,6 +34,7 @@ class UnreadLog:
         #: Number of updates that did not find the last known segment: while it is equal, the log was not made anew.
         self.breaks = 0
         self._last: Segment | None = None  # last one that became readable, None if that is not known
+        self._later_at = 0.0  # time of the next search behind the folder of `_last` (monotonic)
         self._first = first
 
     def update(self, landing: Landing, first: int | None) -> bool:
@@ -57,17 +62,19 @@ class UnreadLog:
     def _list(self, landing: Landing) -> Listing:
         """List the segments from the last known one on.
 
-        On an object store that takes one request if there are new segments, and two if there are none.
+        On an object store that takes one request, and a second one every LATER_EVERY seconds without new segments.
         """
         last = self._last
         if last is not None and not last.flat and not self.hidden:
             listing = landing.following(last)
             if last in listing.segments:
-                if listing.end > self.end:
+                if listing.end > self.end or time.monotonic() < self._later_at:
                     return listing
+                self._later_at = time.monotonic() + LATER_EVERY
                 behind = landing.listing(self.key, folder_end(last.number))
                 return Listing(self.key, [last, *behind.segments])
         listing = landing.listing(self.key, max(self.end - 1, 0))
+        self._later_at = time.monotonic() + LATER_EVERY
         if last is None or last not in listing.segments:
             self.breaks += 1
         return listing

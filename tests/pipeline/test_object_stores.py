@@ -98,7 +98,7 @@ def test_failing_store_releases_messages_until_it_returns(bucket, server, tmp_pa
 
 
 def test_trigger_takes_few_requests(tmp_path):
-    """A trigger takes one request for each address with new segments, two for others, and a constant number."""
+    """A trigger takes one request for each address, and a constant number."""
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
     addresses = 12
@@ -127,7 +127,7 @@ def test_trigger_takes_few_requests(tmp_path):
             parts = [each.partition for each in bins if isinstance(each, IdentifiedPartition)]
             assert sum(len(part.segments) for part in parts if isinstance(part, SegmentBin)) == count
             # Constant: the folder's identity and the reset, two listings to find the logs, and the group's position.
-            assert len(server.requests) <= 10 + count + 2 * (addresses - count), server.requests
+            assert len(server.requests) <= 10 + addresses, server.requests
             at = end
 
 

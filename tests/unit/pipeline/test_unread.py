@@ -102,10 +102,22 @@ def test_update_lists_one_folder_of_a_log_with_new_segments(landing: Landing, li
     assert (log.end, listed) == (1001, [f"{KEY}/000000000", f"{KEY}/000000001"])
     listed.clear()
     log.update(landing, 1001)
-    assert listed == [f"{KEY}/000000001", KEY], "without new segments, folders behind a hole are looked for"
+    assert listed == [f"{KEY}/000000001"], "so does an idle log"
 
 
-def test_hole_at_the_end_of_a_folder_is_found(landing: Landing):
+def test_folders_behind_an_idle_log_are_looked_for_at_times(
+    landing: Landing, listed: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    log = UnreadLog(KEY, 0)
+    for every, expected in ((0, None), (30, [f"{KEY}/000000000", KEY]), (0, [f"{KEY}/000000000"])):
+        monkeypatch.setattr("sluice.pipeline.unread.LATER_EVERY", every)
+        listed.clear()
+        log.update(landing, 3 if expected else 0)
+        assert expected in (None, listed)
+
+
+def test_hole_at_the_end_of_a_folder_is_found(landing: Landing, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sluice.pipeline.unread.LATER_EVERY", 0)
     publish(landing, *range(3, 998))
     log = UnreadLog(KEY, 0)
     log.update(landing, 0)
@@ -137,6 +149,7 @@ def test_kept_log_equals_one_that_lists_all(steps: list[int | str]):
     """Segments appear in any order, in folders of three."""
     with TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sluice.pipeline.segments.SEGMENTS_OF_FOLDER", 3)
+        patch.setattr("sluice.pipeline.unread.LATER_EVERY", 0)
         landing = Landing(LocalStore(path))
         patch.setattr(LocalStore, "publish", lambda store, path, _: write(store, path))
         first = 0
@@ -163,7 +176,8 @@ def write(store: LocalStore, path: str) -> None:
     (store.root / path).write_bytes(b"x")
 
 
-def test_log_goes_on_in_the_next_folder(landing: Landing):
+def test_log_goes_on_in_the_next_folder(landing: Landing, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sluice.pipeline.unread.LATER_EVERY", 0)
     log = UnreadLog(KEY, 3)
     publish(landing, *range(3, 1000))
     log.update(landing, 999)
