@@ -31,7 +31,7 @@ cdef struct Leg:
 cdef enum PlanVerdict:
     NO_PLAN = 0                # messages take the slow path
     ONE_LEG = 1                # `carry_whole` makes the copy for one consumer
-    TAPPED_LEG = 3             # as ONE_LEG, but taps copy the message afterwards: `carry_tapped`
+    TAPPED_LEG = 3             # as ONE_LEG, but taps copy the message afterwards
     EACH_CONSUMER = 2          # `forward_all` makes a copy for each consumer of a multicast address
 
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`

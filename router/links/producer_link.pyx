@@ -307,7 +307,6 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* pl
 cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
     """Process a further frame of the current delivery."""
     cdef InDelivery* d = link.current
-    cdef bint tapped = link.tapped         # by an earlier frame: its copies do not have this one yet
     check_continues(d, t)
     if t.aborted:
         link.current = NULL
@@ -317,16 +316,37 @@ cdef inline int next_frame(ProducerLink link, const Transfer* t) except -1:
     if t.settled and not d.flags & IN_PRESETTLED:
         map_take(&link.session.received, d.key)
         in_settled_late(d)
-    link.store_and_route(d, t)             # may free d
-    return link.deliveries.copy_frame(link, t) if tapped else 0
+    return link.store_and_route(d, t)
 
 
-cdef bint carry_tapped(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
-    """Carry a delivery as `carry_whole` does, and copy its message for the taps of its address."""
-    if not carry_whole(link, t, plan):
-        return False
-    link.deliveries.copy_carried(link, t, plan)
-    return True
+cdef int store_frame(ProducerLink link, InDelivery* d, const Transfer* t) except -1:
+    """Store one frame of a delivery of several frames, and route the delivery when possible."""
+    cdef Message* m = d.message
+    cdef Content c
+    if not t.more:
+        link.current = NULL
+        d.flags |= IN_COMPLETE
+    if d.flags & IN_DISCARD:
+        return link.complete_discarded(d) if not t.more else 0
+    if d.flags & IN_COLLECT:
+        return link.collect_frame(d, t)
+    message_append(m, t.payload.data, t.payload.size)
+    m.complete = not t.more
+    if link.streams is not NULL and link.streams.held >= CREDIT_OCTETS and not link.credit_held \
+            and not link.inter_router and link.flowing and not link.draining:
+        link.credit_held = True
+        link.session.want_flow(link)
+    if d.flags & IN_ROUTED:
+        in_more(d)
+        return complete_stored(link, d) if not t.more else 0
+    if not m.complete and not link.may_route(m):
+        return 0
+    stored_content(d, &c)
+    if not m.complete and m.size < STREAM_AT and not link.route_at:
+        link.head_tried = m.head.size
+        if not link.deliveries.streams(link, &c):
+            return 0
+    return link.route_stored(d, &c)
 
 
 cdef class ProducerLink(GrantingLink):
@@ -441,13 +461,10 @@ cdef class ProducerLink(GrantingLink):
         if fast_path_on and is_plain_arrival(self, t) \
                 and (not self.logged or pass_by(self, t) or not self.is_observed(t)):
             plan = self.deliveries.plan(self, t)
-            if plan is not NULL and plan.verdict == ONE_LEG:
+            if plan is not NULL and (plan.verdict == ONE_LEG or plan.verdict == TAPPED_LEG):
+                # The compiler expands `carry_whole` only if this is its one call, so both verdicts share it.
                 if carry_whole(self, t, plan):
-                    return 0
-                plan = NULL
-            elif plan is not NULL and plan.verdict == TAPPED_LEG:
-                if carry_tapped(self, t, plan):
-                    return 0
+                    return self.deliveries.copy_carried(self, t, plan) if plan.verdict == TAPPED_LEG else 0
                 plan = NULL
         return first_frame(self, t, plan)
 
@@ -496,33 +513,11 @@ cdef class ProducerLink(GrantingLink):
         return 0
 
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1:
-        """Store one frame of a delivery of several frames, and route the delivery when possible."""
-        cdef Message* m = d.message
-        cdef Content c
-        if not t.more:
-            self.current = NULL
-            d.flags |= IN_COMPLETE
-        if d.flags & IN_DISCARD:
-            return self.complete_discarded(d) if not t.more else 0
-        if d.flags & IN_COLLECT:
-            return self.collect_frame(d, t)
-        message_append(m, t.payload.data, t.payload.size)
-        m.complete = not t.more
-        if self.streams is not NULL and self.streams.held >= CREDIT_OCTETS and not self.credit_held \
-                and not self.inter_router and self.flowing and not self.draining:
-            self.credit_held = True
-            self.session.want_flow(self)
-        if d.flags & IN_ROUTED:
-            in_more(d)
-            return complete_stored(self, d) if not t.more else 0
-        if not m.complete and not self.may_route(m):
-            return 0
-        stored_content(d, &c)
-        if not m.complete and m.size < STREAM_AT and not self.route_at:
-            self.head_tried = m.head.size
-            if not self.deliveries.streams(self, &c):
-                return 0
-        return self.route_stored(d, &c)
+        """Store one frame of a delivery of several frames, route the delivery when possible, and add the frame to the
+        copies that taps have begun with an earlier one."""
+        cdef bint tapped = self.tapped
+        store_frame(self, d, t)            # may free d
+        return self.deliveries.copy_frame(self, t) if tapped else 0
 
     cdef bint may_route(self, Message* m) noexcept:
         """Return True if routing an incomplete message may now succeed where it did not before.
