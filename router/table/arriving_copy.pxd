@@ -18,6 +18,7 @@ cdef class ArrivingCopy(UnfinishedCopy):
     cdef AnnotationFilter filter           # of the octets to come
     cdef Message* message                  # octets of the copy (a reference); NULL: the copy has ended
     cdef InDelivery* copy                  # delivery of the tap, once forwarded; NULL before
+    cdef uint64_t copies                   # number of its copies that count in `Tap.copies`
     cdef OutDelivery* leg                  # leg of the delivery that waits for the copy (owned), or NULL
     cdef uint64_t grown                    # ms: time at which the message grew
     # Add octets of the message. last: these are the last.

@@ -23,8 +23,7 @@ from sluice.router.message.content cimport (
     message_append, message_meter, message_new, message_release, message_routed,
 )
 from sluice.router.table.tap cimport (
-    KEY_UNFINISHED, OCTETS_A_UNIT, TAP_ARRIVING, TAP_COPIES, TAP_OCTETS, compose_copy, octets_key, scratch_room,
-    shrink_scratch,
+    KEY_UNFINISHED, OCTETS_A_UNIT, TAP_ARRIVING, compose_copy, room_key, scratch_room, shrink_scratch,
 )
 
 cdef enum:
@@ -150,7 +149,7 @@ cdef class ArrivingCopy(UnfinishedCopy):
         cdef int copies
         if not tap.reachable():
             return self.miss(&tap.counts.transit)
-        if not self.required and (tap.node.in_count >= TAP_COPIES or tap.octets + octets > TAP_OCTETS):
+        if not self.required and not tap.has_room(octets):
             return self.miss(&tap.counts.to_container)
         memset(&c, 0, sizeof(Content))
         c.stored = m
@@ -173,6 +172,9 @@ cdef class ArrivingCopy(UnfinishedCopy):
             in_free(d)
             return self.miss(&tap.counts.transit)
         tap.octets += octets
+        if not self.required:
+            self.copies = copies
+            tap.copies += copies
         if last:
             self.finish(octets)
             return in_routed(d)
@@ -193,7 +195,8 @@ cdef class ArrivingCopy(UnfinishedCopy):
             return 0
         if tap.live:
             tap.counts.ingress += 1
-        d.key = <uint64_t>self.leg if self.leg is not NULL else octets_key(octets)
+        d.key = <uint64_t>self.leg if self.leg is not NULL else room_key(octets, self.copies)
+        self.copies = 0
         self.leg = NULL
         self.copy = NULL
         self.drop()
@@ -272,6 +275,8 @@ cdef class ArrivingCopy(UnfinishedCopy):
         """Release the octets, which the tap's delivery and its copies may still hold."""
         message_release(self.message)
         self.message = NULL
+        self.tap.copies -= self.copies
+        self.copies = 0
         self.is_forwarded = False
         self.tap.unfinished.remove(self)
         self.link = None

@@ -12,8 +12,9 @@ cdef enum:
     # Cost units of a copy, charged to the producer's connection; in addition those in `Tap.copied`.
     TAP_UNITS = 5
     OCTETS_A_UNIT = 1024       # octets of a copy for one cost unit
-    # Bounds of a tap on copies that no delivery waits for, in each worker: a consumer has as many under way, and the
-    # process holds as much memory, without any producer being slowed.
+    # Bounds of a tap on copies that no delivery waits for, in each worker: its consumers have as many under way, and
+    # the process holds as much memory, without any producer being slowed. A message may exceed the first one by the
+    # number of its consumers.
     TAP_COPIES = 4096
     TAP_OCTETS = 8388608
     TAP_ARRIVING = 8388608     # bound on stored octets of those whose messages still arrive
@@ -34,13 +35,15 @@ cdef class UnfinishedCopy:
     cdef uint64_t check_stall(self, bint others) except? 1
 
 # Tap of the configuration. It is the upstream node of its copies, which are deliveries of their own, and the downstream
-# node of the legs by which deliveries of required taps wait for their copies. `key` of a copy: address of its leg; or,
-# if no delivery waits for it, its octets with the bit KEY_OCTETS (`octets_key`); or, while its message arrives, the
-# address of its UnfinishedCopy with the bit KEY_UNFINISHED. Owner: the table.
+# node of the legs by which deliveries of required taps wait for their copies. `key` of a delivery to the consumers of
+# copies: address of its leg; or, if no delivery waits for it, its octets and the number of its copies (`room_key`); or,
+# while its message arrives, the address of its UnfinishedCopy with the bit KEY_UNFINISHED. Owner: the table.
 cdef class Tap(AddressTap):
-    cdef uint64_t octets                   # of unsettled copies that no delivery waits for
+    # Of unsettled deliveries that no delivery waits for: octets, each message once, and copies.
+    cdef uint64_t octets
+    cdef uint64_t copies
     cdef uint64_t copied                   # cost units of the octets of all copies
-    cdef Meter* meter                      # counts stored octets of these copies
+    cdef Meter* meter                      # counts their octets that wait here, and what their copies take
     cdef list unfinished                   # UnfinishedCopy
     cdef Meter* arriving                   # counts stored octets of those of them that no delivery waits for
     cdef bint watched                      # listed in Scheduler.starved, or to be listed again
@@ -61,6 +64,8 @@ cdef class Tap(AddressTap):
     cdef int forward_copy(self, InDelivery* d, Content* copy, uint64_t producer) except -1
     cdef void count_ended(self, uint8_t kind, uint32_t n) noexcept
     cdef int ended(self, uint64_t key, uint8_t kind) except -1
+    cdef bint has_room(self, uint64_t octets) noexcept
+    cdef void free_room(self, uint64_t key) noexcept
     cdef int finish_leg(self, OutDelivery* leg, bint accepted) except -1
 
 # Compose the octets of a copy as far as its message is here; return them, borrowed until the next call. source: address
@@ -73,13 +78,9 @@ cdef uint8_t* scratch_room(size_t size) except NULL
 # Free the buffer of these octets after a long message.
 cdef void shrink_scratch() noexcept
 
-cdef inline uint64_t octets_key(uint64_t octets) noexcept nogil:
-    """Return the key of a copy that no delivery waits for and whose octets count for its tap."""
-    return octets << 2 | KEY_OCTETS
-
-
-cdef inline uint64_t octets_of(uint64_t key) noexcept nogil:
-    return key >> 2
+cdef inline uint64_t room_key(uint64_t octets, uint64_t copies) noexcept nogil:
+    """Return the key of a delivery that nothing waits for: its octets and copies count for its tap."""
+    return copies << 32 | octets << 2 | KEY_OCTETS
 
 
 # Return True if one of these taps is required, and copies messages of this tenant.

@@ -175,8 +175,11 @@ cdef class Tap(AddressTap):
     def __cinit__(self, uint32_t number, str key not None, str pattern not None, bint required,
                   Region region not None, int worker, uint32_t counters):
         """key: of the address that gets the copies. counters: number of its counter slot."""
+        cdef Meter* parent = meter_new(NULL, NULL)
         self.counts = region.address_slot(worker, counters)
-        self.meter = meter_new(NULL, NULL)
+        # With a parent, so that the meter counts the copies of multicast deliveries, too (`counts_copies`).
+        self.meter = meter_new(NULL, NULL, parent)
+        meter_release(parent)
         self.arriving = meter_new(NULL, NULL)
         self.unfinished = []
 
@@ -193,6 +196,7 @@ cdef class Tap(AddressTap):
     cdef int copy(self, bytes source, const Content* c, uint64_t producer, uint64_t now) except -1:
         cdef InDelivery* d
         cdef size_t octets
+        cdef int copies
         if not self.live:
             return 0
         self.counts.ingress += 1
@@ -203,16 +207,19 @@ cdef class Tap(AddressTap):
         if not self.reachable():
             self.counts.transit += 1
             return 0
-        if self.node.in_count >= TAP_COPIES or self.octets + octets > TAP_OCTETS:
+        if not self.has_room(octets):
             self.counts.to_container += 1
             return 0
-        d = in_new(&self.node, octets_key(octets), now, IN_COMPLETE)
+        d = in_new(&self.node, room_key(octets, 0), now, IN_COMPLETE)
         self.octets += octets
-        if self.send(d, source, c, producer, self.meter) == 0:
+        copies = self.send(d, source, c, producer, self.meter)
+        if copies == 0:
             self.counts.transit += 1
             self.octets -= octets
             in_free(d)
             return 0
+        self.copies += copies
+        d.key = room_key(octets, copies)
         return in_routed(d)
 
     cdef int require(self, InDelivery* d, bytes source, const Content* c, uint64_t producer, uint64_t now,
@@ -305,10 +312,19 @@ cdef class Tap(AddressTap):
             run[i].source = NULL
             in_free(d)
             if key & KEY_OCTETS:
-                self.octets -= octets_of(key)
+                self.free_room(key)
             else:
                 self.finish_leg(<OutDelivery*>key, kind == D_ACCEPTED)
         return True
+
+    cdef bint has_room(self, uint64_t octets) noexcept:
+        """True if another message may be copied, for which no delivery waits."""
+        return self.copies < TAP_COPIES and max(self.octets, self.meter.held) + octets <= TAP_OCTETS
+
+    cdef void free_room(self, uint64_t key) noexcept:
+        """Free the room that a delivery with this `room_key` has used."""
+        self.octets -= <uint32_t>key >> 2
+        self.copies -= key >> 32
 
     cdef void count_ended(self, uint8_t kind, uint32_t n) noexcept:
         """Count n copies that have ended with this outcome."""
@@ -326,7 +342,7 @@ cdef class Tap(AddressTap):
         cdef UnfinishedCopy unfinished
         self.count_ended(kind, 1)
         if key & KEY_OCTETS:
-            self.octets -= octets_of(key)
+            self.free_room(key)
             return 0
         if key & KEY_UNFINISHED:
             unfinished = <UnfinishedCopy><void*>(key - KEY_UNFINISHED)
@@ -387,7 +403,7 @@ cdef class Tap(AddressTap):
             in_free(self.node.in_first)
             if not key & KEY_OCTETS:
                 self.finish_leg(<OutDelivery*>key, not lost)
-        self.octets = 0
+        self.octets = self.copies = 0
         return 0
 
 

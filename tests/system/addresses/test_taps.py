@@ -29,6 +29,7 @@ SECTIONS: list[Section] = [
     listener("tenants", multiTenant=True),
     ("tap", {"name": "copies", "pattern": "copied/#", "address": "taps/copied"}),
     ("tap", {"name": "multicasts", "pattern": "multicast/copied/#", "address": "taps/copied"}),
+    ("tap", {"name": "spread", "pattern": "spread/#", "address": "multicast/taps"}),
     ("tap", {"name": "musts", "pattern": "must/#", "address": "taps/must", "mode": "required"}),
     ("tap", {"name": "all tenants", "pattern": "*/*/tenanted/#", "address": "taps/shared"}),
     ("tap", {"name": "one tenant", "pattern": "*/*/tenanted/#", "address": "acme.com/taps"}),
@@ -246,6 +247,32 @@ def test_consumer_of_copies_that_takes_none_slows_nobody(
         copy.settle()
     grown(selected=count, accepted=MOST_COPIES, beyondBounds=500, missed=500)
     assert no_more(tap)
+
+
+@pytest.mark.parametrize("credit", [0, MOST_COPIES])
+def test_consumers_that_settle_no_copies_have_together_as_many_as_one(
+    connect: Connect, fresh: Fresh, management: Management, credit: int
+) -> None:
+    address, count, messages = fresh("spread"), 200, 300
+    copied = -(-MOST_COPIES // count)  # the last message may exceed the bound
+    grown = growth(management, "spread")
+    peer = connect()
+    taps = [peer.receiver("multicast/taps", credit, wait=False) for _ in range(count)]
+    for tap in taps:
+        tap.wait_attached()
+    consumer, sender = connect().receiver(address, messages), connect().sender(address)
+    for number in range(messages):
+        sender.wait_credit()
+        sender.send(message.message(number), settled=True)
+    assert bodies(consumer.receive(messages)) == list(range(messages))
+    grown(selected=messages, beyondBounds=messages - copied, missed=messages - copied)
+    peer.drop()
+    grown(selected=messages, beyondBounds=messages - copied, returned=copied, missed=messages)
+    wait_address_table(connect, fresh)
+    tap = connect().receiver("multicast/taps", 10)
+    sender.send(message.message("copied"), settled=True)
+    tap.next().settle()
+    grown(selected=messages + 1, beyondBounds=messages - copied, returned=copied, missed=messages, accepted=1)
 
 
 def test_lost_consumer_of_copies_is_counted(connect: Connect, fresh: Fresh, management: Management) -> None:
