@@ -46,13 +46,18 @@ class _Written:
         self.name = entity.entity_type.section or entity.entity_type.dump_key
         self.comments: list[str] = []
         self.values: dict[str, JsonValue] = {}
+        self._escapes = bool(configuration.router.values.get(VARIABLES))
         name = _name(entity, configuration)
         if name is not None:
-            self.values["name"] = name
+            self.values["name"] = self._escaped(name)
         for attribute in entity.entity_type.settable:
             value = entity.values.get(attribute.name)
             if attribute.name != "name" and value is not None and value != _default(entity, attribute):
-                self._add(attribute, escape(value) if configuration.router.values.get(VARIABLES) else value)
+                self._add(attribute, self._escaped(value))
+
+    def _escaped(self, value: JsonValue) -> JsonValue:
+        """Return a value as the file must have it, so that no part of it is replaced by a variable."""
+        return escape(value) if self._escapes else value
 
     @property
     def needed(self) -> bool:
