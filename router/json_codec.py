@@ -34,7 +34,8 @@ def decode_exactly(text: str) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value compactly in UTF-8. Raises TypeError for values and keys that JSON does not have.
+    """Encode a value compactly in UTF-8. Raises TypeError for values and keys that JSON does not have, and for values
+    nested in more than 254 levels, as can be decoded.
 
     Keys that are not text become text. NaN and the infinities become null. Halves of surrogate pairs, which UTF-8 does
     not have, become escapes in the text, as in control messages.
@@ -42,7 +43,11 @@ def encode(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # also for invalid values, for which the second call raises it again
-        return orjson.dumps(_encodable(value), option=orjson.OPT_NON_STR_KEYS)
+        try:
+            encodable = _encodable(value)
+        except RecursionError:
+            raise TypeError("nested too deeply") from None
+        return orjson.dumps(encodable, option=orjson.OPT_NON_STR_KEYS)
 
 
 def encode_ascii(value: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -53,20 +53,35 @@ def fit(value: Any, kind: pa.DataType, at: str = "") -> Any:
     if pa.types.is_floating(kind) and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json_codec.encode(value).decode()
+        return value if isinstance(value, str) else _text(value, at)
     try:
         if pa.types.is_timestamp(kind) and isinstance(value, str):
             found = datetime.fromisoformat(value)
             if (found.tzinfo is None) != (kind.tz is None):
                 raise ValueError
-            return found
+            # A time in UTC outside of the years 1 to 9999 would be an error in each reader of the table.
+            return found if found.tzinfo is None else found.astimezone(UTC)
         if pa.types.is_date(kind) and isinstance(value, str):
             return date.fromisoformat(value)
         if pa.types.is_decimal(kind) and isinstance(value, str | int | float) and not isinstance(value, bool):
             return Decimal(str(value))
-    except (ValueError, InvalidOperation):
+    except (ValueError, OverflowError, InvalidOperation):
         pass
-    raise PayloadError(f"{at or 'the value'}: {str(value)[:40]!r} is not {kind}")
+    raise PayloadError(f"{at or 'the value'}: {_shown(value)} is not {kind}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(str(value)[:40])
+    except RecursionError:
+        return "a value with too many levels"
+
+
+def _text(value: Any, at: str) -> str:
+    try:
+        return json_codec.encode(value).decode()
+    except TypeError as error:  # JSON can be decoded to more levels than can be encoded
+        raise PayloadError(f"{at or 'the value'} cannot be a text: {error}") from None
 
 
 def infer(values: Iterable[Any]) -> pa.DataType:

@@ -53,7 +53,7 @@ def json_body(rng: Random) -> Case:
     names = ("celsius", "place", "tags", "at", "day", "cost", "ratio", "flag", "more", "other", "")
 
     def atom() -> str:
-        depth = rng.choice((0,) * 8 + (1, 100))
+        depth = rng.choice((0,) * 8 + (1, 100, 300, 1000))  # 254 levels can be encoded, 1,023 decoded
         return "[" * depth + rng.choice(atoms if rng.random() < 0.97 else NOT_JSON) + "]" * depth
 
     pairs = ", ".join(f'"{rng.choice(names)}": {atom()}' for _ in range(rng.randrange(6)))
@@ -205,7 +205,8 @@ def run_json(given: Case) -> None:
     except (PayloadError, ValueError):  # not JSON, or null
         return
     error = _decode(lambda: JsonCodec(kind), "json", body, b"null")
-    assert error is None, f"a sample does not fit its own type {kind}: {error}"
+    fits = error is None or "cannot be a text: " in error  # too many levels
+    assert fits, f"a sample does not fit its own type {kind}: {error}"
 
 
 def run_avro(given: Case) -> None:

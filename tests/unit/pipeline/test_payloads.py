@@ -55,6 +55,10 @@ def test_json_values_have_the_types_of_the_schema():
     assert JsonCodec(READING).decode(b"{}") == dict.fromkeys(("celsius", "place", "tags", "at"))
 
 
+def nested(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -67,6 +71,11 @@ def test_json_values_have_the_types_of_the_schema():
         (b'{"at": "2026-01-31T08:00:00"}', "^.at: .* is not timestamp"),
         (b"[1]", "^the value: '.1.' is not struct"),
         (b"\xff", "^not JSON: "),
+        (b'{"at": "0001-01-01T00:00:00+23:59"}', "^.at: .* is not timestamp"),
+        (b'{"at": "9999-12-31T23:59:59-23:59"}', "^.at: .* is not timestamp"),
+        (b'{"tags": [' + nested(300) + b"]}", r"^.tags\[0\] cannot be a text: "),
+        (b'{"tags": [' + nested(1000) + b"]}", r"^.tags\[0\] cannot be a text: "),
+        (b'{"celsius": ' + nested(1000) + b"}", "^.celsius: .* is not double$"),
     ],
 )
 def test_body_that_does_not_fit_is_refused_with_the_place(body, text):

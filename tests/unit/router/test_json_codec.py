@@ -131,3 +131,12 @@ def test_error_has_line_and_column():
 
 def test_last_of_equal_keys_counts():
     assert decode('{"a": 1, "a": 2}') == {"a": 2}
+
+
+@pytest.mark.parametrize("levels", [255, 1000, 100_000])
+def test_value_with_more_levels_than_can_be_encoded_is_refused(levels: int) -> None:
+    value: list[object] = []
+    for _ in range(levels):
+        value = [value]
+    with pytest.raises(TypeError):
+        encode(value)
