@@ -175,7 +175,9 @@ class _AutoLink:
         self.config = config
         self.retried = False
         self.error: str | None = None
-        self.availability: Final = Availability(config.name)
+        # Generated names such as `autoLink/3` say nothing to a reader who does not count the sections of the file.
+        detail = "" if config.named else f"{config.direction}, {config.address}"
+        self.availability: Final = Availability(config.name, detail=detail)
         self._legs: dict[int, _AutoLinkAttachment] = {}  # by number of the connection
         self._suspended: SuspendedConsumer | None = None  # the only consumer of the address, whose broker is awaited
         self._suspended_at = 0.0  # time.monotonic()
@@ -197,7 +199,7 @@ class _AutoLink:
     @property
     def place(self) -> str:
         """Return the name and the attach point of the auto link, for the log."""
-        return f"'{self.config.name}' on {self.where}"
+        return f"{self.availability.title} on {self.where}"
 
     @property
     def active(self) -> bool:

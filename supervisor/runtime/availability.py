@@ -22,18 +22,24 @@ Later = Callable[[float, Callable[[], None]], Cancellable]
 class Availability:
     """State of one object, up or down, with its reason. Owner: the object's subsystem."""
 
-    __slots__ = ("_clock", "_since", "attempts", "error", "name", "reported_at", "up")
+    __slots__ = ("_clock", "_since", "attempts", "detail", "error", "name", "reported_at", "up")
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the state down, without a reason. name: for the log. clock: return seconds."""
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic, detail: str = "") -> None:
+        """Create the state down, without a reason. name, detail: for `title`. clock: return seconds."""
         self._clock = clock
         self._since = clock()
         self.name = name
+        self.detail = detail  # description of an object whose name is generated; may be empty
         self.up = False
         self.attempts = 0  # number of attempts since the object was created
         self.error = ""  # reason why it is down; empty while it is up, and before the first failure
         # Time of the log line that it is down; None: the log has no such line, or a later one that it is up again.
         self.reported_at: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Return the quoted name with the detail, for the log and for health checks."""
+        return f"'{self.name}' ({self.detail})" if self.detail else f"'{self.name}'"
 
     @property
     def seconds(self) -> float:
@@ -152,7 +158,7 @@ class AvailabilityLog:
         self._log.write(NOTICE, self._module, text)
 
     def _describe(self, where: str, objects: list[Availability]) -> str:
-        named = ", ".join(f"'{one.name}'" for one in objects[:MAX_NAMES])
+        named = ", ".join(one.title for one in objects[:MAX_NAMES])
         if len(objects) > MAX_NAMES:
             named += f" and {len(objects) - MAX_NAMES} more"
         place = f" on {where}" if where else ""

@@ -19,8 +19,8 @@ MAX_NAMES: Final = 5  # names in the text of one check
 
 # Connectors with their availability.
 ConnectorStates = Sequence[tuple[ConnectorConfig, Availability]]
-# Object that is down: name, the name of its connection, and its availability.
-_Down = tuple[str, str | None, Availability]
+# Object that is down: the name of its connection, and its availability.
+_Down = tuple[str | None, Availability]
 
 
 def check_brokers(core: RouterCore, connectors: ConnectorStates) -> Iterator[HealthCheckResult]:
@@ -32,29 +32,21 @@ def check_brokers(core: RouterCore, connectors: ConnectorStates) -> Iterator[Hea
         yield HealthCheckResult(f"connector {config.name}", one.up, text, config.name in required)
     auto_links = core.auto_links.states()
     if auto_links:
-        down = [
-            (config.name, config.connection, one)
-            for config, state, one in auto_links
-            if state is not AutoLinkState.ACTIVE
-        ]
+        down = [(config.connection, one) for config, state, one in auto_links if state is not AutoLinkState.ACTIVE]
         yield _check_all("auto links", len(auto_links), down, required)
     if core.link_routes:
-        inactive = [
-            (route.config.name, route.config.connection, route.availability)
-            for route in core.link_routes
-            if not route.serving
-        ]
+        inactive = [(route.config.connection, route.availability) for route in core.link_routes if not route.serving]
         yield _check_all("link routes", len(core.link_routes), inactive, required)
 
 
 def _check_all(what: str, count: int, down: list[_Down], required: set[str]) -> HealthCheckResult:
     """Return the check of all objects of a kind, of which some are down."""
     text = f"{count - len(down)} of {count} are active"
-    counts = any(connection in required for _, connection, _ in down)
+    counts = any(connection in required for connection, _ in down)
     # Names that count come first, so that the limit never hides them.
-    down.sort(key=lambda each: each[1] not in required)
+    down.sort(key=lambda each: each[0] not in required)
     if down:
-        text += ": " + ", ".join(f"'{name}' is not{_why(one)}" for name, _, one in _first(down))
+        text += ": " + ", ".join(f"{one.title} is not{_why(one)}" for _, one in _first(down))
         text += f" and {len(down) - MAX_NAMES} more" if len(down) > MAX_NAMES else ""
     return HealthCheckResult(what, not down, text, counts)
 

@@ -67,6 +67,11 @@ def test_broker_that_is_down_counts_if_required(required: bool) -> None:
     assert router.checks()[0] == HealthCheckResult("connector b", True, "up for 0 s", required)
 
 
+def test_generated_name_of_auto_link_has_direction_and_address() -> None:
+    router = RouterWithBroker(CONNECTOR % "" + AUTO_LINK.replace(" name: l%d\n", ""))
+    assert router.checks()[1].text == "0 of 1 are active: 'autoLink/0' (out, q) is not"
+
+
 def test_texts_of_checks_are_bounded() -> None:
     router = RouterWithBroker(CONNECTOR % "" + "".join(AUTO_LINK % number for number in range(MAX_NAMES + 3)))
     (config, _) = router.connectors[0]
