@@ -10,6 +10,7 @@ an edge router does not know), `verdict` (a short summary of it with the reason)
 the most important first).
 """
 
+import heapq
 import time
 from collections.abc import Generator, Iterator
 from typing import Any, Final
@@ -38,7 +39,8 @@ from sluice.supervisor.management.explain_brokers import add_brokers
 from sluice.supervisor.management.explain_uplink import add_peers, add_uplink
 from sluice.supervisor.management.request import Request
 from sluice.supervisor.management.response import BAD_REQUEST, OK, Response, StatusError
-from sluice.supervisor.management.stalls import LinkStall, find_stall
+from sluice.supervisor.management.similar_addresses import similar_addresses
+from sluice.supervisor.management.stalls import LinkStall, find_stall, peer_of
 
 DEFAULT_LIMIT: Final = 100  # links listed for each record and direction
 MAX_LIMIT: Final = 10_000
@@ -73,6 +75,7 @@ _LINK_COUNTERS: Final = {
     "modified": "modified",
 }
 _STALLS: Final = 5  # links named in findings, for each direction
+_WITHOUT_CONSUMERS: Final = ("not in use", "no consumer")  # verdicts for which a misspelt address may be the reason
 _BEYOND: Final = -1  # in place of a record id: links to next hops, and routed links
 # Stalls of links by record id and whether the links are consumers.
 Stalls = dict[tuple[int, bool], list[LinkStall]]
@@ -98,9 +101,11 @@ def explain(request: Request, context: AgentContext) -> Generator[None, None, Re
         row["stalls"] = stalls.get((number, True), [])
     verdict = _verdict(cls, name, setting, list(found.values()), alone=context.core.routers is None)
     for row in found.values():
-        del row["stalls"]
+        del row["stalls"], row["stuckConsumers"]
     if cls == MOBILE and not any(record["inProcess"] for record in found.values()):
         add_brokers(context, name, verdict)
+    if cls == MOBILE and verdict["verdict"].startswith(_WITHOUT_CONSUMERS):
+        verdict["findings"] += yield from similar_addresses(context.core.table.records.values(), name)
     phase = 0 if setting is None else setting.ingress_phase
     peers, at_peer = context.core.peers, False
     if peers is not None:
@@ -186,6 +191,7 @@ def _record(context: AgentContext, record: AddressRecord, limit: int) -> dict[st
         "consumersAble": 0,  # consumers without a stall
         "longestWithoutCreditSeconds": None,
         "deliveriesStuck": 0,
+        "stuckConsumers": [],  # stuck deliveries and connection of each consumer that has any; not in the answer
         "deliveriesWaiting": 0,  # deliveries counted as egress but not written yet
         "remoteCount": len(record.remotes or ()),
         "remotes": _remotes(context, record, limit),
@@ -278,7 +284,9 @@ def _add_link(
     kind = "consumer" if link.consumer else "producer"
     row[f"{kind}Count"] += 1
     if link.consumer:
-        row["deliveriesStuck"] += counters["stuck"]
+        if counters["stuck"]:
+            row["deliveriesStuck"] += counters["stuck"]
+            row["stuckConsumers"].append((counters["stuck"], link.connection))
         row["deliveriesWaiting"] += counters["undelivered"]
         row["consumersAble"] += stall is None
         if waits is None:
@@ -365,7 +373,8 @@ def _verdict_without_consumers(records: list[dict[str, Any]], setting: AddressSe
         text = f"Messages enter at phase {phase}, which has no consumers; there are consumers at phase {phases}"
         return _unreachable_verdict(f"no consumer at phase {phase}", text)
     producers = sum(record["producerCount"] for record in records)
-    text = f"No consumer: its producers ({producers}) get no credit; messages sent on anonymous links are released"
+    released = "messages sent on anonymous links are released, and dropped if they were sent settled"
+    text = f"No consumer: its producers ({producers}) get no credit; {released}"
     return _unreachable_verdict("no consumer", text)
 
 
@@ -428,6 +437,10 @@ def _verdict_here(record: dict[str, Any]) -> dict[str, Any]:
         deliveries = "1 delivery is" if stuck == 1 else f"{stuck} deliveries are"
         taken["verdict"] = f"{deliveries} stuck"
         taken["findings"].append(f"{deliveries} stuck: consumers have them, or are to get them, and do not settle them")
+        holders = heapq.nlargest(_STALLS, record["stuckConsumers"], key=lambda each: each[0])
+        taken["findings"] += [_capital(f"{peer_of(connection)} has {count} of them") for count, connection in holders]
+        if len(record["stuckConsumers"]) > _STALLS:
+            taken["findings"].append(f"… and {len(record['stuckConsumers']) - _STALLS} more")
     return taken
 
 

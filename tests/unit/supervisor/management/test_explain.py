@@ -145,7 +145,14 @@ def test_stuck_deliveries_are_reported(router):
     router.link(connection, "out", "q", credit=5, stuck=1)
     body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (True, "3 deliveries are stuck")
-    assert body["findings"][-1].startswith("3 deliveries are stuck: consumers have them")
+    client = f"Client '{connection.container}' ({connection.peer}, connection {connection.number})"
+    stuck, *holders = body["findings"][1:]
+    assert stuck.startswith("3 deliveries are stuck: consumers have them")
+    assert holders == [f"{client} has 2 of them", f"{client} has 1 of them"]
+    assert "stuckConsumers" not in body["records"][0]
+    for _ in range(5):
+        router.link(connection, "out", "q", credit=5, stuck=1)
+    assert explain(router, "q")["findings"][-1] == "… and 2 more"
     assert body["records"][0]["deliveriesStuck"] == 3
 
 
@@ -154,7 +161,8 @@ def test_producers_without_consumer_are_explained(router):
     body = explain(router, "q")
     assert (body["reachable"], body["verdict"]) == (False, "no consumer")
     assert body["findings"] == [
-        "No consumer: its producers (1) get no credit; messages sent on anonymous links are released"
+        "No consumer: its producers (1) get no credit; messages sent on anonymous links are released, and dropped if "
+        "they were sent settled"
     ]
 
 
