@@ -87,6 +87,7 @@ class AttachRequests(Subsystem):
         decision = self._decision(connection, message, beyond)
         if isinstance(decision, AttachRefused):
             self._policy.detached(connection.number, number)
+            self._links.log_refused(connection, message, " ".join(filter(None, decision[:2])) or "a link of this kind")
             worker.outbox.append(control.Refused(connection.number, number, decision.condition, decision.description))
             return
         link = RegisteredLink(

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from sluice.router.control.messages import Attach
 from sluice.router.control.ops import Op
-from sluice.router.log import ProcessLog
+from sluice.router.log import INFO, ProcessLog
 from sluice.supervisor.addresses.table import AddressTable
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink, log_attached
@@ -29,6 +30,11 @@ class Links(Subsystem):
         log_attached(self._log, connection, link, text)
         for added in self._added:
             added(link)
+
+    def log_refused(self, connection: RegisteredConnection, message: Attach, reason: str) -> None:
+        """Log that a link was refused for another reason than the policy, which has lines of its own."""
+        text = f"[C{connection.number}] Link refused: dir={message.dir} {message.text}: {reason}"
+        self._log.repeated(INFO, "ROUTER_CORE", f"links of C{connection.number} refused", text)
 
     def on_link_added(self, added: Callable[[RegisteredLink], object]) -> None:
         """Call `added` for each new link. The link may not have an address yet."""

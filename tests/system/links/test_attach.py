@@ -11,7 +11,7 @@ from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.peer.types import Described, Map, Symbol, ULong
 from tests.system.fixtures import CAPACITY, Connect, Fresh, Start, pair, pass_one
-from tests.system.router import Section, listener
+from tests.system.router import RouterProcess, Section, listener
 
 pytestmark = pytest.mark.adversarial
 
@@ -141,8 +141,9 @@ def test_router_capability_of_client_is_refused(connect: Connect, fresh: Fresh, 
 
 
 @pytest.mark.parametrize("role", ["receiver", "sender"])
-def test_unavailable_address_is_refused(connect: Connect, role: str) -> None:
-    assert expect_refusal(connect(), role, address="unavailable/x") == NOT_FOUND
+def test_unavailable_address_is_refused(connect: Connect, router: RouterProcess, role: str) -> None:
+    assert expect_refusal(connect(), role, address=f"unavailable/{role}") == NOT_FOUND
+    router.wait_log(rf"\[C\d+\] Link refused: dir=\w+ .*unavailable/{role}.*: amqp:not-found Node not found")
 
 
 @pytest.mark.parametrize("address", ["_topo/0/OTHER/x", "_topo/all/x"])
