@@ -35,6 +35,8 @@ _DEFAULT_GROUP: Final = "$default"
 _CONNECTOR_GROUP: Final = "$connector"
 _EVERYBODY: Final = "*"
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
+_PATTERNS: Final = ("prefix", "pattern")
+_SECRETS: Final = ("password", "saslPassword", "metricsToken")
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
@@ -186,6 +188,27 @@ def _unused(search: _Lint) -> Iterator[LintFinding]:
             yield search.at(entity, f"{_title(entity)} is not used: {who} names it")
 
 
+def _values(search: _Lint) -> Iterator[LintFinding]:
+    """Find quotes and wildcards that the router takes literally."""
+    for entity in search.configuration.entities():
+        for name, value in entity.values.items():
+            definition = entity.entity_type.attributes.get(name)
+            if not isinstance(value, str) or definition is None or len(value) < 2:
+                continue
+            if value[0] == value[-1] == "'" and name not in _SECRETS:
+                text = f"{_title(entity)}: the quotes in {name}: {value} are part of the value; leave them out"
+                yield search.at(entity, text, name)
+            elif name in _PATTERNS and (token := _literal_wildcard(value)) is not None:
+                text = f"{_title(entity)}: '{token}' in {name}: {value} is no wildcard, because * and # stand for whole"
+                yield search.at(entity, f"{text} tokens between . or /", name)
+
+
+def _literal_wildcard(pattern: str) -> str | None:
+    """Return the first token that contains a wildcard among other characters, or None."""
+    tokens = re.split(r"[./]", pattern)
+    return next((token for token in tokens if len(token) > 1 and ("*" in token or "#" in token)), None)
+
+
 def _vhosts(search: _Lint) -> Iterator[LintFinding]:
     """Find references to vhosts that do not exist, and vhosts that are not enforced."""
     configuration, policy = search.configuration, search.configuration.policy
@@ -265,5 +288,5 @@ def _variables(search: _Lint) -> Iterator[LintFinding]:
 
 
 _LOOKS: Final[tuple[Callable[[_Lint], Iterator[LintFinding]], ...]] = (
-    _mechanisms, _listeners, _containers, _exchanges, _unused, _vhosts, _neighbours, _variables,
+    _mechanisms, _listeners, _containers, _exchanges, _unused, _values, _vhosts, _neighbours, _variables,
 )  # fmt: skip

@@ -48,6 +48,8 @@ def vhost(*group: str, name: str = "users", more: str = "") -> str:
         (section("router", "mode: interior") + CLIENTS, 2, "has role: inter-router"),
         (section("router", "mode: edge") + CLIENTS, 2, "has role: edge"),
         (section("router", "id: R.${HOSTNAME}") + CLIENTS, 2, "id contains '${HOSTNAME}', which is not replaced; set"),
+        (CLIENTS + section("address", "prefix: 'news'"), 7, "the quotes in prefix: 'news' are part of the value"),
+        (CLIENTS + section("address", "pattern: a.news*"), 7, "'news*' in pattern: a.news* is no wildcard"),
         (CLIENTS + section("vhost", "hostname: a"), 6, "enableVhostPolicy: yes"),
         (CLIENTS + section("policy", "enableVhostPolicy: yes", "defaultVhost: a"), 8, "there is no vhost 'a'"),
         (vhost("users: a"), 12, "nobody can be in group 'users': it has no remoteHosts"),
