@@ -44,6 +44,7 @@ class AuditTrail:
     def __init__(self, router: str, recorder: Recorder) -> None:
         """Create the trail of the router with id `router`."""
         self.reloads: Final = dict.fromkeys((SUCCESS, FAILURE), 0)  # number of reloads by outcome
+        self.reload_refusal: str | None = None  # why the last reload was refused; None: it was not
         self._router: Final = router
         self._boot: Final = os.urandom(BOOT_OCTETS).hex()
         self._recorder: Final = recorder
@@ -207,6 +208,7 @@ class AuditTrail:
             outcome = FAILURE
             detail["reason"] = result.text
         self.reloads[outcome] += 1
+        self.reload_refusal = result.text if isinstance(result, ChangeError) else None
         self.report("configuration.reload", outcome, {}, detail)
 
 

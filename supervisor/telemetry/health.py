@@ -20,6 +20,7 @@ from sluice.supervisor.tls.profiles import CredentialsState
 # ones within some ten seconds.
 LIVE_WITHOUT_WORKERS: Final = 60.0  # seconds
 READY_LAG: Final = 2.0  # seconds that a worker may lag behind the address table; normally microseconds
+REFUSAL_MOST: Final = 300  # characters of the reason of a refused reload
 LAG_STEP: Final = 0.05  # seconds between two recorded epochs
 LAG_STEPS: Final = 1024  # limit of recorded epochs, far beyond the acknowledgement deadline
 
@@ -134,6 +135,11 @@ class Health:
             there = uplink.connection
             text = "no connection to an interior router" if there is None else f"to {there.container}"
             checks.append(HealthCheckResult("uplink", there is not None, text))
+        refusal = self._core.audit.trail.reload_refusal
+        if refusal is not None:
+            # The router runs well, but may not start again.
+            text = f"the last reload was refused: {refusal.partition(chr(10))[0][:REFUSAL_MOST]}"
+            checks.append(HealthCheckResult("configuration", False, text, counts=False))
         return [*checks, *check_brokers(self._core, self._connectors())]
 
     def _not_draining(self) -> HealthCheckResult:

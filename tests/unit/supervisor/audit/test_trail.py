@@ -180,6 +180,9 @@ def test_failed_reload_has_reason(trail: AuditTrail, recorder: RecordingRecorder
     (event,) = recorder.events
     assert (event["outcome"], event["detail"]["reason"]) == ("failure", "no such file")
     assert trail.reloads == {"success": 0, "failure": 1}
+    assert trail.reload_refusal == "no such file"
+    trail.reloaded("SIGHUP", "router.conf", diff(CONFIGURATION, CONFIGURATION))
+    assert trail.reload_refusal is None
 
 
 def test_starts_of_router_are_distinguished(recorder: RecordingRecorder) -> None:

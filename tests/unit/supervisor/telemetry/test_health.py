@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sluice.supervisor.children.worker import WorkerStage
+from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.telemetry.health import (
     LAG_STEP,
     LIVE_WITHOUT_WORKERS,
@@ -86,6 +87,18 @@ def test_profile_with_fault_is_warning_while_its_credentials_are_usable(
         HealthCheckResult("sslProfile p", False, "in use, the certificate has expired", counts=not usable)
     ]
     assert checked.ready == ready
+
+
+def test_refused_reload_is_warning_with_first_reason(router: MetricsRouter, clock: AdjustableClock) -> None:
+    trail = router.core.audit.trail
+    trail.reloaded("SIGHUP", "router.conf", ChangeError(400, "router.conf:3: Unknown attribute 'x'\nrouter.conf:9: y"))
+    checked = health(router, clock)
+    assert failed(checked.readiness()) == [
+        HealthCheckResult(
+            "configuration", False, "the last reload was refused: router.conf:3: Unknown attribute 'x'", counts=False
+        )
+    ]
+    assert checked.ready
 
 
 def test_shutdown_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
