@@ -252,6 +252,10 @@ class ProcessLog(LineWriter):
         """Return the number of lines by module and level, written or not (management type logStats)."""
         return {module: dict(zip(LEVEL_NAMES, source.counts, strict=True)) for module, source in self.sources.items()}
 
+    def lost_lines(self) -> dict[str, int]:
+        """Return the outputs to which this process cannot write now, with the number of lines lost so far."""
+        return {name: sink.lost for name, sink in self._sinks.items() if sink.lost}
+
     def close(self) -> None:
         """Close all files. The log must not be used afterwards."""
         for found in self._repeats.values():

@@ -140,6 +140,12 @@ class Health:
             # The router runs well, but may not start again.
             text = f"the last reload was refused: {refusal.partition(chr(10))[0][:REFUSAL_MOST]}"
             checks.append(HealthCheckResult("configuration", False, text, counts=False))
+        checks += [
+            HealthCheckResult(
+                f"log {name}", False, f"it cannot be written, {lost} lines of the supervisor are lost", False
+            )
+            for name, lost in self._core.logging.lost_lines().items()
+        ]
         return [*checks, *check_brokers(self._core, self._connectors())]
 
     def _not_draining(self) -> HealthCheckResult:

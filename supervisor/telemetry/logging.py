@@ -40,6 +40,7 @@ class Logging(Subsystem):
         self._journal = journal
         self._waker = waker
         self._log = log
+        self.lost_lines: Final = log.lost_lines
         self._op = LogOp(log.settings.to_dict(), 0)
         self._threads: Threads | None = None  # created on demand, inside the event loop
         self._prepared: LogChange | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
 from sluice.supervisor.children.worker import WorkerStage
 from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.telemetry.health import (
@@ -99,6 +100,21 @@ def test_refused_reload_is_warning_with_first_reason(router: MetricsRouter, cloc
         )
     ]
     assert checked.ready
+
+
+def test_log_that_cannot_be_written_is_warning(
+    router: MetricsRouter, clock: AdjustableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(mask=127, output="/dev/full")}))
+    monkeypatch.setattr(router.core.logging, "lost_lines", log.lost_lines)
+    checked = health(router, clock)
+    assert failed(checked.readiness()) == []
+    for _ in range(3):
+        log.error("SERVER", "a line")
+    text = "it cannot be written, 3 lines of the supervisor are lost"
+    assert failed(checked.readiness()) == [HealthCheckResult("log /dev/full", False, text, counts=False)]
+    assert checked.ready
+    log.close()
 
 
 def test_shutdown_fails_readiness(router: MetricsRouter, clock: AdjustableClock) -> None:
