@@ -6,7 +6,7 @@ last section of a kind would take further ones for those of the router. Values a
 """
 from libc.string cimport memcmp, memcpy, memmove
 
-from sluice.router.amqp.spec cimport S_MESSAGE_ANNOTATIONS, T_DESCRIBED
+from sluice.router.amqp.spec cimport S_MESSAGE_ANNOTATIONS, T_DESCRIBED, T_SMALLULONG
 
 cdef enum:
     NAME_OCTETS = 28           # octets of "amqp:message-annotations:map"
@@ -92,6 +92,7 @@ cdef size_t hold_octet(AnnotationFilter* f, uint8_t octet, uint8_t* out) noexcep
     f.beginning[f.held] = octet
     f.held += 1
     if f.held == 1:
+        f.removes = False
         f.invalid = octet != T_DESCRIBED
         return finish_filter(f, out) if f.invalid else 0
     what = recognise(f.beginning, f.held)
@@ -128,11 +129,14 @@ cdef size_t filter_octets(AnnotationFilter* f, const uint8_t* data, size_t size,
         elif f.values or f.size_left:
             n = 1
             take_octet(f, p[0])
-        else:
-            f.removes = False
+        elif f.held or end - p < 3 or p[0] != T_DESCRIBED or p[1] != T_SMALLULONG or p[2] == S_MESSAGE_ANNOTATIONS:
             w += hold_octet(f, p[0], w)
             p += 1
             continue
+        else:
+            n = 3                  # the usual beginning of another section
+            f.removes = False
+            f.values = 1
         if not f.removes:
             if w is not p:
                 memmove(w, p, n)
