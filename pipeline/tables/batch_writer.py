@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sluice.pipeline.errors import PipelineOptionError
 from sluice.pipeline.payloads import ERROR
-from sluice.pipeline.tables.files import write_files
+from sluice.pipeline.tables.files import commit_files, write_files
 from sluice.pipeline.tables.keys import LANDED, new_rows
 from sluice.pipeline.tables.table import TargetTable, TargetTableError
 
@@ -73,9 +73,10 @@ class TableBatchWriter:
 
     def _append(self, table: TargetTable, frame: "DataFrame", query: str, batch: int) -> None:
         """Write the rows of a batch to a table, in one commit."""
+        start = f"{query}/{batch // BATCHES_OF_FOLDER:06}/{batch:09}"
         with self._rows(frame, table) as rows:
-            files = write_files(rows, table, f"{query}/{batch // BATCHES_OF_FOLDER:06}/{batch:09}")
-            table.append(query, batch, files)
+            files = write_files(rows, table, start)
+            commit_files(table, query, batch, start, files)
         self._files[table.name] += len(files)
         if self._files[table.name] >= COMPACT_AFTER:
             self._files[table.name] = 0

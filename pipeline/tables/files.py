@@ -4,7 +4,7 @@ Each attempt of a task has file names of its own, because another attempt may ru
 attempts are never part of the table, and are deleted when the batch is committed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -136,20 +136,23 @@ def to_data_file(row: Mapping[str, Any]) -> DataFile:
 
 
 def write_files(frame: "DataFrame", table: TargetTable, start: str) -> list[DataFile]:
-    """Write a batch to files whose paths begin with `start`; return them.
-
-    Files of an earlier run of the batch, which was not committed, and of lost attempts are deleted.
-    """
-    store = open_store(table.folder)
-    folder = start.rpartition("/")[0]
-    store.make_folder(folder)
-    before = _existing(store, start)
+    """Write the rows of a batch to files whose paths begin with `start`; return them."""
+    open_store(table.folder).make_folder(start.rpartition("/")[0])
     rows = frame.mapInArrow(FileWriter(table, start), RESULT).collect()
-    files = [to_data_file(row.asDict()) for row in rows]
-    kept = {each.path for each in files}
-    for path in {*before, *_existing(store, start)} - kept:
+    return [to_data_file(row.asDict()) for row in rows]
+
+
+def commit_files(table: TargetTable, query: str, batch: int, start: str, files: Sequence[DataFile]) -> None:
+    """Add the files of a batch to the table, and delete those of lost attempts, whose paths begin with `start`, too.
+
+    The table may have the batch already: a commit of an earlier attempt, or of another process, came late. Then nothing
+    is deleted, because any of the files may be that commit's. Raises TargetTableError.
+    """
+    if not table.append(query, batch, files):
+        return
+    store = open_store(table.folder)
+    for path in {*_existing(store, start)} - {each.path for each in files}:
         store.delete(path)
-    return files
 
 
 def _existing(store: LandingStore, start: str) -> list[str]:

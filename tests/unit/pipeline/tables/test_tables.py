@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from sluice.pipeline.errors import PipelineOptionError
 from sluice.pipeline.stores import open_store
 from sluice.pipeline.tables import FORMATS
-from sluice.pipeline.tables.files import RESULT, FileWriter, to_data_file
+from sluice.pipeline.tables.files import RESULT, FileWriter, commit_files, to_data_file
 from sluice.pipeline.tables.keys import known_keys
 from sluice.pipeline.tables.table import DataFile, TargetTable, TargetTableError, open_table
 from tests.unit.pipeline.tables.rest_catalog import RestCatalogServer
@@ -146,6 +146,25 @@ def test_batch_that_another_process_commits_meanwhile_is_written_once(
     monkeypatch.setattr(two, "last_batch", look_and_be_forestalled)
     assert not two.append("q", 0, second)
     assert tables.rows() == rows(1)
+
+
+def test_files_of_lost_attempts_are_deleted_after_the_commit(tables: Tables) -> None:
+    table = tables.open()
+    lost, other = write(table, "q/0/0-lost", rows(1)), write(table, "q/0/00", rows(7))
+    commit_files(table, "q", 0, "q/0/0", write(table, "q/0/0", rows(1)))
+    left = {name for name, _ in open_store(table.folder).files("q/0")}
+    assert {each.path.rpartition("/")[2] for each in other} < left, "those of another batch"
+    assert not {each.path.rpartition("/")[2] for each in lost} & left
+    assert tables.rows() == rows(1)
+
+
+def test_commit_of_an_earlier_attempt_that_comes_late_keeps_its_files(tables: Tables) -> None:
+    earlier, table = tables.open(), tables.open()
+    late = write(earlier, "q/0/0-late", rows(1, 2))
+    files = write(table, "q/0/0", rows(1, 2))
+    assert earlier.append("q", 0, late)
+    commit_files(table, "q", 0, "q/0/0", files)
+    assert tables.rows() == rows(1, 2)
 
 
 def test_batch_without_rows_is_remembered(tables: Tables) -> None:
