@@ -10,7 +10,6 @@ import secrets
 import string
 import unicodedata
 from typing import Any
-from urllib.parse import urlsplit
 
 from sluice.router.config import allowed_routers
 from sluice.router.config.allowed_routers import AllowedRouter
@@ -37,6 +36,7 @@ from sluice.router.config.policy_entities import PolicyConfig
 from sluice.router.config.ports import PORTS, port_number
 from sluice.router.config.roles import BETWEEN_ROUTERS, EDGE, INTER_EDGE, INTER_ROUTER, NORMAL, ROUTE_CONTAINER
 from sluice.router.config.validate import Entity
+from sluice.router.config.web_urls import web_url_fault
 from sluice.router.log import DEFAULT, ModuleSettings, TimestampFormatter, parse_enable
 from sluice.router.tls.versions import missing_between
 from sluice.router.websocket.origins import origin_fault
@@ -207,15 +207,7 @@ def build_ssl_profile(entity: Entity, problems: Problems) -> SslProfileConfig:
 def _list_urls(entity: Entity, problems: Problems) -> tuple[str, ...]:
     """Return the URLs of revocation lists in an sslProfile; record invalid ones as errors."""
     urls = split_words(entity.optional_text("crlUrl"))
-    fault = None
-    for url in urls:
-        try:
-            parts = urlsplit(url)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in url
-        except ValueError:
-            good = False
-        if not good:
-            fault = f"'{url[:_SHOWN]}' is not an http:// or https:// URL without user and password"
+    fault = next((fault for url in urls if (fault := web_url_fault(url)) is not None), None)
     if len(urls) > MOST_LIST_URLS:
         fault = f"{len(urls)} URLs; at most {MOST_LIST_URLS} are allowed"
     if urls and fault is None and entity.optional_text("caCertFile") is None:

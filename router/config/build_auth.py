@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 
 from sluice.router.config.entities import AuthServiceConfig, ListenerConfig, SaslUsersConfig, TokenIssuerConfig
 from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import Problems
 from sluice.router.config.ports import port_number
 from sluice.router.config.validate import Entity
+from sluice.router.config.web_urls import web_url_fault
 from sluice.router.sasl import users
 
 # Algorithms of signatures with public keys (RFC 7518, RFC 8037). HMACs are excluded, since their key also signs.
@@ -46,9 +46,9 @@ def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
     file, url = entity.optional_text("jwksFile"), entity.optional_text("jwksUrl")
     if (file is None) == (url is None):
         problems.error(entity.line, f"{entity.type.long_name}: one of jwksFile and jwksUrl must be given")
-    if url is not None and not _https(url):
-        text = f"{entity.type.long_name}: value '{url}' of attribute 'jwksUrl' is not an https:// URL"
-        problems.error(entity.line_of("jwksUrl"), text)
+    fault = None if url is None else web_url_fault(url, ("https",))
+    if fault is not None:
+        problems.error(entity.line_of("jwksUrl"), f"{entity.type.long_name}: jwksUrl: {fault}")
     audiences = split_words(entity.optional_text("audience"))
     if not audiences:
         text = f"{entity.type.long_name}: attribute 'audience' must name the recipients of the tokens"
@@ -73,14 +73,6 @@ def build_token_issuer(entity: Entity, problems: Problems) -> TokenIssuerConfig:
         group_claim=entity.optional_text("groupClaim"),
         user_prefix=entity.text("userPrefix"),
     )
-
-
-def _https(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme == "https" and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
 
 
 def build_auth_service(entity: Entity, problems: Problems) -> AuthServiceConfig:

@@ -1,20 +1,19 @@
 """Conversion of a validated tracing entity to a typed object."""
 
-from urllib.parse import urlsplit
-
 from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, canonical
 from sluice.router.config.entities import TracingConfig
 from sluice.router.config.errors import Problems
 from sluice.router.config.validate import Entity
+from sluice.router.config.web_urls import web_url_fault
 
 
 def build_tracing(entity: Entity, problems: Problems) -> TracingConfig:
     """Build the tracing section. Whether the collector answers is seen when spans are sent."""
     long_name = entity.type.long_name
     endpoint = entity.text("endpoint")
-    if not _is_http_url(endpoint):
-        text = f"endpoint '{endpoint}' is not a URL with http:// or https:// and a host"
-        problems.error(entity.line_of("endpoint"), f"{long_name}: {text}")
+    fault = web_url_fault(endpoint)
+    if fault is not None:
+        problems.error(entity.line_of("endpoint"), f"{long_name}: endpoint: {fault}")
     ratio = _ratio(entity.text("ratio"))
     if ratio is None:
         text = f"ratio '{entity.text('ratio')}' is not a number from 0 to 1"
@@ -41,14 +40,6 @@ def build_tracing(entity: Entity, problems: Problems) -> TracingConfig:
         parent_based=entity.flag("parentBased"),
         spans_per_second=entity.number("spansPerSecond"),
     )
-
-
-def _is_http_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
 
 
 def _ratio(text: str) -> float | None:

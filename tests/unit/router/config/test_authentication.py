@@ -96,7 +96,7 @@ def test_invalid_token_issuer_is_refused(changes, text):
 def test_invalid_key_url_is_refused(url):
     ((line, message),) = errors(section("tokenIssuer", *ISSUER[:3], f"jwksUrl: {url}"))
     assert line == 5
-    assert "is not an https:// URL" in message
+    assert "is not a URL with https:// and a host" in message
 
 
 def test_token_issuer_needs_audience():
