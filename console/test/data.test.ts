@@ -50,6 +50,8 @@ test("a message waits although the first router can pass it on, and the words sa
     assert.deepEqual(outcome(explained(stuck)), { kind: "bad", words: "A message sent now waits: no credit: 1 consumer withholds it at B" });
     assert.deepEqual(outcome(explained(works)), { kind: "good", words: "A message sent now is taken at B" });
     assert.equal(outcome(explained(null)).kind, "plain");
+    const doubtful = { router: "B", reachable: true, verdict: "reachable; an auto link does not work", autoLinksDown: 1, records: [{ consumersWithCredit: 1 }] };
+    assert.deepEqual(outcome(explained(doubtful)), { kind: "warn", words: "A message sent now is taken at B; at B: reachable; an auto link does not work" });
     const held = { router: "B", reachable: true, verdict: "250 deliveries are stuck", records: [{ consumersWithCredit: 1, deliveriesStuck: 250 }] };
     assert.deepEqual(outcome(explained(held)), { kind: "bad", words: "A message sent now may wait: 250 deliveries are stuck at B" });
     const up = (end: Row): Explained => ({

@@ -39,6 +39,8 @@ def add_brokers(context: AgentContext, name: str, verdict: dict[str, Any]) -> No
     if routed[IN] is not None:
         verdict |= {"reachable": bool(routed[IN]), "verdict": "link-routed" if routed[IN] else "no container"}
     verdict["findings"] += [*auto, *_senders_to_lost_queues(context, name)]
+    if auto:
+        verdict["autoLinksDown"] = len(auto)
     if auto and routed[IN] is None:
         verdict["verdict"] += "; " + ("an auto link does not work" if len(auto) == 1 else "auto links do not work")
 

@@ -27,6 +27,8 @@ const some = (answer: Row, test: (record: Row) => boolean): boolean => list(answ
 const able = (record: Row): number => number("consumersAble" in record ? record["consumersAble"] : record["consumersWithCredit"]);
 const takes = (answer: Row): boolean => some(answer, (record) => able(record) > 0 || record["inProcess"] === true);
 const stuck = (answer: Row): boolean => some(answer, (record) => number(record["deliveriesStuck"]) > 0);
+/** True if auto links of the address are not attached: messages may go to a queue that does not exist. */
+const down = (answer: Row): boolean => number(answer["autoLinksDown"]) > 0;
 const used = (answer: Row): boolean => some(answer, (record) => number(record["producerCount"]) > 0 || number(record["consumerCount"]) > 0 || list(record["remotes"]).length > 0);
 
 /** What one router says. That it only passes messages on is neither good nor bad. */
@@ -34,7 +36,7 @@ export function verdict(answer: Row): Verdict {
     const words = text(answer["verdict"]) || (answer["reachable"] ? "reachable" : "not reachable");
     if (answer["reachable"] === null) return { kind: "plain", words };
     if (!answer["reachable"]) return { kind: used(answer) ? "bad" : "warn", words };
-    if (stuck(answer)) return { kind: "warn", words };
+    if (stuck(answer) || down(answer)) return { kind: "warn", words };
     return { kind: some(answer, (record) => list(record["remotes"]).length > 0) && !takes(answer) ? "plain" : "good", words };
 }
 
@@ -57,7 +59,11 @@ export function outcome({ answers, ways }: Explained): Verdict {
             words: `A message sent now ${whole ? "may wait" : "is taken"}: ${holding.map((router) => `${verdict(answers.get(router)!).words} at ${router}`).join("; ")}`,
         };
     }
-    if (ends.length) return { kind: "good", words: `A message sent now is taken${goals.length ? ` at ${ends.join(", ")}` : ""}` };
+    if (ends.length) {
+        const doubtful = ends.find((router) => answers.has(router) && down(answers.get(router)!));
+        const words = `A message sent now is taken${goals.length ? ` at ${ends.join(", ")}` : ""}`;
+        return doubtful === undefined ? { kind: "good", words } : { kind: "warn", words: `${words}; at ${doubtful}: ${verdict(answers.get(doubtful)!).words}` };
+    }
     if (silent.length) return { kind: "plain", words: `Whether a message sent now is taken is not known: ${silent.join(", ")} does not answer` };
     const why = goals.map((goal) => `${verdict(answers.get(goal)!).words} at ${goal}`);
     return { kind: "bad", words: `A message sent now waits: ${why.join("; ")}` };
