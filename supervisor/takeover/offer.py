@@ -191,7 +191,7 @@ class Successor:
             send(self._channel, part, [each.fileno() for each in sockets[first:end]])
         self._timer.cancel()
         self._timer = offer.loop.call_later(READY_SECONDS, self._refuse, "the time limit has passed")
-        text = f"Process {self._peer.pid}, version {request.version[:40]!r}, gets {len(sockets)} listening sockets"
+        text = f"process {self._peer.pid}, version {request.version[:40]!r}, gets {len(sockets)} listening sockets"
         offer.log.notice(LOG_MODULE, f"Take-over: {text}")
 
     def _yield(self, request: SuccessorReady, sockets: Sequence[socket.socket]) -> None:
