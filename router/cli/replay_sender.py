@@ -38,7 +38,7 @@ class ReplayOptions(Struct, frozen=True):
     """Options of a replay.
 
     speed: factor, None without pauses. to: address for all messages. in_flight: most messages without an outcome. wait:
-    longest wait in seconds for credit or an outcome.
+    longest wait in seconds for credit or an outcome, also for the outcomes that are missing after the last message.
     """
 
     speed: float | None
@@ -96,9 +96,13 @@ class Replay:
         self._note_reconnection()
 
     def finish(self) -> None:
-        """Wait for the outcomes that are missing, and until settled messages are written."""
+        """Wait for the outcomes that are missing, and until settled messages are written.
+
+        The wait for an outcome begins here, because the messages may have waited for others without credit.
+        """
+        end = time.monotonic() + self._options.wait
         while self._pending:
-            self._collect_oldest()
+            self._collect_oldest(end)
 
         def written() -> bool:
             links = [sender.state.link for sender in self._senders.values()]
@@ -204,11 +208,15 @@ class Replay:
             sender._until(lambda: not sender.state.waiting and not sender.state.link.queued, self._options.wait)
         sender.close()
 
-    def _collect_oldest(self) -> None:
-        """Wait until the oldest message has an outcome, or has waited long enough, and count it."""
+    def _collect_oldest(self, end: float = 0.0) -> None:
+        """Wait until the oldest message has an outcome, or has waited long enough, and count it.
+
+        end: earliest time (monotonic) at which it has.
+        """
         at, sending = self._pending[0]
+        left = max(at + self._options.wait, end) - time.monotonic()
         with contextlib.suppress(TimeoutError):
-            self._client.wait(lambda: sending.done, max(at + self._options.wait - time.monotonic(), 0))
+            self._client.wait(lambda: sending.done, max(left, 0))
         self._pending.popleft()
         self._count(sending)
 
