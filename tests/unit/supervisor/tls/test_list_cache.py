@@ -133,9 +133,9 @@ def test_list_is_fetched_again_when_due():
 @pytest.mark.parametrize(
     ("urls", "trusted", "fault"),
     [
-        ("ftp://ca.example/list", "/ca", "is not an http:// or https:// URL"),
-        ("http://user:secret@ca.example/", "/ca", "is not an http:// or https:// URL"),
-        ("http:///list", "/ca", "is not an http:// or https:// URL"),
+        ("ftp://ca.example/list", "/ca", "is not a URL with http:// or https:// and a host"),
+        ("http://user:secret@ca.example/", "/ca", "the URL has a user or a password"),
+        ("http:///list", "/ca", "is not a URL with http:// or https:// and a host"),
         (URL, None, "caCertFile must be set to the authorities"),
         (" ".join([URL] * 17), "/ca", "17 URLs; at most 16 are allowed"),
     ],
