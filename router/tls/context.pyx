@@ -1,12 +1,15 @@
 """OpenSSL contexts: credentials read from text, checked, and ready for connections (security.md 3)."""
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
+from libc.time cimport time_t, tm
 
 from sluice.router.tls.openssl cimport *
 from sluice.router.tls.stapling cimport request_ocsp_status
 
-import time
 from math import inf
+
+cdef extern from "<time.h>" nogil:
+    time_t timegm(tm* parts)
 
 # Session id contexts of listeners without and with client certificates, and of those where certificates are optional. A
 # session established without a client certificate cannot be resumed at a listener that requires one.
@@ -24,7 +27,6 @@ cdef enum:
     CHAIN_MOST = 10            # certificates between that of a peer and an authority
     CERTIFICATES_MOST = 65536  # octets of all certificates of a peer
     READ_BUFFER = 65536        # octets of one read of a socket
-    DAY = 86400                # seconds
     NAME_MOST = 256            # octets of an authority's name in texts
 
 
@@ -101,11 +103,11 @@ cdef int verify(X509_STORE_CTX* verification, void* argument) noexcept nogil:
 
 cdef double seconds_of(const ASN1_TIME* moment):
     """Return a time in seconds since the epoch; infinity for NULL or an invalid time."""
-    cdef int days = 0, seconds = 0
-    if moment is NULL or not ASN1_TIME_diff(&days, &seconds, NULL, moment):
+    cdef tm parts
+    if moment is NULL or not ASN1_TIME_to_tm(moment, &parts):
         ERR_clear_error()
         return inf
-    return time.time() + DAY * days + seconds
+    return timegm(&parts)
 
 
 cdef class TlsContext:

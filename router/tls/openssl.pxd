@@ -1,5 +1,6 @@
 """Declarations of the OpenSSL 3 functions in use."""
 from libc.stdint cimport uint64_t
+from libc.time cimport tm
 
 cdef extern from "openssl/ssl.h" nogil:
     ctypedef struct SSL_METHOD
@@ -162,6 +163,7 @@ cdef extern from "openssl/x509.h" nogil:
     const EVP_MD* EVP_sha512()
     const ASN1_TIME* X509_get0_notBefore(const X509* certificate)
     const ASN1_TIME* X509_get0_notAfter(const X509* certificate)
+    int ASN1_TIME_to_tm(const ASN1_TIME* moment, tm* parts)
     int ASN1_TIME_diff(int* days, int* seconds, const ASN1_TIME* earlier, const ASN1_TIME* later)
     const unsigned char* ASN1_STRING_get0_data(const ASN1_STRING* string)
     int ASN1_STRING_length(const ASN1_STRING* string)
