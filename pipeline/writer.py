@@ -56,6 +56,7 @@ class SegmentWriter:
         self.log = log
         self.link = link
         self.schema = schema()
+        self._zeros: Any = None  # int32 arrays for at least as many rows as the longest batch
         self._ordinals: Any = None
         self._uncertain = False  # the last write failed, so its number may be in use
         self._lock = Lock()  # protects `_unread`
@@ -114,12 +115,16 @@ class SegmentWriter:
         with self._lock:
             return self._unread[0].landed if self._unread else None
 
-    def _ordinals_of(self, rows: int) -> Any:
+    def _constants(self, rows: int) -> tuple[Any, Any]:
+        """Return int32 arrays of zeros and of 0, 1, 2, …, which batches share."""
         import pyarrow as pa
 
         if self._ordinals is None or len(self._ordinals) < rows:
-            self._ordinals = pa.array(range(rows), pa.int32())
-        return self._ordinals[:rows]
+            # Batches vary in length: arrays that grow by a few rows each time would be made for most batches.
+            most = 2 * rows
+            self._ordinals = pa.array(range(most), pa.int32())
+            self._zeros = pa.Array.from_buffers(pa.int32(), most, [None, pa.py_buffer(bytes(4 * most))])
+        return self._zeros[:rows], self._ordinals[:rows]
 
     def encode(self, batch: "SegmentBatch") -> Any:
         """Encode a batch as Parquet; return a pyarrow.Buffer."""
@@ -128,14 +133,14 @@ class SegmentWriter:
 
         rows = batch.rows
         compression = COMPRESSION if compressible(memoryview(batch.messages)) else "none"
-        constant = pa.array([0], pa.int32()).take(pa.nulls(rows, pa.int32()).fill_null(0))
+        zeros, ordinals = self._constants(rows)
         columns = [
             pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.messages)]),
-            pa.DictionaryArray.from_arrays(constant, pa.array([self.log.address])),
-            pa.DictionaryArray.from_arrays(constant, pa.array([self.link])),
+            pa.DictionaryArray.from_arrays(zeros, pa.array([self.log.address]), safe=False),
+            pa.DictionaryArray.from_arrays(zeros, pa.array([self.link]), safe=False),
             pa.nulls(rows, pa.string()),
             pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), rows, [None, pa.py_buffer(batch.arrived)]),
-            self._ordinals_of(rows),
+            ordinals,
         ]
         table = pa.Table.from_arrays(columns, names=self.schema.names)
         sink = pa.BufferOutputStream()

@@ -114,6 +114,17 @@ def test_repetitive_messages_are_compressed(landing, rows):
     assert segment.octets < batch.octets + 2000
 
 
+def test_segments_of_any_length_have_their_own_ordinals_and_address(landing):
+    writer = SegmentWriter(landing, LOG, "l")
+    for rows in (3, 1, 7, 5000, 2):
+        segment = writer.write(deliveries(rows, 4))
+        with landing.store.open(segment.path) as file:
+            table = pq.read_table(file)
+        assert table["ordinal"].to_pylist() == list(range(rows))
+        assert set(table["address"].to_pylist()) == {LOG.address}
+        assert set(table["link"].to_pylist()) == {"l"}
+
+
 def test_empty_messages_are_written(landing):
     batch = deliveries(3, 4)
     batch.messages, batch.octets, batch.offsets = b"", 0, struct.pack("=4i", 0, 0, 0, 0)
