@@ -11,6 +11,7 @@ from typing import Any
 
 from sluice.pipeline.errors import FileError, LandingError
 from sluice.pipeline.identity import differ, parse_identity
+from sluice.pipeline.retention import retained_from
 from sluice.pipeline.segments import (
     FORMAT,
     FORMAT_KEY,
@@ -20,7 +21,6 @@ from sluice.pipeline.segments import (
     Segment,
     consumed_end,
     now,
-    retained_from,
     schema,
 )
 from sluice.pipeline.stores import LandingStore, open_store

@@ -44,16 +44,8 @@ from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.payloads.payload import NEEDED, Payload, open_payload, spark_schema, spark_type
 from sluice.pipeline.reading import read_segment
 from sluice.pipeline.resets import BEGIN, RESET, read_reset
-from sluice.pipeline.segments import (
-    Group,
-    Landing,
-    Offsets,
-    Segment,
-    delete_consumed_segments,
-    first_since,
-    now,
-    parse_log_key,
-)
+from sluice.pipeline.retention import delete_consumed_segments
+from sluice.pipeline.segments import Group, Landing, Offsets, Segment, first_since, now, parse_log_key
 from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 
 #: Size of a task, if the options do not give the number of tasks.

@@ -2,7 +2,8 @@
 
 import argparse
 
-from sluice.pipeline.segments import Landing, Segment, delete_beyond, delete_consumed_segments
+from sluice.pipeline.retention import delete_beyond, delete_consumed_segments
+from sluice.pipeline.segments import Landing, Segment
 from sluice.pipeline.units import minutes, octets_text
 from sluice.router import json_codec
 from sluice.router.cli.quantities import size_or_zero

@@ -15,7 +15,8 @@ from sluice.pipeline import stores
 from sluice.pipeline.errors import LandingError, LockedError
 from sluice.pipeline.identified_reader import IdentifiedPartition, IdentifiedReader
 from sluice.pipeline.options import source_options
-from sluice.pipeline.segments import Group, Landing, LandingLog, Segment, delete_consumed_segments, now
+from sluice.pipeline.retention import delete_consumed_segments
+from sluice.pipeline.segments import Group, Landing, LandingLog, Segment, now
 from sluice.pipeline.source import SegmentBin, StreamReader
 from sluice.pipeline.stores import ArrowStore, open_store
 from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all

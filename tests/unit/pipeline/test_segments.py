@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.pipeline.errors import LandingError, LockedError
+from sluice.pipeline.retention import delete_consumed_segments
 from sluice.pipeline.segments import (
     CONSUMERS,
     FORMAT_FILE,
@@ -17,7 +18,6 @@ from sluice.pipeline.segments import (
     Listing,
     Segment,
     consumed_end,
-    delete_consumed_segments,
     octets_from,
     parse_log_key,
     parse_segment_name,

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.pipeline.commands.bench import LOG, deliveries
-from sluice.pipeline.segments import Group, Landing, Segment, delete_consumed_segments, now
+from sluice.pipeline.retention import delete_consumed_segments
+from sluice.pipeline.segments import Group, Landing, Segment, now
 from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import publish_segments

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 from sluice.pipeline.cli import main
-from sluice.pipeline.segments import Group, Landing, LandingLog, delete_consumed_segments
+from sluice.pipeline.retention import delete_consumed_segments
+from sluice.pipeline.segments import Group, Landing, LandingLog
 from tests.unit.pipeline.test_source import START, SparkDriver, land, numbers
 
 LOG = LandingLog("one", "a")
