@@ -5,14 +5,16 @@ router/tracing records the spans; they are sent to the supervisor while there ar
 """
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from sluice.router.addressing.address import MOBILE, classify, normalise
 from sluice.router.addressing.pattern import PatternTree
 from sluice.router.control import messages as control
 from sluice.router.control.ops import SamplingOp
 from sluice.router.links.control_link import ControlIn
 from sluice.router.links.producer_link import ProducerLink
-from sluice.router.tracing.tracer import drain, end_overdue, span_counts, use_tracer
+from sluice.router.tracing.tracer import SpanFacts, drain, end_overdue, span_counts, use_tracer
 
 if TYPE_CHECKING:
     from sluice.workers.links.record import LinkRecord
@@ -23,7 +25,6 @@ SEND_MS: Final = 200  # between two messages with spans
 OVERDUE_NS: Final = 30 * 10**9  # age at which a span is sent although its delivery is not settled
 SPANS_PER_MESSAGE: Final = 256  # 64 KiB
 ALWAYS: Final = 0xFFFFFFFF  # ProducerLink.sampling of a link that samples each delivery
-REMEMBERED: Final = 1000  # addresses whose threshold is remembered
 # Observation, producer_link.pxd.
 LOG_MESSAGES: Final = 1
 SAMPLE_DELIVERIES: Final = 2
@@ -47,7 +48,6 @@ class SpanTrace:
         self._highest = 0.0  # greatest ratio of the rules
         self._on = False
         self._parents = False
-        self._thresholds: dict[bytes, int] = {}  # by address
         self._armed = False  # `_send` is due
 
     def use(self, op: SamplingOp) -> None:
@@ -57,9 +57,7 @@ class SpanTrace:
             self._rules.put(pattern, ratio)
         self._highest = max((ratio for _, ratio in op.rules), default=0.0)
         self._on, self._parents = bool(op.rules), op.parents
-        self._thresholds = {}
-        clock = self._worker.loop.scheduler
-        use_tracer(clock, self._thresholds, self._threshold_of, self._arm, op.per_second, op.parents)
+        use_tracer(self._worker.loop.scheduler, self._arm, op.per_second, op.parents)
 
     def observe(self, record: "LinkRecord | RoutedEnd", logged: bool) -> bool:
         """Let a link of a producer sample its deliveries. logged: messages of the link are shown to sinks. Return True
@@ -70,7 +68,9 @@ class SpanTrace:
         flags = LOG_MESSAGES if logged else 0
         sampling = 0
         if self._on:
-            address = cast("LinkRecord", record).traced_address()  # routed links have another type
+            producer = cast("LinkRecord", record)  # routed links have another type
+            producer.span_facts = None  # remembers rules
+            address = producer.traced_address()
             if address is None:
                 flags |= SAMPLE_DELIVERIES | SAMPLE_BY_ADDRESS
                 sampling = threshold(self._highest, self._parents)
@@ -81,15 +81,25 @@ class SpanTrace:
         link.sample(flags, sampling)
         return flags != 0
 
-    def _threshold_of(self, address: bytes) -> int:
+    def facts(self, record: "LinkRecord", address: str | None) -> SpanFacts:
+        """Return the facts that spans of a link name. address: None if its messages name their addresses."""
+        client = record.client
+        if address is not None:
+            return SpanFacts(record.identity, client.number, address.encode())
+        return SpanFacts(record.identity, client.number, None, partial(self._rule_of, client.policy.tenant))
+
+    def _threshold_of(self, address: str) -> int:
         """Return the threshold of deliveries to an address; 0: no rule concerns it."""
-        found = self._thresholds.get(address)
-        if found is None:
-            if len(self._thresholds) >= REMEMBERED:
-                self._thresholds.clear()
-            ratio = self._rules.match(address.decode("utf-8", "replace"))
-            found = self._thresholds[address] = 0 if ratio is None else threshold(ratio, self._parents)
-        return found
+        ratio = self._rules.match(address)
+        return 0 if ratio is None else threshold(ratio, self._parents)
+
+    def _rule_of(self, tenant: str | None, text: bytes) -> tuple[int, bytes]:
+        """Return the threshold and the whole address of a message. text: the address as the message names it."""
+        table = self._worker.table
+        plain = normalise(text.decode("utf-8", "replace"))
+        cls, name = classify(plain, table.router_id, table.mode)
+        address = (tenant or "") + name if cls == MOBILE else plain
+        return self._threshold_of(address), address.encode()
 
     def _arm(self) -> None:
         """Send spans soon."""

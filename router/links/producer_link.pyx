@@ -35,11 +35,12 @@ from sluice.router.links.settlement cimport settle_sources
 from sluice.router.table.forward cimport forward_all
 from sluice.router.table.table cimport ForwardingAddress
 from sluice.router.links.delivery_link cimport check_continues, delivery_begins
+from sluice.router.amqp.scheduler cimport charge
 from sluice.router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from sluice.router.amqp.session_reports cimport report_settled
 from sluice.router.amqp.link cimport CREDIT_OCTETS
 from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
-from sluice.router.tracing.tracer cimport Arrival, begin_span, decide, draw, draw_gap, note_span_outcome
+from sluice.router.tracing.tracer cimport RULE_UNITS, Arrival, begin_span, decide, draw, draw_gap, note_span_outcome
 from sluice.router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from sluice.router.amqp import codec
@@ -484,7 +485,10 @@ cdef class ProducerLink(GrantingLink):
         arrival.chosen = by_ratio or draw(self.sampling)
         if by_ratio:
             self.gap = draw_gap(self.sampling)
+        arrival.searched = False
         chosen = decide(&arrival, self.context, &t.payload)
+        if arrival.searched:
+            charge(self.session.connection.scheduler, RULE_UNITS)
         self.passed = 0 if chosen else <uint64_t>t.delivery_id + 1
         self.chosen = <uint64_t>t.delivery_id + 1 if chosen else 0
         return chosen or self.observed & LOG_MESSAGES

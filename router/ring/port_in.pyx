@@ -129,7 +129,7 @@ cdef class PortIn(ReportingNode):
             d = <InDelivery*>map_get(&self.received, head.key)
         else:
             d = self.read_transfer(r, c)
-            if head.kind & K_TRACED and begin_crossing(d, r.data.data, r.data.size, self.peer):
+            if head.kind & K_TRACED and begin_crossing(d, r.data.data, r.data.size, &r.to, self.peer):
                 d.flags |= IN_TRACED
         self.spread(d, c, r.targets, head.count, head.kind & K_OVERFLOW)
         if c.stored is not NULL:

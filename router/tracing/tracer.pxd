@@ -25,6 +25,9 @@ cdef enum:
     SPAN_CUT = 8               # the address is longer than ADDRESS_OCTETS
     SPAN_OVERDUE = 16          # ended by `end_overdue`, before its delivery or copy was settled
     ADDRESS_OCTETS = 168       # of an address in a span; so a span has 256 octets
+    ADDRESS_MOST = 672         # octets; a delivery whose message names a longer address is not sampled
+    RULES_MOST = 8             # addresses whose rule is remembered for each link without an address of its own
+    RULE_UNITS = 100           # cost units of finding the rule of an address
     NO_WORKER = 255
 
     PENDING_MOST = 1024        # spans of this process that have not ended
@@ -56,6 +59,10 @@ cdef class SpanFacts:
     cdef uint64_t link         # identity of the link in management; 0: unknown
     cdef uint64_t connection   # number of its connection
     cdef bytes address         # None: not known, or the messages of the link name their addresses
+    # Returns (threshold, whole address as spans name it) for the address that a message of the link names.
+    cdef object find
+    # Results of `find` for the last RULES_MOST addresses, each of at most ADDRESS_MOST octets. None: not used yet.
+    cdef dict rules
 
 # Arrival of a delivery that may be sampled.
 cdef struct Arrival:
@@ -64,6 +71,7 @@ cdef struct Arrival:
     bint by_address            # the link has no address, so that of the message decides
     bint honour                # router annotations of the message may name its address
     bint settled
+    bint searched              # set by `decide`: the rule of an address was searched for, which costs RULE_UNITS
 
 # Return the number of deliveries to pass before the next one that is sampled. Each delivery is sampled independently of
 # others, with the probability threshold / 2**32; UINT32_MAX: all are.
@@ -71,13 +79,14 @@ cdef uint32_t draw_gap(uint32_t threshold) noexcept
 # Return True with the probability threshold / 2**32; UINT32_MAX: always.
 cdef bint draw(uint32_t threshold) noexcept
 # Decide whether a delivery is sampled, and keep the decision for `begin_span`. Returns 1 or 0. record: of its link.
-cdef int decide(const Arrival* arrival, object record, const Slice* message) except -1
+cdef int decide(Arrival* arrival, object record, const Slice* message) except -1
 # Begin the span of delivery d, which the last call of `decide` samples. On return, `message` has the trace context, if
 # its sections are complete; its octets are borrowed until the next call. Returns 1 if there is a span.
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1
 # Begin to record a delivery from another worker, whose message has a trace context. Its span SPAN_CROSS is recorded
-# with its first copy, which names the address.
-cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) except -1
+# with its first copy, whose link names the address. to: encoded address of the record for a link without one; data
+# NULL: that in the properties of the message is the whole address.
+cdef int begin_crossing(void* d, const uint8_t* data, size_t size, const Slice* to, int worker) except -1
 # Begin the span of a copy of d. o NULL: it was sent settled, so the span has ended. Returns 1 if o has a span.
 cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t flags) except -1
 # Record that the first octet of a copy was written.

@@ -75,33 +75,32 @@ cdef uint32_t wanting = 0          # connections that have wanted spans in the l
 cdef Share[SHARES] shares          # the first one is for all connections without a slot of their own
 cdef bint by_parent = False
 cdef Decision decision
+cdef bytes decided_name = None    # of `decision`, on a link without an address: the whole address, as spans name it
 cdef uint8_t* scratch = NULL
 cdef size_t scratch_size = 0
 cdef Clock clock = None
 cdef object on_activity = None     # called when a span begins while nothing is recorded
-cdef object threshold_of = None    # octets of an address -> its threshold
-cdef dict thresholds = None        # thresholds that `threshold_of` has found before
 cdef uint32_t scaled = 0           # threshold that `scale` belongs to
 cdef double scale = 0.0            # 1 / ln(1 - threshold / 2**32)
 cdef bint active = False           # `on_activity` was called, and `drain` has not found the tracer idle since
 
 
 cdef class SpanFacts:
-    def __init__(self, uint64_t link, uint64_t connection, bytes address):
+    def __init__(self, uint64_t link, uint64_t connection, bytes address, find=None):
         self.link = link
         self.connection = connection
         self.address = address
+        self.find = find
 
 
-def use_tracer(Clock used not None, dict known not None, find, activity, uint32_t per_second, bint parents):
+def use_tracer(Clock used not None, activity, uint32_t per_second, bint parents):
     """Set how deliveries are sampled.
 
-    used: clock of the worker. find: return the threshold of an address, given its octets. known: thresholds that `find`
-    has returned; `find` adds to it. activity: called when spans begin to be recorded, so that the worker drains them.
+    used: clock of the worker. activity: called when spans begin to be recorded, so that the worker drains them.
     per_second: most spans. parents: deliveries whose producer has sampled them are sampled.
     """
-    global clock, thresholds, threshold_of, on_activity, limit, by_parent, random_state, active
-    clock, thresholds, threshold_of, on_activity, limit, by_parent = used, known, find, activity, per_second, parents
+    global clock, on_activity, limit, by_parent, random_state, active
+    clock, on_activity, limit, by_parent = used, activity, per_second, parents
     while random_state == 0:
         random_state = int.from_bytes(os.urandom(8), "little")
     start_second()
@@ -306,6 +305,13 @@ cdef void set_address(Span* span, const Slice* address) noexcept nogil:
         memcpy(span.address, address.data, span.address_size)
 
 
+cdef inline void set_name(Span* span, bytes address) noexcept:
+    cdef Slice text
+    text.data = <const uint8_t*>PyBytes_AS_STRING(address)
+    text.size = PyBytes_GET_SIZE(address)
+    set_address(span, &text)
+
+
 cdef inline SpanFacts facts_of(object record):
     cdef SpanFacts facts = record.span_facts
     return record.make_span_facts() if facts is None else facts
@@ -314,13 +320,10 @@ cdef inline SpanFacts facts_of(object record):
 cdef int set_link(Span* span, object record) except -1:
     """Set link and connection, and the address if the link has one."""
     cdef SpanFacts facts = facts_of(record)
-    cdef Slice text
     span.link = facts.link
     span.connection = facts.connection
     if facts.address is not None and not span.address_size:
-        text.data = <const uint8_t*>PyBytes_AS_STRING(facts.address)
-        text.size = PyBytes_GET_SIZE(facts.address)
-        set_address(span, &text)
+        set_name(span, facts.address)
     return 0
 
 
@@ -368,7 +371,7 @@ cdef void scan_message(const Slice* message, bint honour, bint addressed) noexce
         decision.address = decision.sections.to
 
 
-cdef int decide(const Arrival* arrival, object record, const Slice* message) except -1:
+cdef int decide(Arrival* arrival, object record, const Slice* message) except -1:
     cdef bint known = False
     if not arrival.chosen:
         if not by_parent:
@@ -378,7 +381,7 @@ cdef int decide(const Arrival* arrival, object record, const Slice* message) exc
         if not decision.context.found or not decision.context.sampled:
             return 0
     scan_message(message, arrival.honour, arrival.by_address)
-    if arrival.by_address and (decision.address.data is NULL or not is_address_sampled(arrival)):
+    if arrival.by_address and (decision.address.data is NULL or not is_address_sampled(arrival, facts_of(record))):
         return 0
     if not decision.scanned:
         return 0                           # the message could not be marked
@@ -391,17 +394,27 @@ cdef int decide(const Arrival* arrival, object record, const Slice* message) exc
     return 1
 
 
-cdef bint is_address_sampled(const Arrival* arrival) except -1:
+cdef bint is_address_sampled(Arrival* arrival, SpanFacts facts) except -1:
     """Return True if a delivery to the address of the message is sampled: one whose producer has sampled it, if a rule
     concerns the address; one that the ratio of the link has chosen, with the share of the address in that ratio."""
+    global decided_name
     cdef bytes address
     cdef PyObject* found
     cdef uint32_t least
-    if decision.address.size > 4 * ADDRESS_OCTETS:
+    if decision.address.size > ADDRESS_MOST or facts.find is None:
         return False
+    if facts.rules is None:
+        facts.rules = {}
     address = PyBytes_FromStringAndSize(<const char*>decision.address.data, decision.address.size)
-    found = PyDict_GetItemWithError(thresholds, address)
-    least = <object>found if found is not NULL else threshold_of(address)
+    found = PyDict_GetItemWithError(facts.rules, address)
+    if found is NULL:
+        arrival.searched = True
+        if len(facts.rules) == RULES_MOST:
+            facts.rules.clear()
+        rule = facts.rules[address] = facts.find(address)
+    else:
+        rule = <object>found
+    least, decided_name = rule
     return least == UINT32_MAX or (random_below(arrival.threshold) if arrival.chosen else 0) < least
 
 
@@ -436,7 +449,7 @@ cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* messa
     if arrival.settled:
         p.span.flags |= SPAN_SETTLED
     if arrival.by_address:
-        set_address(&p.span, &decision.address)
+        set_name(&p.span, decided_name)
     set_link(&p.span, record)
     message.size = write_context(scratch, message.data, message.size, &decision.sections, &decision.context,
                                  p.span.trace_id, p.span.span_id, decision.connection, p.span.began)
@@ -447,11 +460,12 @@ cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* messa
     return 1
 
 
-cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) except -1:
+cdef int begin_crossing(void* d, const uint8_t* data, size_t size, const Slice* to, int worker) except -1:
     global active
     cdef TraceContext context
     cdef PendingSpan* p
     cdef Sections sections
+    cdef Slice address
     cdef uint32_t share
     if clock is None:
         return 0
@@ -470,7 +484,10 @@ cdef int begin_crossing(void* d, const uint8_t* data, size_t size, int worker) e
     p.span.connection = context.connection
     p.arrived = context.arrived
     memset(&sections, 0, sizeof(Sections))
-    if scan(data, size, True, False, &sections) == SCAN_OK and sections.to.data is not NULL:
+    if to.data is not NULL:
+        if open_variable(to.data, to.data + to.size, &address) is not NULL:
+            set_address(&p.span, &address)
+    elif scan(data, size, True, False, &sections) == SCAN_OK and sections.to.data is not NULL:
         set_address(&p.span, &sections.to)
     if not active:
         active = True
@@ -511,9 +528,13 @@ cdef bint begin_copy(void* d, void* o, object record, uint64_t octets, uint8_t f
     memcpy(p.span.parent_id, source.span.span_id, SPAN_ID_OCTETS)
     p.span.flags = flags
     p.span.from_worker = source.span.from_worker
-    p.span.flags |= source.span.flags & SPAN_CUT
-    p.span.address_size = source.span.address_size
-    memcpy(p.span.address, source.span.address, source.span.address_size)
+    if source.span.kind == SPAN_CROSS:
+        # A message with a target may name any address, also that of another tenant.
+        set_link(&p.span, record)
+    if not p.span.address_size:
+        p.span.flags |= source.span.flags & SPAN_CUT
+        p.span.address_size = source.span.address_size
+        memcpy(p.span.address, source.span.address, source.span.address_size)
     set_link(&p.span, record)
     if source.span.kind == SPAN_CROSS and source.copies == 1:
         keep_crossing(source, &p.span)

@@ -125,16 +125,16 @@ class LinkRecord:
         """Keep and return the facts that spans of the link name. Whoever changes one of them sets `span_facts` to
         None."""
         address = self.traced_address()
-        made = SpanFacts(self.identity, self.client.number, address)
+        made = self.client.worker.tracing.spans.facts(self, address)
         if address is not None or self.address is None:  # otherwise the table does not have the address yet
             self.span_facts = made
         return made
 
-    def traced_address(self) -> bytes | None:
+    def traced_address(self) -> str | None:
         """Return the address that spans of the link name; None if it is not known yet, or if the messages of the link
         name their addresses."""
         address = None if self.address is None else self.client.worker.table.get(self.address)
-        return None if address is None else address.key[2 if address.key.startswith(MOBILE) else 1 :].encode()
+        return None if address is None else address.key[2 if address.key.startswith(MOBILE) else 1 :]
 
     # -- use ----------------------------------------------------------------------------------------------------------
 

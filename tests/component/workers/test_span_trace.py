@@ -422,3 +422,75 @@ def test_spans_of_unsettled_delivery_are_sent_when_overdue(routers, workers):
     ]  # fmt: skip
     sampled.consuming.feed(settle(0, state=ACCEPTED))  # ends the delivery, whose span is gone
     assert len(sampled.spans()) == 2
+
+
+class Tenant:
+    """Tenant with a consumer of `balanced.a` at worker 0, and a producer without a target at the last worker."""
+
+    def __init__(self, router, name, workers):
+        self.router = router
+        self.consuming = router.connect(0, "tenants")
+        self.sending = router.connect(workers - 1, "tenants")
+        self.consuming.feed(start(hostname=name) + consumer(0, "balanced.a"))
+        self.sending.feed(start(hostname=name) + producer(0, None))
+        router.settle()
+
+    def send(self, octets):
+        self.sending.feed(transfer(0, 0, octets, settled=True))
+        self.router.settle()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_spans_of_tenant_are_sampled_and_named_by_whole_address(routers, workers):
+    router = routers(workers)
+    requesters = {name: SpanRequester(router, f"{name}/#") for name in ("red", "blue")}
+    plain = SpanRequester(router, "balanced.a")
+    for name in ("red", "blue"):
+        Tenant(router, name, workers).send(message(b"x", to="balanced.a"))
+    router.pass_time(1000)
+    assert plain.spans == []
+    for name, requester in requesters.items():
+        kinds = [span.kind for span in requester.spans]
+        assert sorted(kinds) == (["receive", "send"] if workers == 1 else ["cross", "receive", "send"])
+        assert {span.address for span in requester.spans} == {f"{name}/balanced.a"}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_tenant_that_names_address_of_another_stays_outside_its_spans(routers, workers):
+    router = routers(workers)
+    blue = SpanRequester(router, "blue/#")
+    red, bystander = (Tenant(router, name, workers) for name in ("red", "blue"))
+    for number, to in enumerate(("blue/balanced.a", "/blue/balanced.a", "amqp:/blue/balanced.a")):
+        red.sending.feed(transfer(0, number, message(b"x", to=to), settled=True))
+    bystander.send(message(b"y", to="balanced.a"))
+    router.pass_time(1000)
+    assert {span.connection for span in blue.of("receive")} == {bystander.sending.known.number}
+    assert {span.connection for span in blue.of("send")} == {bystander.consuming.known.number}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_address_in_message_for_target_names_no_span(routers, workers):
+    sampled = TracedRouter(routers, workers)
+    sampled.send(message(b"x", to="balanced.other"), settled=True)
+    assert {span.address for span in sampled.spans()} == {"balanced.a"}
+    assert {span.address for span in sampled.requester.spans} == {"balanced.a"}
+
+
+def test_rules_of_many_addresses_of_one_link_hold(routers):
+    sampled = TracedRouter(routers, 1, credit=100, target=None, pattern="balanced.a/even/#")
+    for number in range(60):
+        which = f"balanced.a/{'odd' if number % 2 else 'even'}/{number % 12}"
+        sampled.sending.feed(transfer(0, number, message(b"x", to=which), settled=True))
+    addresses = [span.address for span in sampled.spans()]
+    assert len(addresses) == 30
+    assert set(addresses) == {f"balanced.a/even/{number}" for number in range(0, 12, 2)}
+
+
+def test_search_for_rule_is_charged_to_producer(routers):
+    sampled = TracedRouter(routers, 1, target=None, pattern="balanced.b")
+    scheduler = sampled.router.workers[0].loop.scheduler
+    before = scheduler.charged + scheduler.work
+    for number in range(20):
+        sampled.sending.feed(transfer(0, number, message(b"x", to=f"balanced.{number}"), settled=True))
+    sampled.router.settle()
+    assert scheduler.charged + scheduler.work - before >= 20 * 100
