@@ -33,6 +33,7 @@ from sluice.supervisor.connections.registry import Connections
 from sluice.supervisor.connections.watches import Watches
 from sluice.supervisor.connectors.connectors import Connectors
 from sluice.supervisor.core import Core
+from sluice.supervisor.edge.absence import UplinkAbsence
 from sluice.supervisor.edge.announced import AnnouncedAddresses
 from sluice.supervisor.edge.attachments import Attachments
 from sluice.supervisor.edge.interior import Edges
@@ -178,6 +179,7 @@ class RouterCore(Core):
             attachments = Attachments(
                 router, table, journal, AnnouncedAddresses(table, self.settings), self.initiated_links,
                 self.link_routes, self.in_process, self.waker,
+                UplinkAbsence(router.uplink_absence_seconds, table, journal, self.waker, log),
             )  # fmt: skip
             self.uplink = Uplink(router, attachments, journal, log)
             self.peers = EdgePeers(

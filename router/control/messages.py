@@ -397,8 +397,9 @@ class Resume(ControlMessage):
 
     slot: int  # the link's slot; `gen` is the slot's generation
     gen: int
-    conn: int = 0  # connection of the other link, whose `attached` follows; 0, or ended: there is no such link
+    conn: int = 0  # connection of the other link, if it is this worker's; 0, or ended: there is no such link
     link: int = 0
+    other: tuple[int, int, int] | None = None  # worker, slot and generation of a link of another worker
 
 
 class Refused(ControlMessage):

@@ -723,7 +723,8 @@ cdef class ConsumerLink(DeliveryLink):
         return True
 
     def take_over(self, ConsumerLink old not None):
-        """Put the queue of a suspended link before the deliveries that wait here. The attach is not answered yet.
+        """Take the queue of a suspended link. It comes before the deliveries that wait here, unless this link sends
+        already.
 
         Return the number of deliveries taken.
         """
@@ -731,7 +732,7 @@ cdef class ConsumerLink(DeliveryLink):
         cdef OutDelivery* last = self.node.queue_last
         cdef OutDelivery* following
         cdef uint32_t taken = old.slot.undelivered
-        cdef bint more = own is not NULL
+        cdef bint more = own is not NULL and is_pending(self)
         while old.node.queue_first is not NULL:
             self.take_copy(old, old.node.queue_first)
         while more:
@@ -740,6 +741,7 @@ cdef class ConsumerLink(DeliveryLink):
             self.take_copy(self, own)      # behind those of the other link
             own = following
         old.suspended = False
+        self.mark_ready()
         return taken
 
     cdef int take_copy(self, ConsumerLink owner, OutDelivery* o) except -1:

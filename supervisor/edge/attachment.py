@@ -41,7 +41,9 @@ class ActiveConnection:
         self._owner = owner
         attach = self._attach
         ready = owner.services_ready
-        self.anonymous = attach(True, InitiatedLinkOptions(use="anonymous"), lambda _: self.send_all(owner.use))
+        waits = owner.unknown.absence.seconds > 0
+        anonymous = InitiatedLinkOptions(use="anonymous", waits=waits)
+        self.anonymous = attach(True, anonymous, lambda _: self.send_all(owner.use))
         downlink = InitiatedLinkOptions(
             address=owner.router_id, use="anonymous", capability=DOWNLINK_CAPABILITY, mirrored=True
         )

@@ -8,6 +8,7 @@ from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.edge import messages
+from sluice.supervisor.edge.absence import UplinkAbsence
 from sluice.supervisor.edge.announced import AnnouncedAddresses
 from sluice.supervisor.edge.attachment import ANSWER_SERVICE, TRACKING_SERVICE, Attachment
 from sluice.supervisor.edge.bundles import supports_bundles, supports_several_uplinks
@@ -42,8 +43,10 @@ class Attachments:
         link_routes: LocalLinkRoutes,
         in_process: InProcessAddresses,
         waker: Waker,
+        absence: UplinkAbsence,
     ) -> None:
-        """addresses: addresses that interior routers may know."""
+        """addresses: addresses that interior routers may know. absence: messages that wait for another uplink."""
+        self.absence: Final = absence
         self.present: Final[list[Attachment]] = []
         self.addresses: Final = addresses
         self.several: Final = router.all_uplinks  # several interior routers may be in use at once
@@ -55,7 +58,7 @@ class Attachments:
         self._link_routes: Final = link_routes
         self._waker: Final = waker
         self._links: Final = RouterLinks(initiated_links, in_process)
-        self._unknown: Final = UplinkAddress(table)
+        self._unknown: Final = UplinkAddress(table, absence)
         in_process.open(HEARTBEAT_KEY)
         in_process.handle(TRACKING_SERVICE, self._tracking)
         in_process.handle(ANSWER_SERVICE, self._answer)
@@ -72,6 +75,7 @@ class Attachments:
             self._waker,
             self.lookups,
             first_credit,
+            self.absence,
         )
         if gather and isinstance(connection.origin, ConnectorConfig) and supports_bundles(connection):
             proxies.gather(connection.origin.parallel_connections)

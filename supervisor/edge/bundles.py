@@ -21,6 +21,7 @@ _UPLINKS: Final = 2
 _EARLY: Final = 3
 _TELLS: Final = 4
 COST: Final = "qd.inter-router-cost"
+_OTHER_ROUTERS: Final = "other routers"  # key of the bundle of an edge router
 MOST_MARK: Final = 64  # characters
 NO_EDGE: Final = "A connection of role inter-edge needs a Sluice edge router, with the same role, at the other end"
 ITSELF: Final = "This connection of role inter-edge leads from the router to itself"
@@ -34,7 +35,7 @@ class Bundles:
         self._mark = mark
         # Connections of each bundle, by number, in order of opening.
         self._open: dict[Any, dict[int, RegisteredConnection]] = {}
-        self._numbers: dict[Any, int] = {}  # number of each bundle: that of its first connection, until the last closes
+        self._numbers: dict[Any, int] = {}  # number of each bundle: that of its first connection
 
     def unfit(self, connection: RegisteredConnection) -> Deny | None:
         """Return why an opening connection cannot have its role; None if it can."""
@@ -69,7 +70,9 @@ class Bundles:
         there = self._open.get(key)
         if there is None or there.pop(connection.number, None) is None or there:
             return
-        del self._open[key], self._numbers[key]
+        del self._open[key]
+        if key != _OTHER_ROUTERS:  # messages may wait for a lost uplink under its number until there is another one
+            del self._numbers[key]
 
 
 def mark_of(connection: RegisteredConnection) -> str:
@@ -85,7 +88,7 @@ def _is_peer(connection: RegisteredConnection) -> bool:
 
 def _key(connection: RegisteredConnection) -> Any:
     if connection.initiator is not None or connection.origin.role == INTER_EDGE:
-        return "other routers"
+        return _OTHER_ROUTERS
     text = (connection.properties or {}).get(edge_properties.EDGE)
     return (connection.container, text) if isinstance(text, str) else connection.number
 

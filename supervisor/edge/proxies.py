@@ -27,6 +27,8 @@ RETRY: Final = 2.0  # seconds before a link that the other router refused or det
 class Proxies:
     """Proxy links at one other router, receivers only, on a bundle of connections. Owner: the edge peers."""
 
+    senders_wait = False  # messages wait for another uplink if the one of their sender is lost
+
     def __init__(
         self,
         table: AddressTable,
@@ -173,7 +175,10 @@ class ReceiverProxy:
         self._open = True
         capability = NO_LINK_ROUTE if early else owner.addresses.capability(record.key, outgoing=outgoing)
         wanted = InitiatedLinkOptions(
-            address=record.key[2:], capability=capability, use="messages" if outgoing else "address"
+            address=record.key[2:],
+            capability=capability,
+            use="messages" if outgoing else "address",
+            waits=outgoing and owner.senders_wait,
         )
         owner.begun(connection)
         self._identity = owner.initiated_links.attach(connection, outgoing, wanted, self)

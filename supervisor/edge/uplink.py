@@ -12,6 +12,7 @@ from sluice.router.config.roles import EDGE
 from sluice.router.control.messages import Opened
 from sluice.router.log import INFO, ProcessLog
 from sluice.supervisor.addresses.record import AddressRecord
+from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.edge.attachment import Attachment
 from sluice.supervisor.edge.attachments import Attachments
@@ -29,6 +30,7 @@ class Uplink(Subsystem):
         self.required: Final = not router.ready_without_uplink  # the router is not ready without an uplink
         self.addresses: Final = attachments.addresses
         self.lookups: Final = attachments.lookups
+        self.absence: Final = attachments.absence
         self.first_credit: Final = FirstCredit(self._hears)
         self._attachments: Final = attachments
         self._bearer: Final = Bearer(journal, self._bears)
@@ -69,6 +71,9 @@ class Uplink(Subsystem):
     def _hears(self, record: AddressRecord) -> bool:
         """Return False if the interior router may still report whether an address has destinations."""
         return self.attachment is None or self.attachment.proxies.hears(record)
+
+    def worker_lost(self, worker: WorkerProcess) -> None:
+        self.absence.worker_lost(worker)
 
     # Connections
 

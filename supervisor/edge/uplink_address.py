@@ -6,6 +6,7 @@ from sluice.router.addressing.address import LOCAL, UPLINK, key
 from sluice.router.addressing.settings import CLOSEST, DEFAULT_OVERFLOW
 from sluice.supervisor.addresses.table import AddressTable
 from sluice.supervisor.connections.connections import RegisteredLink
+from sluice.supervisor.edge.absence import UplinkAbsence
 
 UPLINK_KEY: Final = key(LOCAL, UPLINK)
 
@@ -13,7 +14,8 @@ UPLINK_KEY: Final = key(LOCAL, UPLINK)
 class UplinkAddress:
     """Record of the address, whose consumers are anonymous links to interior routers. Owner: the attachments."""
 
-    def __init__(self, table: AddressTable) -> None:
+    def __init__(self, table: AddressTable, absence: UplinkAbsence) -> None:
+        self.absence: Final = absence
         self._table: Final = table
         self._record: Final = table.create(UPLINK_KEY, CLOSEST, None, DEFAULT_OVERFLOW)
         self._record.fixed = True
@@ -28,6 +30,7 @@ class UplinkAddress:
             link.record = self._record
             connection = link.connection
             self._table.add_consumer(self._record, *place, connection.origin.link_capacity, connection.way)
+            self.absence.resume(self._record, link)
         else:
             link.record = None
             self._table.remove_consumer(self._record, *place)

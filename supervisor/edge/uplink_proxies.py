@@ -14,6 +14,7 @@ from sluice.router.addressing.settings import MULTICAST
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable, TableFullError
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.absence import UplinkAbsence
 from sluice.supervisor.edge.announced import AnnouncedAddresses
 from sluice.supervisor.edge.bundles import reports_all_addresses, supports_early_senders
 from sluice.supervisor.edge.first_credit import FirstCredit, needs_all_destinations
@@ -51,11 +52,14 @@ class UplinkProxies(Proxies):
         waker: Waker,
         lookups: Lookups,
         first_credit: FirstCredit,
+        absence: UplinkAbsence,
     ) -> None:
         super().__init__(table, addresses, initiated_links, waker)
         self.journal: Final = journal
         self.lookups: Final = lookups
         self.first_credit: Final = first_credit
+        self.absence: Final = absence
+        self.senders_wait = absence.seconds > 0
         self.senders: dict[str, SenderProxy] = {}  # by key of the address
         self._use = UplinkUse.NOTHING
         self._hold_ends = NEVER  # end of HOLD in the present burst; NEVER outside a burst
@@ -246,6 +250,7 @@ class SenderProxy(ReceiverProxy):
         if reachable and link.record is None:
             link.record = self.record
             table.add_consumer(self.record, *place, self.connection.origin.link_capacity, self.connection.way)
+            self._proxies.absence.resume(self.record, link)
         elif not reachable and link.record is not None:
             link.record = None
             table.remove_consumer(self.record, *place)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sluice.router.config.roles import EDGE
 from sluice.router.control import messages as control
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
@@ -49,6 +50,9 @@ class AcceptedLinks(Subsystem):
 
         waiting: number of deliveries. The end of the link follows.
         """
+        if self._uplink is not None and link.connection.origin.role == EDGE:
+            self._uplink.absence.suspended(worker, link, waiting)
+            return
         if link.record is None:
             return
         if not self._table.has_consumer(link.record, worker.index, link.slot, link.generation):

@@ -173,6 +173,10 @@ class InitiatedLink(LinkRecord):
         loop = client.worker.loop
         loop.call_at(loop.scheduler.now + LOOK_MS, lambda: self.close_when_settled(looks - 1), client.connection)
 
+    def may_suspend(self) -> bool:
+        """Return True if deliveries may wait: for a router in any case, for a broker if it is the only consumer."""
+        return self.asked.use != "address" or super().may_suspend()
+
     def rules(self) -> None:
         """Return None: links that the router requests are not subject to policy (security.md P-61)."""
 

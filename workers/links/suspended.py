@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sluice.router.control import messages as control
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.links.consumer_link import ConsumerLink
+from sluice.router.ring.moved_copies import move_waiting
 from sluice.workers.slots import Slot
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class SuspendedLinks:
         found = self._links.pop((order.slot, order.gen), None)
         if found is None:
             return
+        if order.other is not None:
+            self._move(found.link, found.slot, order.other)
+            return
         successor = self._successor(order)
         if successor is None:
             self._release(found.link, found.slot)
@@ -66,6 +70,21 @@ class SuspendedLinks:
             return record.link
         place = (order.conn, order.link)
         return next((each.link for each in self._links.values() if (each.conn, each.number) == place), None)
+
+    def _move(self, link: ConsumerLink, slot: Slot, other: tuple[int, int, int]) -> None:
+        """Send the deliveries that wait to a link of another worker, in steps; then release the slot.
+
+        other: worker, slot and generation. If that worker has ended meanwhile, the deliveries are released.
+        """
+        worker, index, generation = other
+        port = self._worker.ports[worker]
+        if not port.alive:
+            self._release(link, slot)
+        elif move_waiting(link, port.outgoing, index, generation, RELEASED_AT_ONCE):
+            self._worker.release_slot(slot)
+        else:
+            loop = self._worker.loop
+            loop.call_at(loop.scheduler.now + STEP_MS, lambda: self._move(link, slot, other))
 
     def _release(self, link: ConsumerLink, slot: Slot) -> None:
         """Release the deliveries that wait, in steps, then the slot. No worker has the consumer in its table."""

@@ -194,6 +194,7 @@ def test_attributes_in_reporting_order():
         ("configurationEntity", "inFile"),
         ("router", "readyWithoutUplink"),
         ("router", "uplinks"),
+        ("router", "uplinkAbsenceSeconds"),
         ("router", "maxBufferedMegabytes"),
         ("router", "shutdownGraceSeconds"),
         ("router", "shutdownConnectionsPerSecond"),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sluice.router.config.load import load_text
+from sluice.router.log import ProcessLog
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
+from sluice.supervisor.edge.absence import UplinkAbsence
 from sluice.supervisor.edge.uplink_address import UPLINK_KEY, UplinkAddress
+from sluice.supervisor.runtime.waker import Waker
+from tests.unit.supervisor.edge.edge_router import QUIET
 from tests.unit.supervisor.harness import configuration_text
 from tests.unit.supervisor.journaled_table import JournaledTable
 
@@ -16,7 +20,8 @@ class AnonymousLinks:
 
     def __init__(self) -> None:
         self.journaled = JournaledTable()
-        self.address = UplinkAddress(self.journaled.table)
+        table, journal = self.journaled.table, self.journaled.journal
+        self.address = UplinkAddress(table, UplinkAbsence(0, table, journal, Waker(), ProcessLog(QUIET)))
         listener = load_text("router.conf", configuration_text()).listeners[0]
         connection = RegisteredConnection(1, listener, "l", "p", "key")
         self.first, self.second = (RegisteredLink(n, "", True, n, 1, connection, n) for n in (0, 1))
