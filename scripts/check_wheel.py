@@ -1,7 +1,11 @@
 """Check a wheel of the router: `python -m scripts.check_wheel WHEEL...`. Print its sizes and the libraries it needs.
 
+A wheel for this interpreter is installed into an environment of its own, with the libraries of the present one. There
+each compiled module is imported, and each command prints its version.
+
 Exit status 1: a wheel has files that only tests or the build need, symbols or a search path of libraries that belong to
-the build machine, or is larger than its bound, alone or installed with the libraries that it requires.
+the build machine, a module that cannot be imported, or is larger than its bound, alone or installed with the libraries
+that it requires.
 """
 
 from __future__ import annotations
@@ -10,13 +14,18 @@ import compileall
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import venv
 import zipfile
 from collections.abc import Iterator
 from email import message_from_string
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
+
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 from scripts.dependency_report import runtime_closure, size
 
@@ -30,6 +39,19 @@ NAMES: Final = ("sluice", "pyspark_amqp.py")
 SUFFIXES: Final = frozenset((".conf", ".css", ".gz", ".html", ".js", ".json", ".py", ".pyi", ".so", ".svg", ".typed"))
 _NEEDED: Final = re.compile(r"\(NEEDED\).*\[(.+)\]")
 _GLIBC: Final = re.compile(r"GLIBC_(\d+)\.(\d+)")
+#: Program that imports modules and prints a line for each fault. Arguments: folder that must have them, their names.
+_IMPORT: Final = """
+import faulthandler, importlib, sys
+faulthandler.enable()
+for name in sys.argv[2:]:
+    try:
+        found = importlib.import_module(name).__file__
+    except Exception as error:
+        print(f"{name} cannot be imported: {type(error).__name__}: {error}", flush=True)
+    else:
+        if not found.startswith(sys.argv[1]):
+            print(f"{name} was imported from {found}", flush=True)
+"""
 
 
 def wrong_names(names: list[str]) -> Iterator[str]:
@@ -82,6 +104,36 @@ def wrong_modules(folder: Path, *, libraries: bool) -> Iterator[str]:
     print(f"    needs glibc {newest[0]}.{newest[1]} and {', '.join(sorted(needed))}")
 
 
+def is_for_this_interpreter(wheel: Path) -> bool:
+    """Return True if the tags in the name of a wheel fit this interpreter, machine and C library."""
+    return not parse_wheel_filename(wheel.name)[3].isdisjoint(sys_tags())
+
+
+def wrong_use(wheel: Path, modules: list[str], folder: Path) -> Iterator[str]:
+    """Install a wheel for this interpreter into an environment in `folder`. Yield a text for each fault in its use.
+
+    modules: names of its compiled modules.
+    """
+    venv.create(folder, with_pip=False)
+    programs = set(folder.joinpath("bin").iterdir())
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", str(python)]
+    if subprocess.run([*pip, "install", "--no-deps", "--no-index", wheel]).returncode:
+        yield "pip cannot install it"
+        return
+    # The libraries, but not a checkout that is installed beside them: Python reads no .pth files in such a folder.
+    packages = Path(sysconfig.get_path("platlib", vars={"base": str(folder), "platbase": str(folder)}))
+    packages.joinpath("libraries.pth").write_text(sysconfig.get_path("platlib"))
+    imported = subprocess.run([python, "-I", "-c", _IMPORT, packages, *modules], text=True, stdout=subprocess.PIPE)
+    yield from imported.stdout.splitlines()
+    if imported.returncode:
+        yield f"importing its modules ended Python with status {imported.returncode}"
+    for command in sorted(set(folder.joinpath("bin").iterdir()) - programs):
+        version = subprocess.run([command, "--version"], capture_output=True, text=True)
+        if version.returncode:
+            yield f"{command.name} --version failed: {version.stderr.strip()}"
+
+
 def installed_size(folder: Path, metadata: str) -> int:
     """Return the octets of an unpacked wheel and of the libraries it requires, with bytecode; compile it in `folder`.
 
@@ -111,6 +163,13 @@ def check(wheel: Path) -> list[str]:
             *wrong_metadata(metadata),
             *wrong_modules(Path(folder), libraries=libraries),
         ]
+        if is_for_this_interpreter(wheel):
+            compiled = [name.partition(".")[0].replace("/", ".") for name in names if name.endswith(".so")]
+            with tempfile.TemporaryDirectory() as environment:
+                found += wrong_use(wheel, compiled, Path(environment))
+            print(f"    installed, and {len(compiled)} modules imported, with Python {sys.version.split()[0]}")
+        else:
+            print(f"    not imported: the wheel is not for Python {sys.version.split()[0]} on this machine")
         installed = installed_size(Path(folder), metadata) / 1e6
     print(f"    {installed:.1f} MB installed, with libraries and bytecode")
     most = MOST_INSTALLED_MEGABYTES + libraries * MOST_OPENSSL_MEGABYTES
