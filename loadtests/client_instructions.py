@@ -5,7 +5,7 @@
 
 The real worker and the real core of the supervisor run in one process, without sockets
 (tests/component/engine/host.py), under callgrind. Figures cover both, the interpreter and the harness, whose share is
-small. Lines at level info are written, as by default. Rows:
+small. Lines at level info are written, as by default, and the use by user is counted. Rows:
 
     connect   connect with SASL ANONYMOUS, open, begin, attach a receiver, attach a sender, close
     attach    attach a link and detach it, on a standing connection
@@ -25,6 +25,7 @@ from typing import Final
 from loadtests.configuration import configuration_text, listener, router_section
 from loadtests.instructions import MARKER, ROOT, mark
 from sluice.router.log import LogSettings, ModuleSettings
+from sluice.supervisor.telemetry.usage import Usage
 from tests.component.engine.host import LISTENER, InProcessPeer, InProcessRouter
 from tests.peer.frames import AMQP_HEADER, Performative, source, target
 from tests.peer.talk import MANY, begin, flow, say
@@ -113,6 +114,7 @@ def run(name: str) -> None:
     """Run a row in the process under callgrind, with two marks around the counted rounds."""
     text = configuration_text(router_section(), listener(LISTENER))
     router = InProcessRouter(text=text, log=LOG, links=LINKS, addresses=LINKS)
+    router.core.events.add(Usage(router.configuration, router.region, router.core.policy.vhost_of))
     go = ROWS[name](router)
     for _ in range(WARM_ROUNDS):
         go()

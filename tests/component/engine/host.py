@@ -451,6 +451,7 @@ class InProcessRouter:
     def supervise(self, only: int | None = None) -> bool:
         """Let the supervisor take and answer the workers' messages. Return True if there were any. only: of one
         worker."""
+        self.log.hold()  # as the service does
         moved = False
         corrupt: list[Known] = []
         for worker in self.workers:
@@ -477,6 +478,7 @@ class InProcessRouter:
             for worker in self.workers:
                 worker.channels.announce_delta(octets)
             moved = True
+        self.log.release()
         for worker in self.workers:
             known = self.core.workers[worker.setup.worker]
             answers, known.outbox = known.outbox, []
