@@ -29,6 +29,25 @@ LOGICAL = {
 }
 #: Logical types that fastavro decodes to values of Python without an Arrow type of theirs here.
 REFUSED = ("time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros", "uuid", "duration")
+#: Octets of a decimal; 38 digits need 16. Python needs minutes for a number of a million octets.
+DECIMAL_MOST = 256
+
+
+def _bound_decimals(kind: str) -> None:
+    """Refuse long decimals of a type of Avro before fastavro makes numbers of them, also for other users of fastavro
+    in this process."""
+    read = fastavro.read.LOGICAL_READERS[f"{kind}-decimal"]
+
+    def read_bounded(octets: bytes, *schemas: Any) -> Any:
+        if len(octets) > DECIMAL_MOST:
+            raise ValueError(f"a decimal of {len(octets)} octets; at most {DECIMAL_MOST} are supported")
+        return read(octets, *schemas)
+
+    fastavro.read.LOGICAL_READERS[f"{kind}-decimal"] = read_bounded
+
+
+_bound_decimals("bytes")
+_bound_decimals("fixed")
 
 
 class AvroCodec:

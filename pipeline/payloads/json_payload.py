@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -64,10 +64,19 @@ def fit(value: Any, kind: pa.DataType, at: str = "") -> Any:
         if pa.types.is_date(kind) and isinstance(value, str):
             return date.fromisoformat(value)
         if pa.types.is_decimal(kind) and isinstance(value, str | int | float) and not isinstance(value, bool):
-            return Decimal(str(value))
-    except (ValueError, OverflowError, InvalidOperation):
+            return _decimal(Decimal(str(value)), kind)
+    except (ValueError, OverflowError, InvalidOperation, Inexact):
         pass
     raise PayloadError(f"{at or 'the value'}: {_shown(value)} is not {kind}")
+
+
+def _decimal(value: Decimal, kind: pa.DataType) -> Decimal:
+    """Return a number with the scale of an Arrow type. Raises InvalidOperation, Inexact if it does not fit.
+
+    Arrow itself crashes at exponents such as that of 1e-9999999 (pyarrow 26).
+    """
+    context = Context(prec=kind.precision, traps=[InvalidOperation, Inexact])
+    return value.quantize(Decimal((0, (1,), -kind.scale)), context=context)
 
 
 def _shown(value: Any) -> str:

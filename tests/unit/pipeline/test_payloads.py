@@ -83,6 +83,19 @@ def test_body_that_does_not_fit_is_refused_with_the_place(body, text):
         JsonCodec(READING).decode(body)
 
 
+@pytest.mark.parametrize("text", ["1e-9999999", "1e999999999", "123456", "1.234", "1e-3", "Infinity", "sNaN"])
+def test_json_decimal_that_does_not_fit_is_an_error(text):
+    kind = pa.decimal128(5, 2)
+    with pytest.raises(PayloadError, match="^the value: '.*' is not decimal128"):
+        fit(text, kind)
+
+
+def test_json_decimal_has_the_scale_of_its_type():
+    assert [str(fit(value, pa.decimal128(5, 2))) for value in ("1e2", 1.5, "0e-9999999", -7)] == [
+        "100.00", "1.50", "0.00", "-7.00",
+    ]  # fmt: skip
+
+
 def test_json_values_fit_other_types():
     assert fit({"a": 1}, pa.map_(pa.string(), pa.int64())) == [("a", 1)]
     assert fit("1.50", pa.decimal128(5, 2)) == Decimal("1.50")
@@ -161,6 +174,15 @@ def avro_codec(schema: Any = AVRO) -> AvroCodec:
 def test_avro_values_have_the_types_of_the_schema():
     codec = avro_codec()
     assert pa.array([codec.decode(avro_body())], codec.type).to_pylist() == [{**VALUE, "more": [("x", [1, 2])]}]
+
+
+def test_avro_decimal_of_many_octets_is_refused_before_it_is_a_number():
+    """Python needs more than five minutes for the number of such a decimal."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+    octets = io.BytesIO()
+    fastavro.schemaless_writer(octets, {"type": "bytes"}, b"\x7f" * 1_000_000)
+    with pytest.raises(PayloadError, match="a decimal of 1000000 octets; at most 256 are supported"):
+        avro_codec(kind).decode(octets.getvalue())
 
 
 def test_avro_schema_may_refer_to_names_in_its_namespace():
