@@ -45,6 +45,7 @@ from sluice.supervisor.history.reader import FigureReader
 from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
+from sluice.supervisor.otlp.collector_export import CollectorExport
 from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place
 from sluice.supervisor.service_manager import ServiceManager
 from sluice.supervisor.subsystem import NEVER
@@ -55,7 +56,6 @@ from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.telemetry import Telemetry
 from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.tls.profiles import TlsStartError
-from sluice.supervisor.tracing.span_export import SpanExport
 
 if TYPE_CHECKING:
     from sluice.supervisor.web.server import HttpService
@@ -130,8 +130,8 @@ class Supervisor:
         self._drain = RouterDrain(core, self._services, region, lambda: self._end(signal.SIGTERM), log)
         core.events.add(usage)
         core.events.add(self._telemetry)
-        self._span_export = SpanExport(loop, core.delivery_traces, log, core.program)
-        core.events.add(self._span_export)
+        self._collector_export = CollectorExport(loop, core.delivery_traces, log, core.program)
+        core.events.add(self._collector_export)
         handover = HandoverSockets(loop, acceptor, self._services.http, log)
         self._pool = WorkerPool(loop, core, zygote, region, self._channels, handover, log, self._fatal)
         self._probes = Probes(loop, core, shared, acceptor, log)
@@ -488,7 +488,7 @@ class Supervisor:
         await self._services.http.close()  # late, so that the health page reports the shutdown until now
         self._pool.close()
         await self._telemetry.finish()
-        await self._span_export.finish()
+        await self._collector_export.finish()
         await self._core.history.finish()
         await self._core.audit.finish(signal.Signals(result).name if result > 0 else "a failure, see the log")
         for handle in (self._wake, self._timer):

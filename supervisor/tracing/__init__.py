@@ -1,1 +1,1 @@
-"""Sampling of deliveries, and the way of their spans to requesters and to a collector."""
+"""Sampling of deliveries, and the way of their spans to requesters and to the export."""

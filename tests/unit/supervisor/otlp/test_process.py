@@ -23,10 +23,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from sluice.router.tracing.spans import DeliverySpan
 from sluice.supervisor.children.framing import MessageSplitter, pack
 from sluice.supervisor.children.json_messages import Message, decode, encode
-from sluice.supervisor.tracing import collector_session, otlp
-from sluice.supervisor.tracing import process as export_process
-from sluice.supervisor.tracing.export_messages import MAX_REPORT
-from sluice.supervisor.tracing.process import ExportLoop
+from sluice.supervisor.otlp import collector_session, span_exporter
+from sluice.supervisor.otlp import process as export_process
+from sluice.supervisor.otlp.export_messages import MAX_REPORT
+from sluice.supervisor.otlp.process import ExportLoop
 from tests.peer.pki import Pki
 from tests.unit.supervisor.harness import PATIENCE
 
@@ -213,7 +213,7 @@ def test_missing_answer_is_counted_and_logged_once(
     given: bytes | None,
     reason: str,
 ) -> None:
-    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    monkeypatch.setattr(span_exporter, "TIMEOUT_SECONDS", SHORT)
     collector = collectors()
     collector.answer = given
     exporting.setup(f"http://127.0.0.1:{collector.port}/")
@@ -237,7 +237,7 @@ def test_dripped_answer_ends_at_deadline_and_is_counted_and_logged_once(
     given: bytes,
     dripped: bytes,
 ) -> None:
-    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    monkeypatch.setattr(span_exporter, "TIMEOUT_SECONDS", SHORT)
     collector = collectors()
     collector.answer, collector.dripped = given, dripped
     exporting.setup(f"http://127.0.0.1:{collector.port}/")
@@ -255,7 +255,7 @@ def test_dripped_answer_over_tls_ends_at_deadline(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    monkeypatch.setattr(span_exporter, "TIMEOUT_SECONDS", SHORT)
     pki = Pki(tmp_path)
     collector = collectors(pki.server_context(pki.issue("localhost", "/CN=localhost", names="DNS:localhost")))
     collector.answer, collector.dripped = b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"
@@ -269,7 +269,7 @@ def test_dripped_answer_over_tls_ends_at_deadline(
 def test_refused_connection_is_counted_and_logged_once(
     exporting: ExportThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    monkeypatch.setattr(span_exporter, "TIMEOUT_SECONDS", SHORT)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     exporting.setup(f"http://127.0.0.1:{port}/")
@@ -285,7 +285,7 @@ def test_untrusted_certificate_is_counted_and_logged_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    monkeypatch.setattr(span_exporter, "TIMEOUT_SECONDS", SHORT)
     for name in ("own", "other"):
         (tmp_path / name).mkdir()
     own, other = Pki(tmp_path / "own"), Pki(tmp_path / "other")
@@ -326,7 +326,7 @@ def test_span_that_sdk_cannot_convert_does_not_end_export(
 def test_full_queue_is_reported_while_collector_does_not_answer(
     exporting: ExportThread, collectors: Callable[..., ScriptedCollector], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "TIMEOUT_SECONDS", SHORT)
+    monkeypatch.setattr(span_exporter, "TIMEOUT_SECONDS", SHORT)
     collector = collectors()
     collector.answer = None
     exporting.setup(f"http://127.0.0.1:{collector.port}/")

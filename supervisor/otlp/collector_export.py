@@ -14,17 +14,17 @@ from sluice.supervisor.children.child_process import ChildProcess, ChildProgram,
 from sluice.supervisor.children.framing import MessageError
 from sluice.supervisor.children.json_messages import decode, encode
 from sluice.supervisor.configuration.change import ConfigurationChange
+from sluice.supervisor.otlp.export_messages import MAX_REPORT, MAX_REQUEST
 from sluice.supervisor.subsystem import Subsystem
 from sluice.supervisor.tracing.delivery_traces import DeliveryTraces
-from sluice.supervisor.tracing.export_messages import MAX_REPORT, MAX_REQUEST
 
-MODULE: Final = "sluice.supervisor.tracing.process"
+MODULE: Final = "sluice.supervisor.otlp.process"
 LOG_MODULE: Final = "SERVER"
 MOST_PAUSE: Final = 60.0  # maximum seconds before a restart; nobody waits for the process
 END_SECONDS: Final = 5.0  # time limit for the last export
 
 
-class SpanExport(Subsystem):
+class CollectorExport(Subsystem):
     """Export of spans. Owner: the supervisor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, traces: DeliveryTraces, log: ProcessLog, name: str) -> None:

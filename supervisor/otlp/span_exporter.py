@@ -29,7 +29,7 @@ class Exporter:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-            from sluice.supervisor.tracing.collector_session import CollectorSession
+            from sluice.supervisor.otlp.collector_session import CollectorSession
         except ImportError as error:
             raise ExportError(MISSING) from error
         # The SDK logs each failure, and without a handler its lines go to stderr. The router logs failures itself.

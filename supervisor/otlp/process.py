@@ -1,4 +1,4 @@
-"""Export process: `python -P -m sluice.supervisor.tracing.process SOCKET PARENT NAME`.
+"""Export process: `python -P -m sluice.supervisor.otlp.process SOCKET PARENT NAME`.
 
 The supervisor sends `setup`, then spans. The process converts them to those of OpenTelemetry's SDK and exports them by
 OTLP over HTTP, in a thread, so that a slow collector never delays the supervisor. Spans wait in a bounded queue; spans
@@ -21,8 +21,8 @@ from sluice.router.tracing.spans import DeliverySpan
 from sluice.supervisor.children.framing import MessageSplitter, pack
 from sluice.supervisor.children.json_messages import Message, decode, encode
 from sluice.supervisor.children.zygote import IGNORED, adopt_process
-from sluice.supervisor.tracing.export_messages import MAX_REQUEST
-from sluice.supervisor.tracing.otlp import Exporter, ExportError
+from sluice.supervisor.otlp.export_messages import MAX_REQUEST
+from sluice.supervisor.otlp.span_exporter import Exporter, ExportError
 
 READ_SIZE: Final = 1 << 18
 QUEUE_MOST: Final = 20_000  # spans that wait for the collector
