@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from sluice.pipeline.lag import ReaderLag, lag_of
+from sluice.pipeline.output import OutputMemory
 from sluice.pipeline.segments import (
     CHECKSUM_KEY,
     FORMAT,
@@ -29,6 +30,11 @@ SAMPLE_OCTETS = 4096  # octets of each of them
 #: Fraction of its size to which a sample must shrink. Compressing octets that hardly shrink takes most of a lander's
 #: time, and a merge of small segments compresses again.
 SHRINKS = 0.8
+#: Upper bounds of octets that Parquet adds to those of the messages.
+ROW_OCTETS_MOST = 32  # of a row: its length, time, ordinal and levels
+FILE_OCTETS_MOST = 1 << 16  # of a file beside its rows: headers of pages and the footer, without its texts
+TEXT_COPIES_MOST = 8  # of address and link, in dictionaries and statistics
+GROWTH = 64  # a compressed page is longer by less than one GROWTH-th of its octets
 #: Groups, by name, whose lag is a metric: readers choose their names.
 GROUPS_MOST = 100
 
@@ -45,6 +51,9 @@ class SegmentBatch(Protocol):
     def offsets(self) -> Any: ...
     @property
     def arrived(self) -> Any: ...
+
+
+_MEMORY = OutputMemory()
 
 
 class SegmentWriter:
@@ -85,9 +94,9 @@ class SegmentWriter:
             self._find_next()
             self._uncertain = False
         octets = self.encode(batch)
-        segment = Segment(self.log.key, self.number, now(), batch.rows, len(memoryview(octets)))
+        segment = Segment(self.log.key, self.number, now(), batch.rows, len(octets))
         try:
-            self.landing.store.publish(segment.path, octets)
+            self.landing.store.publish(segment.path, octets, cached=False)
         except OSError:
             self._uncertain = True
             raise
@@ -126,13 +135,21 @@ class SegmentWriter:
             self._zeros = pa.Array.from_buffers(pa.int32(), most, [None, pa.py_buffer(bytes(4 * most))])
         return self._zeros[:rows], self._ordinals[:rows]
 
-    def encode(self, batch: "SegmentBatch") -> Any:
-        """Encode a batch as Parquet; return a pyarrow.Buffer."""
+    def _room(self, messages: int, rows: int) -> int:
+        """Return an upper bound of the octets of a segment with messages of this length."""
+        texts = len(self.log.address.encode()) + len(self.link.encode())
+        content = messages + rows * ROW_OCTETS_MOST + texts * TEXT_COPIES_MOST
+        return content + content // GROWTH + FILE_OCTETS_MOST
+
+    def encode(self, batch: "SegmentBatch") -> memoryview:
+        """Encode a batch as Parquet. The result is valid until the next call in the same thread."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         rows = batch.rows
-        compression = COMPRESSION if compressible(memoryview(batch.messages)) else "none"
+        messages = memoryview(batch.messages)
+        compression = COMPRESSION if compressible(messages) else "none"
+        memory = _MEMORY.take(self._room(len(messages), rows))
         zeros, ordinals = self._constants(rows)
         columns = [
             pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(batch.offsets), pa.py_buffer(batch.messages)]),
@@ -143,7 +160,7 @@ class SegmentWriter:
             ordinals,
         ]
         table = pa.Table.from_arrays(columns, names=self.schema.names)
-        sink = pa.BufferOutputStream()
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
         # Without the Arrow schema: dictionary encoding is a detail of the file, readers see strings.
         with pq.ParquetWriter(
             sink,
@@ -159,7 +176,7 @@ class SegmentWriter:
             metadata = {FORMAT_KEY: str(FORMAT), CHECKSUM_KEY: CHECKSUM, IDENTITY_KEY: self.identity}
             writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
             writer.write_table(table)
-        return sink.getvalue()
+        return memoryview(memory)[: sink.tell()]
 
 
 def compressible(octets: memoryview) -> bool:

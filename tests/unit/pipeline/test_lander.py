@@ -41,8 +41,8 @@ def test_messages_are_accepted_after_their_segment_is_published(broker, tmp_path
     heard = []
     publish = LocalStore.publish
 
-    def recording(self: LocalStore, path: str, octets: Any) -> None:
-        publish(self, path, octets)
+    def recording(self: LocalStore, path: str, octets: Any, **options: bool) -> None:
+        publish(self, path, octets, **options)
         if path.endswith(".parquet"):
             heard.append(len(broker.heard))
 
@@ -76,10 +76,10 @@ def test_messages_of_failed_write_are_released_and_come_again(broker, tmp_path, 
     publish = LocalStore.publish
     failures = [OSError(errno.ENOSPC, "No space left on device")]
 
-    def failing(self: LocalStore, path: str, octets: Any) -> None:
+    def failing(self: LocalStore, path: str, octets: Any, **options: bool) -> None:
         if path.endswith(".parquet") and failures:
             raise failures.pop()
-        publish(self, path, octets)
+        publish(self, path, octets, **options)
 
     monkeypatch.setattr(LocalStore, "publish", failing)
     monkeypatch.setattr(module, "WRITE_RETRY", Backoff(first=0.01, most=0.01))

@@ -1,6 +1,8 @@
 """Segment numbers and staged octets of the writer, including failed writes."""
 
+import os
 import struct
+from array import array
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -8,7 +10,7 @@ import pytest
 
 from sluice.pipeline.commands.bench import LOG, deliveries
 from sluice.pipeline.retention import delete_consumed_segments
-from sluice.pipeline.segments import Group, Landing, Segment, now
+from sluice.pipeline.segments import Group, Landing, LandingLog, Segment, now
 from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import publish_segments
@@ -58,9 +60,9 @@ def test_number_of_possibly_published_segment_is_not_reused(landing, monkeypatch
     writer.write(deliveries(3, 4))
     publish = LocalStore.publish
 
-    def failing(self, path, octets):
+    def failing(self, path, octets, **options):
         if published:
-            publish(self, path, octets)  # synchronising the folder fails afterwards
+            publish(self, path, octets, **options)  # synchronising the folder fails afterwards
         raise OSError("no")
 
     with monkeypatch.context() as patch:
@@ -94,7 +96,7 @@ def deliveries_of(message: bytes, rows: int) -> Any:
     batch = deliveries(rows, len(message))
     batch.messages = message * rows
     batch.octets = len(batch.messages)
-    batch.offsets = struct.pack(f"={rows + 1}i", *range(0, batch.octets + 1, len(message)))
+    batch.offsets = array("i", [len(message) * row for row in range(rows + 1)])
     return batch
 
 
@@ -124,6 +126,21 @@ def test_segments_of_any_length_have_their_own_ordinals_and_address(landing):
         assert table["ordinal"].to_pylist() == list(range(rows))
         assert set(table["address"].to_pylist()) == {LOG.address}
         assert set(table["link"].to_pylist()) == {"l"}
+
+
+@pytest.mark.parametrize("address", ["a", "a" * 200])
+@pytest.mark.parametrize("size", [0, 1, 300, 3 << 20])
+def test_segment_fits_in_its_output_memory(landing, size, address):
+    rows = 3 if size > 1 << 20 else 100_000
+    batch = deliveries_of(b"", rows)
+    batch.messages = os.urandom(size * rows)
+    batch.octets = len(batch.messages)
+    batch.offsets = array("i", [size * row for row in range(rows + 1)])
+    batch.arrived = os.urandom(8 * rows)  # differences of times do not shrink either
+    segment = SegmentWriter(landing, LandingLog("bench", address), "l").write(batch)
+    with landing.store.open(segment.path) as file:
+        stored = pq.read_table(file, columns=["message"])["message"]
+    assert b"".join(stored.to_pylist()) == batch.messages
 
 
 def test_empty_messages_are_written(landing):
