@@ -124,6 +124,27 @@ def add_traffic(
             stalls[reason] += 1
 
 
+def traffic_of(Region region not None, int worker, uint32_t slot, uint32_t generation):
+    """Return the deliveries and octets of a link, present or ended, by its slot in one generation.
+
+    Returns None if the link had no traffic, or its counters are not there any more. Raises IndexError.
+    """
+    cdef LinkSlot* found
+    cdef uint64_t deliveries, octets
+    cdef uint32_t present
+    check_open(region)
+    if not 0 <= worker < region.workers or slot >= <uint32_t>region.links_per_worker:
+        raise IndexError(f"worker {worker}, slot {slot}")
+    if generation == 0 or slot >= load32(&region.worker_slot(worker).links_used_high, ACQUIRE):
+        return None
+    found = region.link_slot(worker, slot)
+    present = load32(&found.generation, ACQUIRE)
+    if present != generation and (present or load32(&found.ended, RELAXED) != generation):
+        return None
+    deliveries, octets = load64(&found.deliveries, RELAXED), load64(&found.octets, RELAXED)
+    return (deliveries, octets) if deliveries or octets else None
+
+
 cdef class AddressCounters:
     """Counters of addresses, summed over the workers. Counters of removed addresses stay in the totals.
 

@@ -17,7 +17,7 @@ from sluice.router.config.roles import BETWEEN_ROUTERS
 from sluice.router.control.messages import Opened
 from sluice.router.ring.region import Region
 from sluice.router.stalls.reason import StallReason
-from sluice.router.stats.sums import TRAFFIC_SUMS, add_traffic
+from sluice.router.stats.sums import TRAFFIC_SUMS, add_traffic, traffic_of
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import RegisteredConnection, RegisteredLink
@@ -159,17 +159,15 @@ class Usage(Subsystem):
                 self.vhosts.leave(account.vhost, account.rows[1])
 
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
-        rows = self.rows_of(link.connection)
-        if not rows:
+        account = self._accounts.get(link.connection.number)
+        if account is None:
             return
-        sums = array("Q", bytes(8 * len(TRAFFIC_SUMS)))
-        stalls = array("Q", bytes(8 * REASONS))
-        slot, generation, group = array("I", [link.slot]), array("I", [link.generation]), array("I", [0])
-        add_traffic(self._region, worker.index, slot, generation, group, sums, stalls)
-        at = link.consumer * len(TRAFFIC_SUMS)
-        for row in rows:
-            for number, value in enumerate(sums):
-                row.ended[at + number] += value
+        traffic = traffic_of(self._region, worker.index, link.slot, link.generation)
+        if traffic is not None:
+            at = link.consumer * len(TRAFFIC_SUMS)
+            for row in account.rows:
+                row.ended[at] += traffic[0]
+                row.ended[at + 1] += traffic[1]
 
 
 class UsageSums:

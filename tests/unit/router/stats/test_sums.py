@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.router.ring.region import Region
-from sluice.router.stats.sums import ADDRESS_SUMS, LINK_SUMS, AddressCounters, add_links
+from sluice.router.stats.sums import ADDRESS_SUMS, LINK_SUMS, AddressCounters, add_links, traffic_of
 from sluice.router.testing.interworker import claim_link, free_link, set_address
 
 WORKERS, LINKS, ADDRESSES = 3, 50, 20
@@ -138,3 +138,26 @@ def test_closed_region_is_refused(region: Region) -> None:
             use(1)
     with pytest.raises(ValueError, match="closed"):
         AddressCounters(region).add(0, 1, array("Q", [0] * 6), array("Q", [0]))
+
+
+def test_traffic_of_link_is_read_in_its_generation_only(region: Region) -> None:
+    claim_link(region, 1, 4, 9, direction=1, deliveries=8, octets=800)
+    assert traffic_of(region, 1, 4, 9) == (8, 800)
+    assert traffic_of(region, 1, 4, 8) is None
+    assert traffic_of(region, 1, 5, 9) is None
+    assert traffic_of(region, 0, 4, 9) is None
+
+
+def test_traffic_of_ended_link_stays_readable_until_slot_is_used_again(region: Region) -> None:
+    claim_link(region, 1, 4, 9, direction=1, deliveries=8, octets=800, ended=9)
+    free_link(region, 1, 4)
+    assert traffic_of(region, 1, 4, 9) == (8, 800)
+    claim_link(region, 1, 4, 10, direction=1)
+    assert traffic_of(region, 1, 4, 9) is None
+    assert traffic_of(region, 1, 4, 10) is None
+
+
+@pytest.mark.parametrize(("worker", "slot"), [(-1, 0), (WORKERS, 0), (0, LINKS)])
+def test_traffic_of_slot_out_of_range_is_refused(region: Region, worker: int, slot: int) -> None:
+    with pytest.raises(IndexError):
+        traffic_of(region, worker, slot, 1)
