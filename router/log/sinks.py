@@ -15,9 +15,9 @@ from sluice.router.log.formats import FORMATS, TEXT, journal_fields
 from sluice.router.log.journal import JournalSocket
 from sluice.router.log.levels import CRITICAL, DEBUG, ERROR, INFO, NOTICE, TRACE, WARNING
 from sluice.router.log.settings import LogError
+from sluice.router.log.writer import MOST_HELD, HeldLines
 
 FILE_MODE: Final = 0o666  # mode of a new log file, before the umask
-MOST_HELD: Final = 4096  # octets of one write; up to this size, writes to a pipe with several writers are atomic
 SYSLOG_PATH = "/dev/log"
 JOURNAL_STREAM: Final = "JOURNAL_STREAM"  # variable of systemd, kept for child processes (router/environment.py)
 _SYSLOG_PRIORITIES: Final = {
@@ -26,7 +26,7 @@ _SYSLOG_PRIORITIES: Final = {
 }  # fmt: skip
 
 
-class Sink:
+class Sink(HeldLines):
     """Destination of log lines. Lines that cannot be written are counted and reported; they are never fatal.
 
     Owner: the Log that opened it.
@@ -35,18 +35,15 @@ class Sink:
     def __init__(self, name: str) -> None:
         """Open `stderr`, `stdout`, or a file for append. Raises LogError."""
         self.name = name
-        self.lost = 0  # lines lost since the last successful write
         self._cut = False  # the last line was written only in part
         self._unwritten = 0  # lines lost by the last failed write
-        self._holds = False
-        self._held = bytearray()  # lines not written yet
-        self._format = TEXT  # of the last line
         self._owned = False
         self._journal: JournalSocket | None = None  # None: the sink is not the journal
         if name in ("stderr", "stdout"):
             self._descriptor = 2 if name == "stderr" else 1
             if _is_journal(self._descriptor):
                 self._journal = JournalSocket()
+                self.prefixes = True
             return
         # Non-blocking: neither open nor write waits for the reader of a FIFO.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -70,11 +67,11 @@ class Sink:
 
     def hold(self) -> None:
         """Buffer lines below level error until `release`, to write many at once."""
-        self._holds = True
+        self.holds = True
 
     def release(self) -> None:
         """Write the buffered lines, and each further line immediately."""
-        self._holds = False
+        self.holds = False
         self._flush()
 
     def write(self, line: str, level: int, line_format: str = TEXT, entry: LogEntry | None = None) -> None:
@@ -83,7 +80,7 @@ class Sink:
         entry: parts of the line, which the journal gets as fields. If it does not take them, the line goes to the
         stream.
         """
-        self._format = line_format
+        self.line_format = line_format
         if self._journal is not None:
             if entry is not None:
                 fields = journal_fields(entry, None if line_format == TEXT else line)
@@ -92,10 +89,10 @@ class Sink:
                     return
             line = self._prefixed(line, level)
         octets = f"{line}\n".encode("utf-8", "backslashreplace")
-        if len(self._held) + len(octets) > MOST_HELD:
+        if len(self.held) + len(octets) > MOST_HELD:
             self._flush()
-        self._held += octets
-        if not self._holds or self.lost or level >= ERROR:
+        self.held += octets
+        if not self.holds or self.lost or level >= ERROR:
             self._flush()
 
     def _prefixed(self, line: str, level: int) -> str:
@@ -104,9 +101,9 @@ class Sink:
         return prefix + line.replace("\n", f"\n{prefix}")
 
     def _flush(self) -> None:
-        if not self._held:
+        if not self.held:
             return
-        octets, self._held = self._held, bytearray()
+        octets, self.held = self.held, bytearray()
         try:
             self._write(octets)
         except OSError as error:
@@ -134,7 +131,7 @@ class Sink:
     def _report_lost(self) -> None:
         lost, self.lost = self.lost, 0
         try:
-            line = _lost_line(lost, self._format)
+            line = _lost_line(lost, self.line_format)
             self._write(f"{line if self._journal is None else self._prefixed(line, WARNING)}\n".encode())
         except OSError:
             self.lost = lost
@@ -160,7 +157,6 @@ class SyslogSink(Sink):
 
     def __init__(self) -> None:
         self.name = "syslog"
-        self.lost = 0
         self._journal = None
         self._owned = False
         self._socket: socket.socket | None = None

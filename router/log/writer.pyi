@@ -5,6 +5,15 @@ from sluice.router.log.clock import TimestampFormatter
 from sluice.router.log.entry import LogEntry
 from sluice.router.log.sinks import Sink
 
+MOST_HELD: int
+
+class HeldLines:
+    held: bytearray
+    holds: bool
+    prefixes: bool
+    lost: int
+    line_format: str
+
 class LogSource:
     @property
     def module(self) -> str: ...

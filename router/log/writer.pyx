@@ -2,9 +2,10 @@
 
 Each client causes some seven lines at level info, so this module is compiled.
 """
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
-
-import time
+from libc.string cimport memcpy
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from sluice.router.escapes import escape_unprintable
 from sluice.router.log.entry import LogEntry
@@ -14,6 +15,8 @@ from sluice.router.log.text import MAX_TEXT, truncate_text
 
 cdef extern from "Python.h":
     ctypedef struct PyFrameObject
+    bint PyUnicode_IS_ASCII(object text)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     PyFrameObject* PyEval_GetFrame()
     PyFrameObject* PyFrame_GetBack(PyFrameObject* frame)
     void* PyFrame_GetCode(PyFrameObject* frame) except NULL
@@ -31,9 +34,70 @@ cdef enum:
     C_CRITICAL = 64
     SECOND_NS = 1000000000
     MOST_PLACES = 4096         # calling instructions whose line is remembered: far more than the program has
+    FIRST_PRINTABLE = 0x20
+    LAST_PRINTABLE = 0x7E
+    C_MOST_HELD = 4096         # octets of one write; up to this size, writes to a pipe with several writers are atomic
     LASTI_BITS = 16            # bits of an instruction's offset, below the address of its code
 
+MOST_HELD = C_MOST_HELD
+
 cdef int C_MAX_TEXT = MAX_TEXT
+
+
+cdef int64_t now_ns() noexcept:
+    """Return the time since the epoch in ns."""
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * SECOND_NS + now.tv_nsec
+
+
+cdef inline bint is_plain(str text) except -1:
+    """True if a text has printable ASCII characters only."""
+    cdef Py_ssize_t size, at
+    cdef const unsigned char* octets
+    cdef unsigned char others = 0
+    if not PyUnicode_IS_ASCII(text):
+        return False
+    octets = <const unsigned char*>PyUnicode_AsUTF8AndSize(text, &size)
+    for at in range(size):     # without a branch, so that the compiler uses vector instructions
+        others |= (octets[at] < FIRST_PRINTABLE) | (octets[at] > LAST_PRINTABLE)
+    return not others
+
+
+cdef class HeldLines:
+    """Lines that a sink has accepted and not written yet. Base class of sinks.
+
+    Most lines of a busy process are held until the end of its wake. The writer appends them here without a call.
+    """
+    cdef public bytearray held
+    cdef public bint holds             # True: lines below level error wait for `release` of the sink
+    cdef public bint prefixes          # True: `write` puts something in front of each line
+    cdef public Py_ssize_t lost        # lines lost since the last successful write
+    cdef public str line_format        # of the last line
+
+    def __cinit__(self):
+        self.held = bytearray()
+        self.holds = self.prefixes = False
+        self.lost = 0
+        self.line_format = TEXT
+
+    cdef bint append(self, str line, str line_format) except -1:
+        """Append a line to those that are held. Returns False if `write` of the sink has to handle it."""
+        cdef Py_ssize_t size, before
+        cdef const char* octets
+        cdef char* end
+        if not self.holds or self.prefixes or self.lost or not PyUnicode_IS_ASCII(line):
+            return False
+        octets = PyUnicode_AsUTF8AndSize(line, &size)
+        before = PyByteArray_GET_SIZE(self.held)
+        if before + size >= C_MOST_HELD:
+            return False
+        PyByteArray_Resize(self.held, before + size + 1)
+        end = PyByteArray_AS_STRING(self.held) + before
+        memcpy(end, octets, size)
+        end[size] = b"\n"
+        self.line_format = line_format
+        return True
 
 
 cdef class LogSource:
@@ -143,14 +207,15 @@ cdef class LineWriter:
 
     cdef int emit(self, LogSource source, int level, text) except -1:
         """Keep a line, and write it to the sink of its module."""
-        cdef int64_t now = time.time_ns()
+        cdef int64_t now = now_ns()
         cdef str name = LEVEL_NAMES[place_of_level(level)]
         cdef tuple place = self.calling_place()
         cdef object stamp = None
         cdef str shown = text if type(text) is str else str(text)
         if len(shown) > C_MAX_TEXT // 4:    # shorter texts fit, since a character has at most four octets
             shown = truncate_text(shown)
-        if not shown.isprintable():         # escaped before it is kept, since tools show kept lines unchanged
+        # Escaped before it is kept, since tools show kept lines unchanged.
+        if not is_plain(shown) and not shown.isprintable():
             # Only internal errors of the router have several lines.
             shown = escape_unprintable(shown, lines=level == CRITICAL)
         entry = tuple.__new__(LogEntry, (source.module, name, shown, place[1], place[2], now // SECOND_NS))
@@ -164,7 +229,9 @@ cdef class LineWriter:
                 line = f"{<str>stamp} {source.module} ({name}) {shown}"
         else:
             line = FORMATS[source.format](entry, stamp, source.show_source)
-        source.sink.write(line, level, source.format, entry)
+        if level >= C_ERROR or not isinstance(source.sink, HeldLines) \
+                or not (<HeldLines>source.sink).append(line, source.format):
+            source.sink.write(line, level, source.format, entry)
         self.fresh += 1
         if self.on_line is not None:
             self.on_line()

@@ -37,7 +37,7 @@ from sluice.router.log import (
     open_outputs,
 )
 from sluice.router.log.log import MOST_REPEATS
-from sluice.router.log.sinks import MOST_HELD
+from sluice.router.log.writer import MOST_HELD
 
 ROOT = Path(__file__).parents[4]
 
@@ -454,6 +454,23 @@ def test_held_lines_are_written_on_release(tmp_path):
     assert 3000 < path.stat().st_size - before <= MOST_HELD
     log.close()
     assert path.read_text().count("x" * 1000) == 5
+
+
+def test_held_lines_have_text_of_lines_written_at_once(tmp_path):
+    texts = ["plain ~", "\u00e9 \u20ac \U0001f600", "\x7f \x1f \ud800", "", "x" * (MOST_HELD + 1)]
+    written = []
+    for holds in (False, True):
+        path = tmp_path / str(holds)
+        log = ProcessLog(LogSettings({"DEFAULT": ModuleSettings(timestamp=False, output=str(path))}))
+        if holds:
+            log.hold()
+        for text in texts:
+            log.info("SERVER", text)
+        log.close()
+        written.append(path.read_text())
+    assert written[0] == written[1]
+    assert written[0].count("\n") == len(texts)
+    assert "\u00e9 \u20ac \U0001f600\n" in written[0]
 
 
 def test_lost_held_lines_are_counted(tmp_path):
