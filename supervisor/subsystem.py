@@ -131,6 +131,8 @@ class Events:
     def __init__(self) -> None:
         self._subsystems: list[Subsystem] = []
         self._messages = HandlerTable[WorkerProcess](Event, but=RAW)
+        # Pass a worker's message to its handler. Raises WorkerFaultError.
+        self.handle: Final[Callable[[WorkerProcess, ControlMessage], None]] = self._messages.handle
         self._raw_messages: dict[type[ControlMessage], RawHandler] = {}
         self._live_attributes: dict[str, LiveAttributes] = {}
         # Methods of the subsystems that override them, in order.
@@ -195,10 +197,6 @@ class Events:
         for kind in RAW:
             if kind not in self._raw_messages:
                 raise CompositionError(f"no handler for message type {kind.__name__}")
-
-    def handle(self, worker: WorkerProcess, message: ControlMessage) -> None:
-        """Pass a worker's message to its handler. Raises WorkerFaultError."""
-        self._messages.handle(worker, message)
 
     def handle_raw(self, worker: WorkerProcess, message: Local, octets: bytes) -> None:
         """Pass a worker's message with octets to its handler. Raises WorkerFaultError."""

@@ -87,8 +87,10 @@ class Connections(Subsystem):
     @property
     def count(self) -> int:
         """Number of present accepted connections, including those without an AMQP open yet."""
-        there = sum(len(worker.connections) for worker in self._workers.values())
-        return there - len(self._initiated) - len(self._given_up)
+        there = -len(self._initiated) - len(self._given_up)
+        for worker in self._workers.values():  # no generator: each accepted connection asks for the number
+            there += len(worker.connections)
+        return there
 
     def take_number(self) -> int:
         """Return a number for a connection or for an attempt to open one; each number is used once."""
@@ -256,6 +258,9 @@ class Connections(Subsystem):
             return
         connection.read_before = b""
         self._opens.identify(connection, message)
+        if message.admitted and self.worker_admits(connection):  # there is nothing left to decide
+            self._begin(connection, message)
+            return
         self._asked[connection.number] = message
         drops = connection.origin.role in self._denied_roles and not message.admitted
         decision = DRAINING if drops else self._opens.decide(connection, message)
@@ -274,6 +279,10 @@ class Connections(Subsystem):
                 return
         elif decision != Admit():
             self.close(connection, *CHANGED)
+        self._begin(connection, message)
+
+    def _begin(self, connection: RegisteredConnection, message: Opened) -> None:
+        """Register an admitted connection as open, and notify all that it concerns."""
         self._unopened.remove(connection)
         self._given_up.discard(connection.number)  # the open arrived before the worker could drop the connection
         connection.opened = True

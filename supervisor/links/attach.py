@@ -195,7 +195,7 @@ class AttachDecider(Subsystem):
             name = normalise(address)
             if role == INTER_EDGE:
                 return self._from_edge(name, consumer, capabilities)
-            if not self._is_early_proxy(message, role):
+            if role != EDGE_ROLE or not self._is_early_proxy(message):
                 routed = self._route(message, address, name, from_router)
                 if routed is not None:
                     return routed
@@ -242,17 +242,12 @@ class AttachDecider(Subsystem):
         sent = None if seen == text else seen
         return AttachRouted(target.connection, sent, target.address.add_prefix, put, route=target.address)
 
-    def _is_early_proxy(self, message: Attach, role: str) -> bool:
+    def _is_early_proxy(self, message: Attach) -> bool:
         """Return whether an edge router attaches before it knows if the address belongs to a link route.
 
         The edge router closes the link if the address does (docs/internals/edge.md).
         """
-        return (
-            role == EDGE_ROLE
-            and self._mode == INTERIOR_MODE
-            and message.dir == "in"
-            and NO_LINK_ROUTE in message.caps[0]
-        )
+        return self._mode == INTERIOR_MODE and message.dir == "in" and NO_LINK_ROUTE in message.caps[0]
 
     def mobile_key_of_sender(self, message: Attach) -> str | None:
         """Return the key of the mobile address that a client's sender is bound to unless a link route matches.

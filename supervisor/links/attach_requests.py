@@ -5,6 +5,7 @@ from typing import Final
 
 from sluice.router.addressing.address import escapes_tenant_prefix, normalise
 from sluice.router.amqp.errors import INVALID_FIELD
+from sluice.router.config.roles import INTER_ROUTER
 from sluice.router.control import messages as control
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.policy.decisions import LINK_TEXT, UNAUTHORIZED
@@ -69,22 +70,41 @@ class AttachRequests(Subsystem):
             worker.outbox.append(_forbidden(message, denied.condition))
             return
         if self._lookups is not None and self._lookups.ask(
-            worker, connection, message, self._decide, self._attaching.mobile_key_of_sender
+            worker, connection, message, self._looked_up, self._attaching.mobile_key_of_sender
         ):
             worker.outbox.append(control.Postponed(connection.number, message.link))
         else:
-            self._decide(worker, message, None)
+            self._decide(worker, connection, message)
 
-    def _decide(self, worker: WorkerProcess, message: control.Attach, beyond: RemoteLinkRoute | None) -> None:
-        """Answer an attach. beyond: link route of an interior router that matches the attach; None: there is none."""
+    def _looked_up(self, worker: WorkerProcess, message: control.Attach, beyond: RemoteLinkRoute | None) -> None:
+        """Answer a postponed attach. beyond: link route of an interior router that matches it; None: there is none."""
         connection = worker.connections.get(message.conn)
         if connection is None:
             return
         if not self._policy.permits(connection, message):
             worker.outbox.append(_forbidden(message, UNAUTHORIZED))
-            return
+        elif beyond is None:
+            self._decide(worker, connection, message)
+        else:
+            decision = self._attaching.route_to_interior(message, beyond.connection, beyond.served)
+            self._execute(worker, connection, message, decision)
+
+    def _decide(self, worker: WorkerProcess, connection: RegisteredConnection, message: control.Attach) -> None:
+        """Answer an attach that the policy permits, and that belongs to no link route of an interior router."""
+        message.address = self._policy.bound_address(connection, message)
+        role = connection.origin.role
+        usable = role == INTER_ROUTER and self._neighbours.usable(connection)
+        self._execute(worker, connection, message, self._attaching.decide(message, role, usable))
+
+    def _execute(
+        self,
+        worker: WorkerProcess,
+        connection: RegisteredConnection,
+        message: control.Attach,
+        decision: AttachAccepted | AttachRefused | AttachRouted,
+    ) -> None:
+        """Execute the decision about an attach."""
         number = message.link
-        decision = self._decision(connection, message, beyond)
         if isinstance(decision, AttachRefused):
             self._policy.detached(connection.number, number)
             self._links.log_refused(connection, message, " ".join(filter(None, decision[:2])) or "a link of this kind")
@@ -104,14 +124,6 @@ class AttachRequests(Subsystem):
             self._pairs.begin(worker, link, message, decision)
         else:
             self._accepted.accept(worker, link, decision)
-
-    def _decision(
-        self, connection: RegisteredConnection, message: control.Attach, beyond: RemoteLinkRoute | None
-    ) -> AttachAccepted | AttachRefused | AttachRouted:
-        if beyond is not None:
-            return self._attaching.route_to_interior(message, beyond.connection, beyond.served)
-        message.address = self._policy.bound_address(connection, message)
-        return self._attaching.decide(message, connection.origin.role, self._neighbours.usable(connection))
 
 
 def _forbidden(message: control.Attach, condition: str) -> control.Refused:

@@ -440,11 +440,12 @@ class Policy(Subsystem):
         self.closed(connection.number)
 
     def link_dropped(self, worker: WorkerProcess, link: RegisteredLink) -> None:
-        if link.connection.sessions_at_end is not None:
-            grant = self._grants.get(link.connection.number)
-            if grant is not None and grant.at_end is None:
-                grant.at_end = grant.senders, grant.receivers
-        self.detached(link.connection.number, link.number)
+        grant = self._grants.get(link.connection.number)
+        if grant is None:
+            return
+        if link.connection.sessions_at_end is not None and grant.at_end is None:
+            grant.at_end = grant.senders, grant.receivers
+        grant.release(link.number)
 
     def step(self) -> None:
         self.denials.flush()
