@@ -223,7 +223,7 @@ class RouterCore(Core):
             self.links,
             accepted,
             requests,
-            LinkHandler(journal, self.links, self.initiated_links, requests, accepted, events, self.edges),
+            LinkHandler(journal, self.links, self.initiated_links, requests, accepted, events, log, self.edges),
             pairs,
             self.initiated_links,
             self.containers,  # before link routes and auto links, which search for containers

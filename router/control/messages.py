@@ -27,6 +27,7 @@ from sluice.router.control.pair_messages import Pair, Pairable, Paired, RoutedUp
 from sluice.router.log import LogEntry
 
 MESSAGES_A_PART: Final = 64  # messages in one part; a reader processes a part as a whole
+END_LINES: Final = 8  # log lines about links in one `closed`: most clients have fewer links
 
 Direction = Literal["in", "out"]  # as seen by the router; "in": the peer sends
 ErrorText = tuple[str, str | None]  # condition, description
@@ -131,6 +132,7 @@ class Closed(ControlMessage, kw_only=True):
     confirm: bool = False  # answer with `gone` when no worker has its consumers in the table
     graceful: bool = False  # closed by AMQP, by either side; only for connections that the router opened
     sessions: int = 0  # sessions that ended with the connection
+    lines: tuple[str, ...] = ()  # log lines about the last of its links, at most END_LINES; those before came as `log`
 
 
 class Attach(ControlMessage, kw_only=True):
@@ -162,6 +164,7 @@ class Detach(ControlMessage, kw_only=True):
     link: int
     confirm: bool = False  # answer with `detached` when no worker has it in the table
     last: int = 0  # time of its last delivery (CLOCK_MONOTONIC ns); 0: it had none
+    line: str | None = None  # log line about its end
     error: ErrorText | None = None  # error in the peer's detach, for a link that the router attached
 
 

@@ -325,6 +325,8 @@ class Connections(Subsystem):
         connection = worker.connections.get(message.conn)
         if connection is not None:
             connection.sessions_at_end = message.sessions
+        for line in message.lines:
+            self._log.info("ROUTER_CORE", line)
         links = 0 if connection is None else len(connection.links)
         if links > self._drops_left:
             self._leaving.append((worker, message))

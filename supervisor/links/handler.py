@@ -2,6 +2,7 @@
 
 from sluice.router.control import messages as control
 from sluice.router.control.handlers import HandlerTable
+from sluice.router.log import ProcessLog
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.edge.interior import Edges
 from sluice.supervisor.journal.journal import Journal
@@ -23,6 +24,7 @@ class LinkHandler(Subsystem):
         requests: AttachRequests,
         accepted: AcceptedLinks,
         events: Events,
+        log: ProcessLog,
         edges: Edges | None = None,
     ) -> None:
         """edges: services of an interior router."""
@@ -32,6 +34,7 @@ class LinkHandler(Subsystem):
         self._requests = requests
         self._accepted = accepted
         self._events = events
+        self._log = log
         self._edges = edges
 
     def messages(self, handlers: HandlerTable[WorkerProcess]) -> None:
@@ -77,6 +80,8 @@ class LinkHandler(Subsystem):
     def _detach(self, worker: WorkerProcess, message: control.Detach) -> None:
         connection = worker.connections.get(message.conn)
         link = connection.links.pop(message.link, None) if connection is not None else None
+        if message.line is not None:
+            self._log.info("ROUTER_CORE", message.line)
         if link is not None and connection is not None:
             connection.last_delivery = max(connection.last_delivery, message.last)
             link.error = message.error

@@ -290,6 +290,9 @@ class ConnectionHandler:
             self.login.report_failure(self)
         graceful = self._graceful and self.initiate is not None
         sessions = self.connection.channels_open()
+        lines = self.links.take_end_lines()
         self.worker.control.send_event(
-            control.Closed(conn=self.number, error=error, confirm=confirm, graceful=graceful, sessions=sessions)
+            control.Closed(
+                conn=self.number, error=error, confirm=confirm, graceful=graceful, sessions=sessions, lines=lines
+            )
         )

@@ -27,6 +27,7 @@ class ConnectionLinks:
 
     __slots__ = (
         "_connection",
+        "_end_lines",
         "_initiated",
         "_last",
         "_number",
@@ -49,6 +50,8 @@ class ConnectionLinks:
         self.leaving: dict[int, LinkRecord] = {}  # detached, and not confirmed by the supervisor
         self.answers = AttachReplies(worker.count_undecided)
         self.credit_withdrawn = False  # producers get no credit, because the connection is about to be closed
+        # Log lines about links that ended with the connection; None: its end is reported.
+        self._end_lines: list[str] | None = []
         self.ended_with_consumers = False  # the connection ended, and other workers may still send to its consumers
 
     def next_number(self) -> int:
@@ -159,10 +162,10 @@ class ConnectionLinks:
 
     # -- all links ----------------------------------------------------------------------------------------------------
 
-    def forget(self, record: "LinkRecord | RoutedEnd", last: int, *, confirm: bool) -> bool:
+    def forget(self, record: "LinkRecord | RoutedEnd", last: int, line: str | None, *, confirm: bool) -> bool:
         """Forget a link that has ended, and report it unless the whole connection ends. True: a confirmation follows.
 
-        last: time of its last delivery (CLOCK_MONOTONIC ns); 0: it had none.
+        last: time of its last delivery (CLOCK_MONOTONIC ns); 0: it had none. line: log line about its end.
         """
         self.by_number.pop(record.number, None)
         if isinstance(record, LinkRecord):
@@ -170,6 +173,8 @@ class ConnectionLinks:
                 self._act(each)
         if self._connection.ended:
             self.ended_with_consumers |= confirm
+            if line is not None:
+                self._keep_line(line)
             return False
         if confirm and isinstance(record, LinkRecord):
             self.leaving[record.number] = record
@@ -181,6 +186,22 @@ class ConnectionLinks:
         elif not isinstance(record, LinkRecord):
             error = record.error
         self._worker.control.send_event(
-            control.Detach(conn=self._number, link=record.number, confirm=confirm, last=last, error=error)
+            control.Detach(conn=self._number, link=record.number, confirm=confirm, last=last, line=line, error=error)
         )
         return confirm
+
+    def _keep_line(self, line: str) -> None:
+        """Keep a log line for the report of the connection's end, which has at most END_LINES of them."""
+        if self._end_lines is None:
+            self._worker.send_log("info", "ROUTER_CORE", line)
+            return
+        if len(self._end_lines) == control.END_LINES:
+            for each in self._end_lines:
+                self._worker.send_log("info", "ROUTER_CORE", each)
+            self._end_lines = []
+        self._end_lines.append(line)
+
+    def take_end_lines(self) -> tuple[str, ...]:
+        """Return the log lines about links for the report of the connection's end."""
+        lines, self._end_lines = self._end_lines or (), None
+        return tuple(lines)

@@ -242,7 +242,7 @@ class LinkRecord:
         try:
             if not suspended:
                 self._unbind()
-            last = log_end(self)
+            last, line = describe_end(self)
         finally:
             if isinstance(self.route, PeerMessageHandler):
                 self.route.drop()
@@ -252,7 +252,7 @@ class LinkRecord:
                 worker.release_slot(self.slot)
             self.link.context = None  # breaks a reference cycle
         confirm = self.outgoing and not suspended and worker.setup.workers > 1
-        return self.client.links.forget(self, last, confirm=confirm)
+        return self.client.links.forget(self, last, line, confirm=confirm)
 
     def may_suspend(self) -> bool:
         """Return True if deliveries for the link may wait for the return of its peer, which is lost."""
@@ -267,12 +267,13 @@ class LinkRecord:
             table.unbind_producer(address, self.producer_link)
 
 
-def log_end(record: "LinkRecord | RoutedEnd") -> int:
-    """Log how a link ended, with its counters (management.md 7.6); return the time of its last delivery."""
+def describe_end(record: "LinkRecord | RoutedEnd") -> tuple[int, str | None]:
+    """Return the time of the last delivery of a link that ends, and the log line about its end with its counters
+    (management.md 7.6). The line is None if such lines are not written."""
     worker = record.client.worker
     link = record.link
     last, figures = worker.region.link_end(worker.setup.worker, record.slot.index)
-    if record.identity and worker.log.enabled("ROUTER_CORE", INFO):
-        how = "lost" if link.session.ended else "closed" if link.answer_closed else "detached"
-        worker.send_log("info", "ROUTER_CORE", f"[C{record.client.number}][L{record.identity}] Link {how}: {figures}")
-    return last
+    if not record.identity or not worker.log.enabled("ROUTER_CORE", INFO):
+        return last, None
+    how = "lost" if link.session.ended else "closed" if link.answer_closed else "detached"
+    return last, f"[C{record.client.number}][L{record.identity}] Link {how}: {figures}"

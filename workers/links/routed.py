@@ -44,7 +44,7 @@ from sluice.workers.links.attach import (
 from sluice.workers.links.attach_fields import leave_out, with_node_address, with_route
 from sluice.workers.links.encoded import NULL, SESSION_END, TRUE
 from sluice.workers.links.initiated_link import described
-from sluice.workers.links.record import log_end
+from sluice.workers.links.record import describe_end
 from sluice.workers.links.requested_link import RequestedLink
 from sluice.workers.links.terminus import (
     ADDRESS,
@@ -186,7 +186,7 @@ class RoutedEnd:
     def detached(self) -> bool:
         """Handle the end of the link."""
         worker = self.client.worker
-        last = log_end(self)
+        last, line = describe_end(self)
         if not self.inbound:
             if self.link.detach_error is not None:
                 self.error = described(self.link.detach_error)
@@ -194,7 +194,7 @@ class RoutedEnd:
         worker.routed.forget(self)
         worker.release_slot(self.slot)
         self.link.context = None
-        return self.client.links.forget(self, last, confirm=False)
+        return self.client.links.forget(self, last, line, confirm=False)
 
     # -- attaches -----------------------------------------------------------------------------------------------------
 

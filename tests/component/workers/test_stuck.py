@@ -2,6 +2,7 @@
 
 import pytest
 
+from sluice.router.control.messages import END_LINES
 from sluice.router.log import LogSettings, ModuleSettings
 from sluice.workers.connections.admissions import LOOK_MS
 from tests.component.engine.host import MS
@@ -290,3 +291,22 @@ def test_last_delivery_time_outlives_link(routers):
     sending.feed(say("detach", handle=0, closed=True))
     router.settle()
     assert [connection.last_delivery for connection in known] == [0, now]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("links", [1, END_LINES, END_LINES + 1, 3 * END_LINES + 2])
+@pytest.mark.parametrize("closes", [True, False])
+def test_ends_of_all_links_of_connection_are_logged_in_order_before_its_own(routers, workers, links, closes):
+    router = routers(workers=workers, log=LOG_ALL)
+    client = router.connect(workers - 1)
+    client.feed(start() + b"".join(consumer(handle, f"balanced.{handle}", 1) for handle in range(links)))
+    router.settle()
+    attached = identities(router)
+    assert len(attached) == links
+    if closes:
+        client.feed(say("close"))
+    else:
+        client.lose()
+    router.settle()
+    assert [line.split(" ")[0] for line in lines(router, "Link lost: del=0")] == attached
+    assert "Connection Closed" in router.log.recent()[-1].text
