@@ -11,18 +11,26 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.auth import HTTPBasicAuth
+from urllib3 import Timeout
 from urllib3.util.retry import Retry
 
 from sluice.pipeline.errors import PipelineOptionError, RegistryError
 from sluice.pipeline.options import RegistryOptions
 from sluice.router import json_codec
+from sluice.router.answer_deadline import DeadlineAdapter
 
-#: Seconds to connect, and between two reads of an answer.
-TIMEOUT = (5, 20)
-#: Repetitions of a request that got no answer, or one of these statuses; after 0, 1, 2 and 4 s.
-RETRIES = Retry(4, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False)
+#: Seconds to connect, and for a request with its whole answer.
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 25
+#: Repetitions of a request that got no answer, or one of these statuses; after 0, 1, 2 and 4 s, because a registry's
+#: header Retry-After may ask for hours.
+RETRIES = Retry(
+    4,
+    backoff_factor=0.5,
+    status_forcelist=(429, 500, 502, 503, 504),
+    raise_on_status=False,
+    respect_retry_after_header=False,
+)
 #: Octets of an answer.
 ANSWER_MOST = 1 << 20
 #: Schemas, and octets of their texts, that a process keeps.
@@ -122,9 +130,17 @@ class SchemaRegistry:
         where = f"schema registry {self.url}: {path}"
         if self._session is None:
             self._session = self._made_session()
+        timeout: Any = Timeout(connect=CONNECT_SECONDS, total=ANSWER_SECONDS)  # not in the types of requests
         try:
-            with self._session.get(self.url + path, timeout=TIMEOUT, allow_redirects=False, stream=True) as response:
-                octets = response.raw.read(ANSWER_MOST + 1, decode_content=True)
+            # `verify` of a session is overridden by the environment's REQUESTS_CA_BUNDLE, that of a request is not.
+            with self._session.get(
+                self.url + path,
+                timeout=timeout,
+                allow_redirects=False,
+                stream=True,
+                verify=self._options.ca_file or None,
+            ) as response:
+                octets = response.raw.read(ANSWER_MOST + 1)
                 status = response.status_code
         except (requests.RequestException, OSError, ValueError) as error:
             raise RegistryError(f"{where}: no answer ({type(error).__name__})") from None
@@ -150,10 +166,9 @@ class SchemaRegistry:
         session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
         if self._options.user:
             session.auth = HTTPBasicAuth(self._options.user.encode(), self._password().encode())
-        if self._options.ca_file:
-            session.verify = self._options.ca_file
+        session.headers["Accept-Encoding"] = "identity"  # a compressed answer could expand to any size
         for scheme in ("http://", "https://"):
-            session.mount(scheme, HTTPAdapter(max_retries=RETRIES))
+            session.mount(scheme, DeadlineAdapter(max_retries=RETRIES))
         return session
 
     def _password(self) -> str:

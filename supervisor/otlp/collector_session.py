@@ -13,7 +13,7 @@ from requests.exceptions import RequestException, SSLError, Timeout
 from urllib3 import Timeout as TotalTimeout
 from urllib3.exceptions import ReadTimeoutError
 
-from sluice.supervisor.otlp.answer_deadline import DeadlineAdapter
+from sluice.router.answer_deadline import DeadlineAdapter
 
 MOST_ANSWER: Final = 1 << 16  # octets of an answer, decompressed; an answer has a number and an error text
 READ_SIZE: Final = 4096

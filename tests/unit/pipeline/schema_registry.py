@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,8 @@ class RegistryServer:
 
     requests: paths, in order. faults: statuses of the next answers, instead of their content. credentials: user and
     password that requests must have, None for none. location: target of redirections, instead of all answers. body:
-    octets instead of all answers.
+    octets instead of all answers. headers: added to all answers. trickle: seconds before each octet of an answer's
+    content, 0 for all at once.
     """
 
     def __init__(self) -> None:
@@ -25,6 +27,9 @@ class RegistryServer:
         self.credentials: tuple[str, str] | None = None
         self.location = ""
         self.body: bytes | None = None
+        self.headers: dict[str, str] = {}
+        self.trickle = 0.0
+        self._stopped = threading.Event()
         registry = self
 
         class RegistryHandler(BaseHTTPRequestHandler):
@@ -42,6 +47,7 @@ class RegistryServer:
         self._thread.start()
 
     def stop(self) -> None:
+        self._stopped.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -67,9 +73,17 @@ class RegistryServer:
         request.send_response(status)
         if self.location:
             request.send_header("Location", self.location)
+        for name, value in self.headers.items():
+            request.send_header(name, value)
         request.send_header("Content-Length", str(len(octets)))
         request.end_headers()
-        request.wfile.write(octets)
+        if not self.trickle:
+            request.wfile.write(octets)
+            return
+        with contextlib.suppress(OSError):  # the client has given up
+            for at in range(len(octets)):
+                request.wfile.write(octets[at : at + 1])
+                self._stopped.wait(self.trickle)
 
     def _content(self, request: BaseHTTPRequestHandler) -> tuple[int, Any]:
         if self.location:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
@@ -241,6 +242,24 @@ def test_registry_that_is_overloaded_is_asked_again(server: RegistryServer, tmp_
     assert payloads(path, server, decode="avro", payloadSubject="reading") == [{"celsius": 1.5}]
 
 
+def test_registry_that_asks_to_wait_for_an_hour_is_asked_again_at_once(server: RegistryServer, tmp_path: Path) -> None:
+    path = one_body(server, tmp_path)
+    server.faults = [503]
+    server.headers = {"Retry-After": "3600"}
+    assert payloads(path, server, decode="avro", payloadSubject="reading") == [{"celsius": 1.5}]
+
+
+def test_answer_that_trickles_ends_the_query_at_the_deadline(
+    server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = one_body(server, tmp_path)
+    server.trickle = 0.05
+    server.body = b" " * 100_000  # 5000 s
+    monkeypatch.setattr(registry, "ANSWER_SECONDS", 1)
+    with pytest.raises(RegistryError, match="/subjects/reading/versions/latest: the answer is cut short"):
+        payloads(path, server, decode="avro", payloadSubject="reading")
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -254,6 +273,10 @@ def test_registry_that_is_overloaded_is_asked_again(server: RegistryServer, tmp_
         ({"body": b"{}"}, "/subjects/reading/versions/latest has no schema"),
         ({"body": b'{"schema": "{}", "references": 5}'}, "/subjects/reading/versions/latest has no schema"),
         ({"body": b" " * (1 << 21)}, "the answer has more than 1048576 octets"),
+        (
+            {"body": gzip.compress(b" " * (1 << 28)), "headers": {"Content-Encoding": "gzip"}},
+            "status 200, and not an answer of a schema registry",
+        ),
         ({"location": "http://127.0.0.1:1/"}, "status 302, and not an answer of a schema registry"),
         ({"credentials": ("u", "p")}, "status 401: it does not accept the user and password"),
     ],
