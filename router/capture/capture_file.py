@@ -15,8 +15,9 @@ from msgspec import Struct, field
 from sluice.router import json_codec
 
 MAGIC: Final = b"SLUICAP1"
-RECORD_MOST: Final = 16 << 20  # octets of a record; a copy of a tap has at most 8 MiB
+RECORD_MOST: Final = 16 << 20  # octets of a record
 TEXT_MOST: Final = 64 << 10  # octets of header and trailer, and of an address
+MESSAGE_MOST: Final = RECORD_MOST - 2 * TEXT_MOST  # octets of a message, also of those that are not in the file
 HEADER: Final = b"H"
 MESSAGE: Final = b"M"
 TRAILER: Final = b"T"
@@ -106,7 +107,7 @@ class CaptureWriter:
     def write(self, message: CapturedMessage) -> None:
         """Write a message. Raises OSError, and CaptureError for a message that no reader would accept."""
         address = message.address.encode()
-        if len(address) > min(TEXT_MOST, 0xFFFF) or len(message.octets) > RECORD_MOST - 2 * TEXT_MOST:
+        if len(address) > min(TEXT_MOST, 0xFFFF) or message.size > MESSAGE_MOST:
             raise CaptureError(f"{self.path}: a message of {message.size} octets is too long for a capture")
         flags = _SETTLED if message.settled else 0
         head = _FIELDS.pack(message.arrived, message.message_format, flags, message.omitted, len(address))
@@ -226,6 +227,8 @@ class CaptureReader:
         end = _FIELDS.size + length
         if end > len(content):
             raise self._damaged(at, "has an address that is cut off")
+        if len(content) - end + omitted > MESSAGE_MOST:
+            raise self._damaged(at, f"has a message of {len(content) - end + omitted} octets")
         try:
             address = content[_FIELDS.size : end].decode()
         except UnicodeDecodeError as error:

@@ -10,7 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from sluice.router.capture.capture_file import CapturedMessage, CaptureHeader, CaptureTrailer, CaptureWriter
+from sluice.router.capture.capture_file import (
+    MESSAGE_MOST,
+    CapturedMessage,
+    CaptureHeader,
+    CaptureTrailer,
+    CaptureWriter,
+)
 from sluice.router.capture.original import read_original
 from sluice.router.cli.capture_tap import CaptureTaps
 from sluice.router.cli.client import ManagementError
@@ -137,12 +143,11 @@ class Capture:
         while self._receiver.state.arrived and not self._limit():
             delivery = self._receiver.state.arrived.popleft()
             try:
-                record = self._record(delivery, now)
-            except ValueError as error:
+                self.writer.write(self._record(delivery, now))
+            except ValueError as error:  # CaptureError among them, for an address that no file can have
                 self.malformed += 1
                 taken.append((delivery, str(error)))
                 continue
-            self.writer.write(record)
             taken.append((delivery, ""))
         self.writer.flush()
         with contextlib.suppress(StaleDeliveryError):  # the next wait reports why the link has ended
@@ -172,7 +177,10 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with connection.translated("Receiving"):
             try:
-                receiver = connection.client.receiver(taps.address, window=0, timeout=where.timeout)
+                # The router then sends no longer copies, which this process would collect in memory.
+                receiver = connection.client.receiver(
+                    taps.address, window=0, max_message_size=MESSAGE_MOST, timeout=where.timeout
+                )
                 trailer = _capture(options, taps, connection, receiver)
             except LinkDetachedError as error:
                 raise ToolError(f"the router has detached the link from {taps.address}: {error}") from error
@@ -221,7 +229,7 @@ def _end(taps: CaptureTaps, writer: CaptureWriter, reason: str, malformed: int) 
     selected: int | None = None
     missed: dict[str, int] = {}
     try:
-        selected, missed = taps.counters()
+        selected, missed = taps.counters(malformed)
     except (ToolError, ManagementError, OSError) as error:
         print(f"cannot read what the taps missed: {one_line(str(error))}", file=sys.stderr)
     _remove(taps)

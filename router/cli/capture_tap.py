@@ -25,6 +25,9 @@ MISSED: Final = {
     "returned": "returnedCount",
 }
 _SELECTED: Final = "selectedCount"
+_REJECTED: Final = "rejectedCount"
+#: Reason for which the router rejects a copy itself: it is longer than the max-message-size of the capture.
+TOO_LONG_FOR_FILE: Final = "too long for the file"
 
 
 class CaptureTaps:
@@ -69,14 +72,18 @@ class CaptureTaps:
                 client.call("CREATE", {"type": PREFIX + TYPE, "name": name}, body, expect=CREATED)
         return stale
 
-    def counters(self) -> tuple[int, dict[str, int]]:
-        """Return the number of selected messages, and of those without a copy by reason, since the beginning."""
+    def counters(self, rejected: int) -> tuple[int, dict[str, int]]:
+        """Return the number of selected messages, and of those without a record by reason, since the beginning.
+
+        rejected: copies that the capture has rejected, which have no reason here.
+        """
         with ManagementClient(self._where) as client:
             rows = [row for row in client.rows(TYPE) if row["name"] in self._names]
         if len(rows) < len(self._names):
             raise ToolError("a tap of this capture was removed meanwhile")
         found = {key: value - self._before.get(key, 0) for key, value in _sum(rows).items()}
-        return found[_SELECTED], {reason: found[key] for reason, key in MISSED.items()}
+        missed = {reason: found[key] for reason, key in MISSED.items()}
+        return found[_SELECTED], {**missed, TOO_LONG_FOR_FILE: max(found[_REJECTED] - rejected, 0)}
 
     def remove(self) -> None:
         """Remove the taps that were made. Raises ToolError, ManagementError."""
@@ -95,7 +102,7 @@ class CaptureTaps:
 
 
 def _sum(rows: Sequence[Row]) -> dict[str, int]:
-    return {key: sum(int(row[key]) for row in rows) for key in (_SELECTED, *MISSED.values())}
+    return {key: sum(int(row[key]) for row in rows) for key in (_SELECTED, _REJECTED, *MISSED.values())}
 
 
 def _remove_stale(client: ManagementClient) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,25 @@ def test_capture_has_streamed_messages(
         code, found = capture.wait()
     assert (code, found["messages"], found["complete"]) == (0, 1, True)
     assert [each.octets for each in read(path)] == [sent]
+
+
+def test_message_that_is_too_long_for_the_file_does_not_end_the_capture(
+    router: RouterProcess, connect: Connect, fresh: Fresh, path: Path
+) -> None:
+    address = fresh()
+    consumer, sender = connect().receiver(address, 10), connect().sender(address)
+    with (
+        ThreadPoolExecutor() as pool,  # the sender's window opens while the consumer reads
+        CaptureProcess(router, path, "--address", address, "--max-messages", "1") as capture,
+    ):
+        for octets in (messages.message("x" * (17 << 20)), messages.message("kept")):
+            delivery = pool.submit(consumer.next)
+            number = sender.send(octets)
+            delivery.result().settle()
+            assert sender.outcome(number).name == "accepted"
+        code, found = capture.wait()
+    assert (code, found["complete"], found["missed"]["too long for the file"]) == (GAPS, False, 1)
+    assert [messages.body(each.octets) for each in read(path)] == ["kept"]
 
 
 MALFORMED = (

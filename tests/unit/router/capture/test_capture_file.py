@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from sluice.router.capture import capture_file
 from sluice.router.capture.capture_file import (
     MAGIC,
+    MESSAGE_MOST,
     RECORD_MOST,
     CapturedMessage,
     CaptureError,
@@ -19,7 +21,7 @@ from sluice.router.capture.capture_file import (
 HEADER = CaptureHeader(began=1, router="R", patterns=["a/#"], payload=True, version="1")
 MESSAGES = [
     CapturedMessage(5, "a/b", b"\x00Sw\x43"),
-    CapturedMessage(2**63, "\u00fc" * 100, b"", settled=True, message_format=2**32 - 1, omitted=2**40),
+    CapturedMessage(2**63, "\u00fc" * 100, b"", settled=True, message_format=2**32 - 1, omitted=MESSAGE_MOST),
     CapturedMessage(7, "", b"x" * 70_000),
 ]
 TRAILER = CaptureTrailer(ended=9, messages=3, reason="time", selected=3, missed={"too long": 0})
@@ -85,6 +87,17 @@ def test_length_beyond_the_bound_is_refused_before_reading(path: Path) -> None:
         list(reader)
 
 
+def test_size_of_an_omitted_body_beyond_the_bound_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sluice replay --fill` makes a body of this size."""
+    monkeypatch.setattr(capture_file, "MESSAGE_MOST", 1 << 63)
+    writer = CaptureWriter(path, HEADER)
+    writer.write(CapturedMessage(1, "a", b"x", omitted=1 << 40))
+    writer.finish(TRAILER)
+    monkeypatch.undo()
+    with CaptureReader(path) as reader, pytest.raises(CaptureError, match="has a message of 1099511627777 octets"):
+        list(reader)
+
+
 def test_record_behind_the_trailer_is_refused(path: Path) -> None:
     octets = write(path)
     path.write_bytes(octets + octets[len(MAGIC) :])
@@ -100,7 +113,11 @@ def test_file_of_other_kind_is_refused_by_name(path: Path) -> None:
 
 def test_message_that_no_reader_accepts_is_not_written(path: Path) -> None:
     writer = CaptureWriter(path, HEADER)
-    for message in (CapturedMessage(1, "a" * 70_000, b""), CapturedMessage(1, "a", bytes(RECORD_MOST))):
+    for message in (
+        CapturedMessage(1, "a" * 70_000, b""),
+        CapturedMessage(1, "a", bytes(RECORD_MOST)),
+        CapturedMessage(1, "a", b"", omitted=MESSAGE_MOST + 1),
+    ):
         with pytest.raises(CaptureError, match="too long for a capture"):
             writer.write(message)
     writer.discard()
