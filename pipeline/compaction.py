@@ -4,7 +4,7 @@ Every step may be interrupted anywhere and is repeated by the next run. A large 
 in its name or its metadata. The small ones are deleted after the large one has been published.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -19,6 +19,7 @@ from sluice.pipeline.segments import (
     Landing,
     LandingLog,
     Segment,
+    clip,
     consumed_end,
     now,
     schema,
@@ -45,12 +46,12 @@ def archive(landing: Landing, into: str, retention: float, *, at: int | None = N
     for log in landing.logs():
         end = consumed_end(log, groups)
         old = landing.listing(log.key).segments[:-1]
-        ready = [each for each in old[: retained_from(old, before)] if each.number < end]
+        ready = [each for each in old[: retained_from(old, before)] if each.end <= end]
         if not ready:
             continue
         _check_identity(landing, store, log)
         done = _archive_end(store, log)
-        for part in _split_by_hour([segment for segment in ready if segment.number >= done]):
+        for part in _split_by_hour(_divide_at_hours(landing, clip(ready, done))):
             _archive_part(landing, store, part)
             files += 1
         landing.delete(ready)
@@ -62,7 +63,20 @@ def _hour(segment: Segment) -> datetime:
     return datetime.fromtimestamp(segment.landed / 1000, UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _split_by_hour(segments: list[Segment]) -> Iterator[list[Segment]]:
+def _divide_at_hours(landing: Landing, segments: list[Segment]) -> Iterator[Segment]:
+    """Yield segments, merged files in parts of one hour each. Raises FileNotFoundError, LandingError."""
+    from sluice.pipeline.reading import merged_segments
+
+    for segment in segments:
+        if segment.file is None:
+            yield segment
+            continue
+        for _, of_hour in groupby(merged_segments(landing, segment), _hour):
+            each = list(of_hour)
+            yield segment.part(each[0].number, each[-1].end)._replace(landed=each[-1].landed)
+
+
+def _split_by_hour(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Split segments into groups of one hour each and at most MOST octets, if a group has more than one."""
     for _, of_hour in groupby(segments, _hour):
         part: list[Segment] = []
@@ -108,20 +122,17 @@ def _archive_end(store: LandingStore, log: LandingLog) -> int:
 def _archive_part(landing: Landing, store: LandingStore, part: list[Segment]) -> None:
     import pyarrow as pa
 
-    from sluice.pipeline.reading import read_stored
+    from sluice.pipeline.reading import read_placed
 
     tables = []
     for segment in part:
-        table = read_stored(landing, segment, schema().names).replace_schema_metadata({FORMAT_KEY: str(FORMAT)})
-        rows = table.num_rows
-        landed = datetime.fromtimestamp(segment.landed / 1000, UTC)
-        table = table.append_column("lander", pa.repeat(pa.scalar(segment.log.partition("/")[0]), rows))
-        table = table.append_column("segment", pa.repeat(pa.scalar(segment.number, pa.int64()), rows))
-        tables.append(table.append_column("landed_time", pa.repeat(pa.scalar(landed, pa.timestamp("us", "UTC")), rows)))
+        table = read_placed(landing, segment).replace_schema_metadata({FORMAT_KEY: str(FORMAT)})
+        lander = pa.repeat(pa.scalar(segment.log.partition("/")[0]), table.num_rows)
+        tables.append(table.add_column(len(schema()), "lander", lander))
     hour = _hour(part[0])
     folder = f"{part[0].log}/date={hour:%Y-%m-%d}/hour={hour:%H}"
     store.make_folder(folder)
-    name = f"{part[0].number:012}-{part[-1].number:012}.parquet"
+    name = f"{part[0].number:012}-{part[-1].end - 1:012}.parquet"
     store.publish(f"{folder}/{name}", _parquet(pa.concat_tables(tables)))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sluice.pipeline.segments import Segment, now
+from sluice.pipeline.segments import Segment, clip, now
 
 
 class ReaderLag(NamedTuple):
@@ -31,6 +31,6 @@ class ReaderLag(NamedTuple):
 
 def lag_of(segments: Iterable[Segment], first: int) -> ReaderLag:
     """Return the lag of a reader whose next segment has number `first`. segments: of one log, by number."""
-    unread = [each for each in segments if each.number >= first]
+    unread = clip(segments, first)
     oldest = unread[0].landed if unread else None
     return ReaderLag(len(unread), sum(each.rows for each in unread), sum(each.octets for each in unread), oldest)

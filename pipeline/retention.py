@@ -46,7 +46,7 @@ def _expired_segments(landing: Landing, log: LandingLog, end: int, before: int, 
     segments: list[Segment] = []
     expired = 0
     for segment in landing.by_number(log.key):
-        if segment.number >= end or before < segment.landed <= at:
+        if segment.end > end or before < segment.landed <= at:
             break
         segments.append(segment)
         if segment.landed <= before:

@@ -6,6 +6,7 @@
     LANDER/.lock                     held by the lander of this id
     LANDER/ADDRESS/_log.json         {"id": …}
     LANDER/ADDRESS/THOUSANDS/NUMBER-LANDED-ROWS-BYTES.parquet
+    LANDER/ADDRESS/merged/FIRST-LAST-LANDED-ROWS-BYTES.parquet
 
 A *log* holds the segments that one lander wrote for one address: 0, 1, 2, …, each immutable. Its key is
 "LANDER/ADDRESS", with the address quoted as in a URL. Offsets are {log: number of the next segment}. A segment's name
@@ -14,12 +15,19 @@ Planning therefore opens no segment, and the listing shows if a file is truncate
 no segments, which holds for Spark's own sources as well. In format 1, all segments of a log were in LANDER/ADDRESS.
 Such segments are still read; a lander writes new ones to folders, so that readers need not list what they have read.
 
-Planning in a folder on a local disk needs neither Spark nor pyarrow.
+A *merged file* has the rows of the segments FIRST to LAST, each row with its segment's number and landing time
+(merging.py). LANDED is the landing time of the segment LAST, and no segment in the file landed later. While the
+segments themselves still exist, they are *covered*: each number counts once, in its largest file. A reader that stands
+at a number inside a merged file reads the part behind it.
+
+Planning in a folder on a local disk needs neither Spark nor pyarrow, unless it begins at a time within a merged file.
 """
 
+import heapq
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -42,11 +50,14 @@ IDENTITY_KEY = b"sluice.log"  # key in the metadata of segments: identity of the
 CHECKSUM_KEY = b"sluice.checksum"  # key in the metadata of segments whose pages have checksums
 CONSUMERS = "_consumers"
 LOCK = ".lock"
+MERGED = "merged"  # folder of a log
 NAME = re.compile(r"(\d{12})-(\d{13,})-(\d+)-(\d+)\.parquet")
+MERGED_NAME = re.compile(r"(\d{12})-(\d{12})-(\d{13,})-(\d+)-(\d+)\.parquet")
 THOUSANDS = re.compile(r"\d{9}")
 LANDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 FOLDER_MOST = 200  # octets of a quoted address
+MOST = 1 << 62  # larger than each number of a segment
 
 Offsets = dict[str, int]
 
@@ -66,6 +77,14 @@ def schema() -> Any:
         ],
         metadata={FORMAT_KEY: str(FORMAT).encode()},
     )
+
+
+def merged_schema() -> Any:
+    """Return the columns of a merged file, a pyarrow.Schema: those of a segment, and each row's place."""
+    import pyarrow as pa
+
+    place = [pa.field("segment", pa.int64()), pa.field("landed_time", pa.timestamp("us", tz="UTC"))]
+    return pa.schema([*schema(), *place], metadata=schema().metadata)
 
 
 def check_metadata(metadata: Mapping[bytes, bytes] | None, path: str) -> None:
@@ -111,8 +130,38 @@ def parse_log_key(key: str) -> LandingLog:
     return LandingLog(lander, unquote(folder))
 
 
+class MergedFile(NamedTuple):
+    """File with the rows of consecutive segments of a log."""
+
+    log: str  # key of the log
+    first: int  # number of the first segment
+    last: int  # number of the last segment
+    landed: int  # landing time of the last segment, ms since 1970
+    rows: int
+    octets: int  # size of the file
+
+    @property
+    def name(self) -> str:
+        return f"{self.first:012}-{self.last:012}-{self.landed:013}-{self.rows}-{self.octets}.parquet"
+
+    @property
+    def path(self) -> str:
+        """Path in the store."""
+        return f"{self.log}/{MERGED}/{self.name}"
+
+    def part(self, first: int, end: int) -> "Segment":
+        """Return the part with the numbers `first` to `end` - 1. Rows and octets of a part are estimates."""
+        count, whole = end - first, self.last + 1 - self.first
+        rows, octets = (max(total * count // whole, 1) for total in (self.rows, self.octets))
+        return Segment(self.log, first, self.landed, rows, octets, file=self, span=count)
+
+    def whole(self) -> "Segment":
+        """Return the part with all numbers."""
+        return self.part(self.first, self.last + 1)
+
+
 class Segment(NamedTuple):
-    """File of a log."""
+    """File of a log, or a part of a merged file."""
 
     log: str  # key of the log
     number: int
@@ -120,9 +169,18 @@ class Segment(NamedTuple):
     rows: int
     octets: int  # size of the file
     flat: bool = False  # in the folder of its log, as in format 1
+    file: MergedFile | None = None  # the merged file that has the rows
+    span: int = 1  # number of segments in this part of a merged file
+
+    @property
+    def end(self) -> int:
+        """Number after the last segment."""
+        return self.number + self.span
 
     @property
     def name(self) -> str:
+        if self.file is not None:
+            return self.file.name
         return f"{self.number:012}-{self.landed:013}-{self.rows}-{self.octets}.parquet"
 
     @property
@@ -132,7 +190,42 @@ class Segment(NamedTuple):
 
     @property
     def folder(self) -> str:
+        if self.file is not None:
+            return f"{self.log}/{MERGED}"
         return self.log if self.flat else f"{self.log}/{folder_name(self.number)}"
+
+    def part(self, first: int, end: int) -> "Segment":
+        """Return the part of a merged file with the numbers from `first` to `end` - 1, as far as this part has them."""
+        first, end = max(first, self.number), min(end, self.end)
+        return self if self.file is None or (first, end) == (self.number, self.end) else self.file.part(first, end)
+
+
+def clip(segments: Iterable[Segment], first: int, end: int = MOST) -> list[Segment]:
+    """Return the segments with the numbers `first` to `end` - 1, and such parts of merged files."""
+    return [each.part(first, end) for each in segments if each.end > first and each.number < end]
+
+
+def arrange(files: Iterable[MergedFile]) -> tuple[list[Segment], list[Segment]]:
+    """Return the parts of a log's merged files that count, by number and without overlap, and the files without any.
+
+    Of two files with one number, the file that begins earlier counts, or the longer one of equal beginnings.
+    """
+    parts: list[Segment] = []
+    covered: list[Segment] = []
+    at = 0
+    for file in sorted(files, key=lambda file: (file.first, -file.last)):
+        if file.last < at:
+            covered.append(file.whole())
+        else:
+            parts.append(file.part(max(file.first, at), file.last + 1))
+            at = file.last + 1
+    return parts, covered
+
+
+def is_covered(segment: Segment, parts: Sequence[Segment]) -> bool:
+    """Return True if one of `parts`, as `arrange` returns them, has the number of a segment."""
+    index = bisect_right(parts, segment.number, key=lambda part: part.number) - 1
+    return index >= 0 and segment.number < parts[index].end
 
 
 def folder_name(number: int) -> str:
@@ -154,6 +247,15 @@ def parse_segment_name(log: str, name: str, *, flat: bool = False) -> Segment | 
     return Segment(log, number, landed, rows, octets, flat)
 
 
+def parse_merged_name(log: str, name: str) -> MergedFile | None:
+    """Parse the name of a merged file. None: no such name."""
+    match = MERGED_NAME.fullmatch(name)
+    if match is None:
+        return None
+    file = MergedFile(log, *map(int, match.groups()))
+    return file if file.first <= file.last else None
+
+
 @dataclass(frozen=True)
 class Listing:
     """Content of a log's folder."""
@@ -161,17 +263,22 @@ class Listing:
     log: str
     segments: list[Segment]  # by number
     foreign: list[str] = field(default_factory=list)  # names that are no segments
+    covered: list[Segment] = field(default_factory=list)  # files whose rows are in larger merged files
 
     def range(self, first: int, end: int) -> tuple[list[Segment], list[int]]:
         """Return the segments with numbers `first` to `end` - 1, and the numbers missing among them."""
-        by_number = {segment.number: segment for segment in self.segments}
-        wanted = range(first, end)
-        return [by_number[n] for n in wanted if n in by_number], [n for n in wanted if n not in by_number]
+        found = clip(self.segments, first, end)
+        missing: list[int] = []
+        at = first
+        for segment in found:
+            missing += range(at, segment.number)
+            at = segment.end
+        return found, missing + list(range(at, end))
 
     @property
     def end(self) -> int:
         """Number after that of the last segment."""
-        return self.segments[-1].number + 1 if self.segments else 0
+        return self.segments[-1].end if self.segments else 0
 
     @property
     def octets(self) -> int:
@@ -259,11 +366,12 @@ class Landing:
             key=lambda log: log.key,
         )
 
-    def listing(self, log: str, first: int = 0, end: int | None = None) -> Listing:
+    def listing(self, log: str, first: int = 0, end: int | None = None, *, merged: bool = True) -> Listing:
         """List the segments of a log with numbers from `first` on, and before `end`.
 
-        Folders of other numbers are not listed. Raises LandingError for a truncated file and for two files with one
-        number.
+        Folders of other numbers are not listed. merged: list the merged files as well, which costs an object store
+        one request more if there are any. They are listed last: a segment that is not in its folder was merged before.
+        Raises LandingError for a truncated file and for two files with one number.
         """
         segments: list[Segment] = []
         foreign: list[str] = []
@@ -274,7 +382,25 @@ class Landing:
             if end is None or folder <= folder_name(end):
                 named += [(folder, *file) for file in self.store.entries(f"{log}/{folder}", least)[0]]
         self._add_files(log, named, segments, foreign)
-        return self._made_listing(log, segments, foreign)
+        parts, covered = self.merged_parts(log, foreign) if merged and MERGED in folders else ([], [])
+        covered += [each for each in segments if is_covered(each, parts)]
+        segments = [each for each in segments if not is_covered(each, parts)]
+        return self._made_listing(log, clip([*parts, *segments], first), foreign, covered)
+
+    def merged_parts(self, log: str, foreign: list[str] | None = None) -> tuple[list[Segment], list[Segment]]:
+        """Return the parts of a log's merged files, and the files that are covered by others, as `arrange` does.
+
+        foreign: gets names that are no merged files. Raises LandingError for a truncated file.
+        """
+        files = []
+        for name, size in self.store.files(f"{log}/{MERGED}"):
+            file = parse_merged_name(log, name)
+            if file is not None:
+                self._check_size(file.path, size, file.octets)
+                files.append(file)
+            elif foreign is not None and not name.startswith((".", "_")):
+                foreign.append(f"{MERGED}/{name}")
+        return arrange(files)
 
     def _add_files(
         self, log: str, files: Iterable[tuple[str, str, int]], segments: list[Segment], foreign: list[str]
@@ -287,14 +413,16 @@ class Landing:
             elif not name.startswith((".", "_")):
                 foreign.append(f"{folder}/{name}" if folder else name)
 
-    def _made_listing(self, log: str, segments: list[Segment], foreign: list[str]) -> Listing:
+    def _made_listing(
+        self, log: str, segments: list[Segment], foreign: list[str], covered: list[Segment] | None = None
+    ) -> Listing:
         """Return a listing. Raises LandingError for two segments with one number."""
-        segments.sort()
+        segments.sort(key=lambda segment: segment.number)
         for one, other in pairwise(segments):
             if one.number == other.number:
                 names = f"{one.name}, {other.name}"
                 raise LandingError(f"{self.url}/{log} has two segments with number {one.number}: {names}")
-        return Listing(log, segments, sorted(foreign))
+        return Listing(log, segments, sorted(foreign), covered or [])
 
     def following(self, last: Segment) -> Listing:
         """List the segments of a log from `last` on, which is not flat, in its folder and in the next while it is full.
@@ -335,16 +463,23 @@ class Landing:
         segment = parse_segment_name(log, name, flat=not folder)
         if segment is None or (folder and folder_name(segment.number) != folder):
             return None
-        if size not in (segment.octets, None):
-            raise LandingError(
-                f"{self.url}/{segment.path} has {size} octets instead of {segment.octets}: it is damaged"
-            )
+        self._check_size(segment.path, size, segment.octets)
         return segment
+
+    def _check_size(self, path: str, size: int | None, expected: int) -> None:
+        if size not in (expected, None):
+            raise LandingError(f"{self.url}/{path} has {size} octets instead of {expected}: it is damaged")
 
     def by_number(self, log: str, *, descending: bool = False) -> Iterator[Segment]:
         """Yield the segments of a log by number. Each folder is listed when it is reached; sizes are not checked."""
         step = -1 if descending else 1
         names = self.store.names(log)
+        parts = self.merged_parts(log)[0] if MERGED in names else []
+        landed = (each for each in self._landed_by_number(log, names, step) if not is_covered(each, parts))
+        yield from heapq.merge(parts[::step], landed, key=lambda each: each.number, reverse=descending)
+
+    def _landed_by_number(self, log: str, names: list[str], step: int) -> Iterator[Segment]:
+        """Yield the files of single segments. names: of the log's folder. step: -1 for descending numbers."""
         for folder in ["", *filter(THOUSANDS.fullmatch, names)][::step]:
             for name in (self.store.names(f"{log}/{folder}") if folder else names)[::step]:
                 segment = self._segment(log, folder, name, None)
@@ -353,14 +488,37 @@ class Landing:
 
     def end(self, log: str) -> int:
         """Return the number after the last segment of a log; 0 if it has none."""
-        return next((segment.number + 1 for segment in self.by_number(log, descending=True)), 0)
+        return next((segment.end for segment in self.by_number(log, descending=True)), 0)
 
     def delete(self, segments: Iterable[Segment]) -> None:
-        """Delete segments, and the folders that are empty then."""
+        """Delete segments, and the folders that are empty then. Files that a merged file covers are deleted first."""
+        found = list(segments)
+        merged = [each for each in found if each.file is not None]
+        for log in sorted({each.log for each in merged}):
+            self._delete_files(self._covered(log, [each for each in merged if each.log == log]))
+        self._delete_files(found)
+
+    def _covered(self, log: str, parts: Sequence[Segment]) -> list[Segment]:
+        """Return the files of a log whose numbers are within those of one of `parts`, which has more."""
+        first, last = parts[0].number, max(each.end for each in parts) - 1
+        names = self.store.names(log)
+        folders = [
+            each for each in names if THOUSANDS.fullmatch(each) and folder_name(first) <= each <= folder_name(last)
+        ]
+        found = list(self._landed_by_number(log, folders, 1))
+        merged = [parse_merged_name(log, name) for name in self.store.names(f"{log}/{MERGED}")]
+        found += [each.whole() for each in merged if each is not None]
+        return [
+            each
+            for each in found
+            if any(each.span < part.span and clip([each], part.number, part.end) == [each] for part in parts)
+        ]
+
+    def _delete_files(self, segments: Iterable[Segment]) -> None:
         folders = set()
         for segment in segments:
             self.store.delete(segment.path)
-            if not segment.flat:
+            if not segment.flat and segment.file is None:
                 folders.add(segment.folder)
         for folder in sorted(folders):
             self.store.delete_folder(folder)
@@ -418,8 +576,19 @@ class Landing:
 
 
 def first_since(landing: Landing, key: str, at: int) -> int:
-    """Return the number of the first segment of a log that landed at `at` (ms) or later; the log's end if none did."""
-    return next((each.number for each in landing.by_number(key) if each.landed >= at), landing.end(key))
+    """Return the number of the first segment of a log that landed at `at` (ms) or later; the log's end if none did.
+
+    A merged file is opened if the time may be within it. Raises FileNotFoundError, and LandingError for a merged file
+    that cannot be read.
+    """
+    found = next((each for each in landing.by_number(key) if each.landed >= at), None)
+    if found is None:
+        return landing.end(key)
+    if found.file is None or at <= 0:
+        return found.number
+    from sluice.pipeline.reading import merged_segments
+
+    return next((each.number for each in merged_segments(landing, found) if each.landed >= at), found.end)
 
 
 def consumed_end(log: LandingLog, groups: Iterable[Group]) -> int:
@@ -433,7 +602,7 @@ def group_wants_log(group: Group, log: LandingLog) -> bool:
 
 def octets_from(listing: Listing, first: int) -> int:
     """Return the octets of the segments from number `first` on."""
-    return sum(segment.octets for segment in listing.segments if segment.number >= first)
+    return sum(segment.octets for segment in clip(listing.segments, first))
 
 
 def now() -> int:

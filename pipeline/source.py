@@ -42,7 +42,7 @@ from sluice.pipeline.options import LATEST, SourceOptions, TimeBounds, check_off
 from sluice.pipeline.payloads import ERROR, PAYLOAD
 from sluice.pipeline.payloads import FORMATS as PAYLOADS
 from sluice.pipeline.payloads.payload import NEEDED, Payload, open_payload, spark_schema, spark_type
-from sluice.pipeline.reading import read_segment
+from sluice.pipeline.reading import SegmentReader
 from sluice.pipeline.resets import BEGIN, RESET, read_reset
 from sluice.pipeline.retention import delete_consumed_segments
 from sluice.pipeline.segments import Group, Landing, Offsets, Segment, first_since, now, parse_log_key
@@ -226,9 +226,10 @@ class _SourceReader:
         names = wanted or ["segment"]
         if self.payload:
             names = list(dict.fromkeys([*(name for name in wanted if name not in (PAYLOAD, ERROR)), *NEEDED]))
+        reader = SegmentReader(landing, names, identities or {})
         for segment in partition.segments:
             try:
-                for batch in read_segment(landing, segment, names, (identities or {}).get(segment.log)):
+                for batch in reader.read(segment):
                     if self.payload:
                         batch = self.payload.add(batch, wanted)
                     yield add_batch_time(batch, self.names, partition.batch_time)
@@ -359,7 +360,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
         behind_holes = [log.hidden[0].landed for log in logs if log.hole_before(self.target_end(log.key))]
         taken = merge_segments(runs, *self.limits(limit), min(behind_holes, default=UNLIMITED))
         for segment in taken:
-            end[segment.log] = segment.number + 1
+            end[segment.log] = segment.end
         self.available = sum(log.rows for log in logs)
         self.latest = {log.key: log.last_end for log in logs if log.key in end or log.last_end}
         self.behind = backlog(logs, end)
@@ -385,7 +386,7 @@ class StreamReader(_SourceReader, DataSourceStreamReader, SupportsTriggerAvailab
     def known_segments(self, key: str, first: int, stop: int) -> list[Segment]:
         log = self.unread.get(key)
         found = [each for each in log.before(stop) if each.number >= first] if log is not None else []
-        return found if len(found) == stop - first else []
+        return found if sum(each.span for each in found) == stop - first else []
 
     def commit(self, end: dict[str, Any], landing: Landing | None = None) -> None:
         """Store the group's offsets after a batch; then delete old segments if the options say so."""
@@ -463,10 +464,12 @@ def backlog(logs: Iterable[UnreadLog], end: Offsets) -> dict[str, int]:
     oldest = None
     for log in logs:
         taken = list(log.before(end.get(log.key, 0)))
-        segments += len(log.readable) - len(taken) + len(log.hidden)
+        # The batch may end within a merged file, whose rest is unread.
+        done = len(taken) - bool(taken and taken[-1] != log.readable[len(taken) - 1])
+        segments += len(log.readable) - done + len(log.hidden)
         rows += log.rows - sum(each.rows for each in taken) + sum(each.rows for each in log.hidden)
         octets += log.octets - sum(each.octets for each in taken) + sum(each.octets for each in log.hidden)
-        left = next(islice(log.readable, len(taken), None), log.hidden[0] if log.hidden else None)
+        left = next(islice(log.readable, done, None), log.hidden[0] if log.hidden else None)
         if left is not None:
             oldest = left.landed if oldest is None else min(oldest, left.landed)
     age = 0 if oldest is None else max(now() - oldest, 0)

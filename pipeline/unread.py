@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
-from sluice.pipeline.segments import Landing, Listing, Segment, folder_end
+from sluice.pipeline.segments import MOST, Landing, Listing, Segment, clip, folder_end
 
-UNLIMITED = 1 << 62
+UNLIMITED = MOST
 #: Seconds between two searches for segments behind the folder of the last one, in a log without new segments. A hole
 #: that reaches to the end of a folder shows so much later.
 LATER_EVERY = 30.0
+#: Unread segments of a log above which their merged files are looked for, every LATER_EVERY seconds.
+FAR_BEHIND = 100
 
 
 class UnreadLog:
@@ -35,6 +37,7 @@ class UnreadLog:
         self.breaks = 0
         self._last: Segment | None = None  # last one that became readable, None if that is not known
         self._later_at = 0.0  # time of the next search behind the folder of `_last` (monotonic)
+        self._merged_at = 0.0  # time of the next search for merged files (monotonic)
         self._first = first
 
     def update(self, landing: Landing, first: int | None) -> bool:
@@ -52,11 +55,14 @@ class UnreadLog:
                 return False
             if listing.end < self.end:  # unread segments were deleted
                 self._restart(first or 0)
-        self.hidden = [each for each in listing.segments if each.number >= self.end]
+        self.hidden = clip(listing.segments, self.end)
         if first is None and not self.readable:
             self.skip_hole()
         else:
             self._take_hidden()
+        if len(self.readable) > FAR_BEHIND and time.monotonic() >= self._merged_at:
+            self._merged_at = time.monotonic() + LATER_EVERY
+            self._replace_merged(landing)
         return True
 
     def _list(self, landing: Landing) -> Listing:
@@ -65,16 +71,16 @@ class UnreadLog:
         On an object store that takes one request, and a second one every LATER_EVERY seconds without new segments.
         """
         last = self._last
-        if last is not None and not last.flat and not self.hidden:
+        if last is not None and not last.flat and last.file is None and not self.hidden:
             listing = landing.following(last)
             if last in listing.segments:
                 if listing.end > self.end or time.monotonic() < self._later_at:
                     return listing
                 self._later_at = time.monotonic() + LATER_EVERY
-                behind = landing.listing(self.key, folder_end(last.number))
-                return Listing(self.key, [last, *behind.segments])
+                if not landing.listing(self.key, folder_end(last.number), merged=False).segments:
+                    return listing
         listing = landing.listing(self.key, max(self.end - 1, 0))
-        self._later_at = time.monotonic() + LATER_EVERY
+        self._later_at = self._merged_at = time.monotonic() + LATER_EVERY
         if last is None or last not in listing.segments:
             self.breaks += 1
         return listing
@@ -85,10 +91,36 @@ class UnreadLog:
         self._first = first
         while self.readable and first is not None and self.readable[0].number < first:
             segment = self.readable.popleft()
-            self.rows -= segment.rows
-            self.octets -= segment.octets
+            self._count(segment, -1)
+            if segment.end > first:
+                self.readable.appendleft(segment.part(first, segment.end))
+                self._count(self.readable[0])
         if first is not None and self.end < first:
             self._restart(first)
+
+    def _count(self, segment: Segment, sign: int = 1) -> None:
+        self.rows += sign * segment.rows
+        self.octets += sign * segment.octets
+
+    def _replace_merged(self, landing: Landing) -> None:
+        """Let the readable segments that were merged since they were listed be parts of merged files."""
+        kept: deque[Segment] = deque()
+        waiting = self.readable
+        for part in clip(landing.merged_parts(self.key)[0], waiting[0].number, self.end):
+            while waiting and waiting[0].end <= part.number:
+                kept.append(waiting.popleft())
+            if not waiting or waiting[0].number != part.number:
+                continue  # the part begins within another merged file
+            replaced = []
+            while waiting and waiting[0].end <= part.end:
+                replaced.append(waiting.popleft())
+            if replaced and replaced[-1].end == part.end:
+                replaced = [part]
+            kept.extend(replaced)
+        kept.extend(waiting)
+        self.readable = kept
+        self.rows = sum(each.rows for each in kept)
+        self.octets = sum(each.octets for each in kept)
 
     def _restart(self, end: int) -> None:
         self.readable.clear()
@@ -104,9 +136,8 @@ class UnreadLog:
             if segment.number != self.end:
                 break
             self.readable.append(segment)
-            self.rows += segment.rows
-            self.octets += segment.octets
-            self.end += 1
+            self._count(segment)
+            self.end = segment.end
             self._last = segment
             taken += 1
         del self.hidden[:taken]
@@ -124,11 +155,12 @@ class UnreadLog:
     @property
     def last_end(self) -> int:
         """Number after the last segment of the log, also behind a hole."""
-        return self.hidden[-1].number + 1 if self.hidden else self.end
+        return self.hidden[-1].end if self.hidden else self.end
 
     def before(self, number: int) -> Iterator[Segment]:
-        """Yield the readable segments before number `number`."""
-        return takewhile(lambda segment: segment.number < number, self.readable)
+        """Yield the readable segments before number `number`, of a merged file the part before it."""
+        readable = takewhile(lambda segment: segment.number < number, self.readable)
+        return (segment.part(segment.number, number) for segment in readable)
 
 
 def merge_segments(runs: Iterable[Iterable[Segment]], rows: int, octets: int, files: int, landed: int) -> list[Segment]:

@@ -16,6 +16,7 @@ from sluice.pipeline.segments import (
     Landing,
     LandingLog,
     Segment,
+    clip,
     consumed_end,
     group_wants_log,
     now,
@@ -113,7 +114,7 @@ class SegmentWriter:
         groups = [each for each in self.landing.groups() if group_wants_log(each, self.log)]
         end = consumed_end(self.log, groups)
         with self._lock:
-            self._unread = [segment for segment in self._unread if segment.number >= end]
+            self._unread = clip(self._unread, end)
             self.lags = {
                 each.name: lag_of(self._unread, each.offsets.get(self.log.key, 0)) for each in groups[:GROUPS_MOST]
             }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sluice.pipeline.errors import LandingError, PipelineError
 from sluice.pipeline.prerequisites import EXTRA, JAVA_OLDEST, find_java, java_version, require
-from sluice.pipeline.segments import Landing, LandingLog, Listing, consumed_end, now, octets_from
+from sluice.pipeline.segments import Landing, LandingLog, Listing, clip, consumed_end, now, octets_from
 from sluice.pipeline.units import octets_text
 from sluice.router.client.errors import ClientError
 
@@ -88,8 +88,12 @@ def _folder(path: str) -> list[str]:
 
 def _log(log: LandingLog, listing: Listing, read: int) -> str:
     rows = sum(segment.rows for segment in listing.segments)
+    count = sum(segment.span for segment in listing.segments)
+    files = sum(segment.file is not None for segment in listing.segments)
+    into = f"{files} file{'s' if files > 1 else ''}"
+    merged = f" ({count - len(listing.segments) + files} of them merged into {into})" if files else ""
     waiting = octets_text(octets_from(listing, read))
-    return f"{log.key}: {len(listing.segments)} segments, {rows} messages, not read: {waiting}"
+    return f"{log.key}: {count} segments{merged}, {rows} messages, not read: {waiting}"
 
 
 def _segments(path: str) -> list[str]:
@@ -104,7 +108,7 @@ def _segments(path: str) -> list[str]:
         counts = {True: 0, False: 0}
         for segment in landing.listing(log.key).segments:
             try:
-                counts[verify_segment(landing, segment)] += 1
+                counts[verify_segment(landing, segment)] += segment.span
             except FileNotFoundError:
                 continue  # deleted since the listing
             except LandingError as error:
@@ -121,11 +125,8 @@ def _segments(path: str) -> list[str]:
 
 def _hole(listing: Listing, read: int) -> str:
     """Describe the hole at which readers stop; "" if there is none. Segments that all have read may be missing."""
-    left = [segment for segment in listing.segments if segment.number >= read]
-    numbers = {segment.number for segment in left}
-    missing = sorted(set(range(left[0].number, listing.end)) - numbers) if left else []
-    if left and read and left[0].number > read:
-        missing = [read, *missing]
+    left = clip(listing.segments, read)
+    missing = listing.range(read or left[0].number, listing.end)[1] if left else []
     return f"{listing.log}: segment {missing[0]} is missing, readers stop there" if missing else ""
 
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from sluice.pipeline.errors import DataLossError, LandingError
 from sluice.pipeline.options import source_options
-from sluice.pipeline.segments import Landing, LandingLog, Segment, now
+from sluice.pipeline.segments import Landing, LandingLog, MergedFile, Segment, now
 from sluice.pipeline.source import BatchReader, SegmentBin, StreamReader
 from sluice.pipeline.stores import LocalStore
 
@@ -363,3 +364,99 @@ def test_batch_reader_reads_landing_times_of_addresses(tmp_path: Path) -> None:
     assert read(startingOffsetsByTimestamp=times) == {"one/a": [2, 3], "one/b": [0, 1, 2, 3]}
     assert read(endingOffsetsByTimestamp=times) == {"one/a": [0, 1], "one/b": [0, 1, 2, 3]}
     assert read(endingTimestamp="2030-01-01T00:00:00Z")["one/a"] == [0, 1, 2, 3]
+
+
+def merge_files(landing: Landing, key: str, first: int, last: int, *, delete: bool) -> None:
+    """Publish a merged file without content for the numbers `first` to `last`, and delete what it covers if wanted."""
+    parts = landing.listing(key).range(first, last + 1)[0]
+    rows = sum(each.rows for each in parts)
+    file = MergedFile(key, first, last, max(each.landed for each in parts), rows, 1)
+    landing.store.publish(file.path, b"x")
+    if delete:
+        landing.delete(landing.listing(key).covered)
+
+
+def planned_numbers(bins: list[SegmentBin]) -> list[int]:
+    """Return the numbers of the segments that tasks read."""
+    return sorted(number for each in bins for part in each.segments for number in range(part.number, part.end))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["batch", "restart", "commit"]),
+            st.integers(1, 6),
+            st.tuples(st.integers(0, 1000), st.integers(1, 12), st.booleans()),
+        ),
+        max_size=40,
+    )
+)
+def test_stream_reads_each_segment_once_while_others_are_merged(steps: list[Any]):
+    """A number is a step that lands so many segments, a tuple one that merges some. A batch takes two segments."""
+    with TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.pipeline.stores.os.fsync", lambda _: None)
+        patch.setattr("sluice.pipeline.segments.SEGMENTS_OF_FOLDER", 4)
+        patch.setattr("sluice.pipeline.unread.FAR_BEHIND", 2)
+        patch.setattr("sluice.pipeline.unread.LATER_EVERY", 0)
+        landing = Landing.create(path)
+        log = LandingLog("l", "a")
+        driver = SparkDriver(landing, rows=12, startingOffsets="earliest")
+        landed = 0
+        found: list[int] = []
+        for step in [*steps, "batch", *["batch"] * 30]:
+            if isinstance(step, int):
+                land(landing, log, *range(landed, landed + step), first=landed)
+                landed += step
+            elif step == "restart":
+                driver.restart()
+            elif step == "commit":
+                driver.reader.commit(driver.offset)
+            elif step == "batch":
+                start = driver.offset
+                bins = driver.batch()
+                found += planned_numbers(bins)
+                if bins:  # Spark plans the last batch again after a restart
+                    again = StreamReader(driver.reader.options, ["message"]).partitions(start, driver.offset)
+                    tasks = [each for each in again if isinstance(each, SegmentBin)]
+                    assert planned_numbers(tasks) == planned_numbers(bins)
+            else:
+                there, count, delete = step
+                segments = landing.listing(log.key).segments[:-1]  # the last segment is never merged
+                if segments:
+                    first = segments[there % len(segments)].number
+                    merge_files(landing, log.key, first, min(first + count, landed - 1) - 1, delete=delete)
+        assert found == list(range(landed))
+
+
+def test_stream_far_behind_reads_merged_files(landing: Landing, monkeypatch: pytest.MonkeyPatch):
+    log = LandingLog("l", "a")
+    land(landing, log, *range(300))
+    driver = SparkDriver(landing, rows=100)
+    first = driver.batch()
+    assert sum(len(each.segments) for each in first) == 20
+    merge_files(landing, log.key, 0, 99, delete=True)
+    merge_files(landing, log.key, 100, 249, delete=True)
+    monkeypatch.setattr("sluice.pipeline.unread.time.monotonic", lambda: time.perf_counter() + 10**9)
+    parts = [part for batch in driver.batches() for each in batch for part in each.segments]
+    assert [(part.number, part.end) for part in parts[:2]] == [(20, 100), (100, 250)]
+    assert [number for part in parts for number in range(part.number, part.end)] == list(range(20, 300))
+
+
+def test_planning_lists_merged_files_once(landing: Landing, monkeypatch: pytest.MonkeyPatch):
+    log = LandingLog("l", "a")
+    land(landing, log, *range(9))
+    merge_files(landing, log.key, 0, 4, delete=True)
+    driver = SparkDriver(landing, rows=1000)
+    driver.batches()
+    land(landing, log, 100, first=9)
+    listed: list[str] = []
+    entries = LocalStore.entries
+
+    def spy(store: LocalStore, folder: str, first: str = "") -> Entries:
+        listed.append(folder)
+        return entries(store, folder, first)
+
+    monkeypatch.setattr(LocalStore, "entries", spy)
+    driver.batches()
+    assert [each for each in listed if each.startswith("l/a/")] == ["l/a/000000000"] * 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.pipeline.segments import Landing, LandingLog, Segment
+from sluice.pipeline.segments import Landing, LandingLog, MergedFile, Segment
 from sluice.pipeline.stores import LocalStore
 from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 
@@ -265,3 +265,15 @@ def test_merge_never_passes_the_oldest_segment_left(times: list[list[int]], rows
     for each in runs:
         own = [segment for segment in taken if segment in each]
         assert own == each[: len(own)], "a log has its order"
+
+
+def test_position_within_a_merged_file_leaves_the_part_behind_it(landing: Landing):
+    publish(landing, *range(3, 8))
+    landing.store.publish(MergedFile(KEY, 0, 5, START + 5, 60, 1).path, b"x")
+    log = UnreadLog(KEY, 0)
+    log.update(landing, 0)
+    assert [(each.number, each.end) for each in log.readable] == [(0, 6), (6, 7), (7, 8)]
+    assert [(each.number, each.end) for each in log.before(3)] == [(0, 3)]
+    log.update(landing, 4)
+    assert [(each.number, each.end) for each in log.readable] == [(4, 6), (6, 7), (7, 8)]
+    assert (log.rows, log.end) == (40, 8)

@@ -6,6 +6,7 @@ import pytest
 
 from sluice.pipeline.cli import main
 from sluice.pipeline.commands.bench import LOG, deliveries
+from sluice.pipeline.merging import merge
 from sluice.pipeline.segments import Group, Landing
 from sluice.pipeline.writer import SegmentWriter
 from tests.unit.pipeline.test_segments import KEY, publish_segments
@@ -43,6 +44,24 @@ def test_doctor_verify_names_damaged_segment(tmp_path, capsys):
     path.write_bytes(octets)
     assert main(["doctor", "--path", str(tmp_path), "--verify"], "p") == 1
     assert f"wrong  segments  {tmp_path / damaged.path} " in capsys.readouterr().out
+
+
+@pytest.mark.starts
+def test_doctor_counts_merged_segments_and_verifies_them(tmp_path, capsys):
+    landing = Landing.create(str(tmp_path))
+    writer = SegmentWriter(landing, LOG, "l")
+    segments = [writer.write(deliveries(3, 4)) for _ in range(5)]
+    merged = merge(landing, segments[:4], writer.identity)
+    assert merged is not None
+    main(["doctor", "--path", str(tmp_path), "--verify"], "p")
+    out = capsys.readouterr().out
+    assert f"ok     folder    {LOG.key}: 5 segments (4 of them merged into 1 file), 15 messages, not read: " in out
+    assert f"ok     segments  {LOG.key}: 5 segments are whole\n" in out
+    landing.delete(segments[:4])
+    landing.store.delete(merged.path)
+    landing.commit(Group("g", {LOG.key: 2}))
+    assert main(["doctor", "--path", str(tmp_path)], "p") == 1
+    assert f"wrong  folder    {LOG.key}: segment 2 is missing, readers stop there" in capsys.readouterr().out
 
 
 def test_doctor_verify_without_path_is_refused(capsys):
