@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.pipeline.errors import LandingError, LockedError, PipelineError
+from sluice.pipeline.merging import LogMerger
 from sluice.pipeline.segments import LANDER, LOCK, Landing, LandingLog, Segment
 from sluice.pipeline.stores import StoreLock
 from sluice.pipeline.units import octets_text
@@ -45,6 +46,8 @@ RENEW = 15.0  # seconds between renewals of the lock
 BELOW_HIGH = 0.9  # fraction of `stage_high` below which credit is granted again
 MEMORY_FACTOR = 4  # upper bound of octets in memory, about, in multiples of `land_octets`
 FIRST_WINDOW = 1000  # deliveries; credit before the size of messages is known
+MERGE_EVERY = 1.0  # seconds between searches for segments to merge
+MERGE_RETRY = 30.0  # seconds after a failed merge
 WRITE_RETRY = Backoff(first=0.5, most=15.0)  # delays between attempts after a failed write
 ATTACH_RETRY = Backoff(first=1.0, most=30.0)  # delays between attempts to attach to an address that refused the link
 RECONNECT = Backoff(first=0.2, most=5.0)
@@ -54,7 +57,7 @@ CONNECT_PATIENCE = 20.0  # seconds to wait for the first connection
 
 @dataclass(frozen=True)
 class LanderOptions:
-    """Options of a lander. client: options of `aconnect`. stage_high 0: no bound."""
+    """Options of a lander. client: options of `aconnect`. stage_high 0: no bound. merge_rows 0: merge nothing."""
 
     url: str
     addresses: tuple[str, ...]
@@ -64,6 +67,7 @@ class LanderOptions:
     land_octets: int = 32 << 20
     interval: float = 0.2
     stage_high: int = 4 << 30
+    merge_rows: int = 20_000
     max_message: int = 128 << 20
     client: dict[str, Any] = field(default_factory=dict)
 
@@ -75,6 +79,7 @@ class LandedCounts:
     deliveries: int = 0  # landed and accepted
     octets: int = 0
     segments: int = 0
+    merged: int = 0  # segments that were merged
     released: int = 0
     lost: int = 0  # arrived on a link that was lost: return to their senders, but are landed if writing had begun
     staged: int = 0  # octets of segments that no group has read
@@ -89,6 +94,9 @@ class AddressLander:
         self.options = lander.options
         self.address = address
         self.writer = writer
+        self.merger = LogMerger(lander.landing, writer.log.key, writer.identity, lander.options.merge_rows)
+        self.merge_at = 0.0  # time of the next merge (monotonic)
+        self.merge_failing = False
         self.counts = LandedCounts()
         self.window = min(FIRST_WINDOW, self.options.land_rows)
         self.state: BulkState | None = None
@@ -249,12 +257,32 @@ class AddressLander:
         self.failures = 0
         self.counts.segments += 1
         self.counts.staged += segment.octets
+        if self.options.merge_rows:
+            self.merger.add(segment)
         self.lander.hold()
         if state.settle(batch, Accepted()):
             self.counts.deliveries += batch.rows
             self.counts.octets += batch.octets
         else:
             self.counts.lost += batch.rows
+
+    async def merge(self) -> None:
+        """Merge the small segments that are due, and delete those that were merged before."""
+        more = time.monotonic() >= self.merge_at
+        while more and not self.lander.ending:
+            try:
+                more = await asyncio.get_running_loop().run_in_executor(self.lander.merges, self._merge_run)
+            except (OSError, LandingError) as error:
+                self.merge_failing = True
+                self.merge_at = time.monotonic() + MERGE_RETRY
+                text = f"{self.address}: segments cannot be merged: {error}; nothing is lost"
+                self.lander.say(f"{text}, retried in {MERGE_RETRY:.0f} s")
+                return
+            self.merge_failing = False
+            self.counts.merged = self.merger.segments
+
+    def _merge_run(self) -> bool:
+        return self.merger.work(lambda text: self.lander.say(f"{self.address}: {text}"))
 
     async def _written(self, state: BulkState, batch: Batch) -> Segment:
         """Write a batch in a thread.
@@ -307,6 +335,7 @@ class Lander:
         self.connection: AsyncConnection
         self.threads = ThreadPoolExecutor(min(len(options.addresses), 4), "landing")
         self.looks = ThreadPoolExecutor(1, "readers")
+        self.merges = ThreadPoolExecutor(1, "merging")
         self.links: list[AddressLander] = []
         self.ending = False
         self.held = False  # too much is staged: no credit
@@ -329,6 +358,7 @@ class Lander:
         finally:
             self.threads.shutdown()
             self.looks.shutdown()
+            self.merges.shutdown()
             if self._lock is not None:
                 try:
                     self._lock.release()
@@ -374,6 +404,8 @@ class Lander:
     async def _work(self, ready: Callable[[], None] | None) -> None:
         tasks = {asyncio.create_task(link.run()) for link in self.links}
         helpers = {asyncio.create_task(self._refresh()), asyncio.create_task(self._ready(ready))}
+        if self.options.merge_rows:
+            helpers.add(asyncio.create_task(self._merge()))
         try:
             await self._first_error(tasks, helpers)
         finally:
@@ -393,6 +425,8 @@ class Lander:
     def end(self) -> None:
         """Stop receiving, land and settle the deliveries at hand, then end."""
         self.ending = True
+        for link in self.links:
+            link.merger.stop.set()
         self._ended.set()
         self.changed()
 
@@ -445,6 +479,13 @@ class Lander:
             except OSError as error:
                 text = f"the progress of readers of {self.options.path} cannot be checked: {error}"
                 self.say(text)  # the figures of the last check remain
+
+    async def _merge(self) -> None:
+        """Merge segments until the lander ends."""
+        while not self.ending:
+            for link in self.links:
+                await link.merge()
+            await self.pause(MERGE_EVERY)
 
     def hold(self) -> None:
         high = self.options.stage_high

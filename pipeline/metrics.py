@@ -16,6 +16,7 @@ COUNTERS: tuple[tuple[str, str, Callable[[LandedCounts], int]], ...] = (
     ("deliveries", "Deliveries that were landed and accepted.", lambda counts: counts.deliveries),
     ("octets", "Octets of their messages.", lambda counts: counts.octets),
     ("segments", "Segments that were published.", lambda counts: counts.segments),
+    ("merged", "Segments that were merged into larger files.", lambda counts: counts.merged),
     ("released", "Deliveries that were released, because writing failed.", lambda counts: counts.released),
     ("lost", "Deliveries whose link was lost before they were settled; they come again.", lambda counts: counts.lost),
 )
@@ -65,6 +66,7 @@ class LanderCollector(Collector):
             "credit": ("Credit that the router has.", lambda link: link.state.credit if link.state else 0),
             "attached": ("1: the link is attached.", lambda link: int(bool(link.state and link.state.attached))),
             "write_failing": ("1: the last segment could not be written.", lambda link: int(link.failures > 0)),
+            "merge_failing": ("1: the last merge of segments failed.", lambda link: int(link.merge_failing)),
         }
         for link in links:
             rejected.add_metric([link.address], link.rejected)

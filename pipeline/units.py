@@ -3,6 +3,8 @@
 import re
 from argparse import ArgumentTypeError
 
+from sluice.router.cli.quantities import count
+
 TIMES = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -19,6 +21,11 @@ def seconds(text: str) -> float:
     if re.fullmatch(r"\d{1,9}(\.\d{0,9})?|\.\d{1,9}", text) is None:
         raise ArgumentTypeError(f"{text!r} is not a number of seconds")
     return float(text)
+
+
+def count_or_zero(text: str) -> int:
+    """Parse a number of 0 or more. Raises ArgumentTypeError."""
+    return 0 if text == "0" else count(text)
 
 
 def octets_text(octets: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice.pipeline.errors import PipelineError
 from sluice.pipeline.prerequisites import require
-from sluice.pipeline.units import octets_text, seconds
+from sluice.pipeline.units import count_or_zero, octets_text, seconds
 from sluice.router.cli.quantities import count, size_or_zero
 
 HELP = "write messages of addresses to Parquet segments, then accept them"
@@ -46,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=4 << 30,
         metavar="SIZE",
         help="withhold credit while more than this is unread (4g; 0: no limit)",
+    )
+    parser.add_argument(
+        "--merge-rows",
+        type=count_or_zero,
+        default=20_000,
+        metavar="N",
+        help="merge small segments into files of this number of messages (20000; 0: merge nothing)",
     )
     parser.add_argument(
         "--max-message", type=size_or_zero, default=128 << 20, metavar="SIZE", help="reject longer messages (128m)"
@@ -94,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
             land_octets=options.land_bytes,
             interval=options.land_interval_ms / 1000,
             stage_high=options.stage_high,
+            merge_rows=options.merge_rows,
             max_message=options.max_message,
             client=client,
         )

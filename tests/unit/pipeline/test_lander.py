@@ -1,6 +1,7 @@
 """Lander against a small broker in this process: landing before settlement, credit, failed writes, the end."""
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.pipeline import lander as module
+from sluice.pipeline import merging
+from sluice.pipeline.commands.bench import deliveries
 from sluice.pipeline.errors import LandingError, LockedError, PipelineError
 from sluice.pipeline.lander import MEMORY_FACTOR
-from sluice.pipeline.segments import LOCK, Group, Landing
+from sluice.pipeline.segments import LOCK, Group, Landing, LandingLog
 from sluice.pipeline.stores import LocalStore
+from sluice.pipeline.writer import SegmentWriter
 from sluice.router.client import Backoff
 from sluice.router.client.message import Message
 from sluice.router.client.outcome import Accepted, Rejected, Released, decode, encode
@@ -219,3 +223,77 @@ def test_folder_that_cannot_be_written_is_named(broker, tmp_path):
     path.write_text("")
     with pytest.raises(LandingError, match=f"{path}: Not a directory"):
         LanderRun(broker, path).until(lambda: False)
+
+
+@pytest.fixture
+def merges_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let landers merge four segments at once, and delete them at once."""
+    monkeypatch.setattr(merging, "LEAST_SEGMENTS", 4)
+    monkeypatch.setattr(merging, "GRACE", 0.0)
+    monkeypatch.setattr(module, "MERGE_EVERY", 0.01)
+    monkeypatch.setattr(module, "MERGE_RETRY", 0.01)
+
+
+def land_before(path: Path, count: int) -> Landing:
+    """Land segments of two messages each in the log of the lander."""
+    landing = Landing.create(str(path))
+    writer = SegmentWriter(landing, LandingLog("l", "a"), "l-0")
+    for _ in range(count):
+        writer.write(deliveries(2, 4))
+    return landing
+
+
+def test_small_segments_are_merged_and_deleted(broker, tmp_path, merges_often):
+    landing = land_before(tmp_path, 9)
+    run = LanderRun(broker, tmp_path, merge_rows=8)
+    put(broker, b"last")
+    run.until(
+        lambda: run.lander.links and run.lander.links[0].counts.deliveries == 1,
+        lambda: not list(tmp_path.glob("l/a/000000000/000000000007-*")),
+    )
+    assert run.lander.links[0].counts.merged == 8
+    assert [(each.number, each.end, each.rows) for each in landing.listing(KEY).segments] == [
+        (0, 4, 8), (4, 8, 8), (8, 9, 2), (9, 10, 1),
+    ]  # fmt: skip
+    assert landing.listing(KEY).covered == []
+
+
+def test_failed_merge_is_reported_and_landing_goes_on(broker, tmp_path, merges_often, monkeypatch):
+    publish = LocalStore.publish
+    full = True
+
+    def fail(store: LocalStore, path: str, octets: Any) -> None:
+        if full and "/merged/" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        publish(store, path, octets)
+
+    def put_last() -> bool:
+        put(broker, b"last")
+        return True
+
+    def free() -> bool:
+        nonlocal full
+        full = False
+        return True
+
+    monkeypatch.setattr(LocalStore, "publish", fail)
+    land_before(tmp_path, 5)
+    run = LanderRun(broker, tmp_path, merge_rows=8)
+    run.until(
+        lambda: run.has_said("a: segments cannot be merged: [Errno 28] No space left on device; nothing is lost"),
+        lambda: run.lander.links[0].merge_failing,
+        put_last,
+        lambda: run.lander.links[0].counts.deliveries == 1,
+        free,
+        lambda: run.lander.links[0].counts.merged == 4,
+    )
+    assert not run.lander.links[0].merge_failing
+
+
+def test_lander_that_is_to_merge_nothing_keeps_its_segments(broker, tmp_path, merges_often):
+    landing = land_before(tmp_path, 9)
+    run = LanderRun(broker, tmp_path, merge_rows=0)
+    put(broker, b"last")
+    run.until(lambda: run.lander.links and run.lander.links[0].counts.deliveries == 1)
+    assert [each.span for each in landing.listing(KEY).segments] == [1] * 10
+    assert not (tmp_path / "l" / "a" / "merged").exists()
