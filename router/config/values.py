@@ -10,6 +10,7 @@ _TRUE = frozenset({"yes", "true", "on"})
 _FALSE = frozenset({"no", "false", "off"})
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+(?:_[0-9]+)*\s*")
 _INDEX = re.compile(r"\s*\+?[0-9]{1,3}\s*")
+_WHOLE_NUMBER = "a whole number is needed, written in digits"  # hint
 _MAX_DIGITS = 64  # characters of an integer given as text; all numbers in use are shorter
 _INT64 = range(-(2**63), 2**63)  # integers that AMQP can represent
 
@@ -33,7 +34,7 @@ def to_integer(value: JsonValue, low: int | None, high: int | None) -> int:
     """Convert a value to an integer between `low` and `high` (None: no limit)."""
     digits = isinstance(value, str) and len(value) <= _MAX_DIGITS and _INTEGER.fullmatch(value)
     if not digits and not isinstance(value, int | float):
-        raise InvalidValue(f"invalid literal for int() with base 10: '{_given(value)}'")
+        raise InvalidValue(f"invalid literal for int() with base 10: '{_given(value)}'", _WHOLE_NUMBER)
     number = int(value)  # type: ignore[arg-type]  # text of digits, or a number
     if (low is not None and number < low) or (high is not None and number > high):
         limits = f"between {low} and {high}" if high is not None else f"{low} or more"

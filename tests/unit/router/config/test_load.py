@@ -54,6 +54,11 @@ def test_router_attributes_are_read():
         ("id: a b", "Router id attribute containing character ' ' in id 'a b' is disallowed."),
         (r"id: a\u0007", r"Router id attribute containing character '\x07' in id 'a\x07' is disallowed."),
         ("workerThreads: 0", f"{LONG}router: Value 0 must be between 1 and 65535 (attribute 'workerThreads')"),
+        (
+            "workers: two",
+            f"{LONG}router: invalid literal for int() with base 10: 'two'"
+            " (attribute 'workerThreads': a whole number is needed, written in digits)",
+        ),
         (r"timestampFormat: a\u0000", r"Invalid timestampFormat 'a\x00': embedded null character"),
         ("nonsense: x", f"{LONG}router: Unknown attribute 'nonsense' for '{LONG}router'"),
         ("identity: x", f"{LONG}router: Attribute 'identity' is made by the router"),
