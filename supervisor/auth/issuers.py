@@ -30,7 +30,7 @@ class ConfiguredIssuer:
         if self.file is not None:
             return file_state("tokenIssuer", self.issuer.config.name, self.file)
         assert self._url is not None
-        return ProviderState("tokenIssuer", self.issuer.config.name, True, self._url.state)
+        return ProviderState("tokenIssuer", self.issuer.config.name, True, self._url.problem is None, self._url.state)
 
     def stop(self) -> None:
         """Stop reading keys."""

@@ -230,11 +230,12 @@ class LogLine(Struct, tag=True):
 
 
 class ProviderState(Struct):
-    """State of a provider. usable: True if logins are possible with its configuration."""
+    """State of a provider. sound: an operator has nothing to repair. usable: logins are possible."""
 
     kind: str
     name: str
     usable: bool
+    sound: bool
     text: str
 
 

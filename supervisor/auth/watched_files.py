@@ -71,7 +71,7 @@ def file_state(kind: str, name: str, file: WatchedFile[Any]) -> ProviderState:
     """Return the state of the provider that uses the file. Without a valid value it is not usable."""
     kept = KEPT if file.value is not None else ""
     text = "in use" if file.problem is None else file.problem + kept
-    return ProviderState(kind, name, file.value is not None, text)
+    return ProviderState(kind, name, file.value is not None, file.problem is None, text)
 
 
 class FileWatcher:

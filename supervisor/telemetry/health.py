@@ -125,7 +125,7 @@ class Health:
         """Return the readiness checks."""
         profiles = map(_profile, self._core.tls.states())
         providers = (
-            HealthCheckResult(f"{each.kind} {each.name}", each.usable, each.text)
+            HealthCheckResult(f"{each.kind} {each.name}", each.sound, each.text, counts=not each.usable)
             for each in self._core.authentication.states()
         )
         listeners = map(_listener, self._listeners())

@@ -39,7 +39,7 @@ def test_token_is_checked_with_keys_of_file(path: Path) -> None:
     path.write_text(jwks())
     made = from_file(path)
     assert isinstance(check_token([made.issuer], token()), Success)
-    assert (made.state.usable, made.state.text) == (True, "in use")
+    assert (made.state.usable, made.state.sound, made.state.text) == (True, True, "in use")
 
 
 @pytest.mark.parametrize("content", [None, "{", " " * (MAX_JWKS + 1) + jwks()], ids=["absent", "broken", "long"])
@@ -58,7 +58,7 @@ def test_issuer_keeps_keys_of_file_that_becomes_bad(path: Path) -> None:
     path.write_text("{")
     made.file.look()
     assert isinstance(check_token([made.issuer], token()), Success)
-    assert made.state.usable
+    assert (made.state.usable, made.state.sound) == (True, False)
     assert made.state.text != "in use", "management shows the problem"
 
 
@@ -87,6 +87,6 @@ def test_issuer_with_failing_url_is_usable_and_shows_reason(monkeypatch: pytest.
     monkeypatch.setattr(tokens, "fetch_https", fail)
     made = configured(jwks_url="https://id.example/keys")
     until(lambda: "HTTP status 404" in made.state.text)
-    assert made.state.usable
+    assert (made.state.usable, made.state.sound) == (True, False)
     assert isinstance(check_token([made.issuer], token()), Failure)
     made.stop()

@@ -189,15 +189,15 @@ def test_provider_states_are_reported(users, tmp_path):
     """States report what is wrong with providers, as it changes."""
 
     def states(client):
-        return [(each.kind, each.name, each.usable, each.text) for each in client.process.states]
+        return [(each.kind, each.name, each.usable, each.sound, each.text) for each in client.process.states]
 
     async def test(client):
         missing = f"{keys}: No such file or directory"
-        fine = [("saslUsers", "u", True, "in use"), ("tokenIssuer", "i", False, missing)]
+        fine = [("saslUsers", "u", True, True, "in use"), ("tokenIssuer", "i", False, False, missing)]
         await soon(lambda: states(client) == fine)
         users.write_text("guest\n")
         text = f"{users}: line 1: the user has no verifier; the values read before stay in force"
-        await soon(lambda: states(client)[0] == ("saslUsers", "u", True, text))
+        await soon(lambda: states(client)[0] == ("saslUsers", "u", True, False, text))
         client.process.configure(configuration(users, 2))
         await soon(lambda: [each[0] for each in states(client)] == ["saslUsers"])
         client.process.stop()

@@ -67,6 +67,19 @@ def test_broker_that_is_down_counts_if_required(required: bool) -> None:
     assert router.checks()[0] == HealthCheckResult("connector b", True, "up for 0 s", required)
 
 
+@pytest.mark.parametrize(("mode", "role"), [("interior", "inter-router"), ("edge", "edge"), ("edge", "inter-edge")])
+@pytest.mark.parametrize("required", [False, True])
+def test_router_that_is_not_connected_is_named_and_counts_if_required(mode: str, role: str, required: bool) -> None:
+    own = f"router {{\n mode: {mode}\n id: A\n}}\n"
+    more = "readyWithout: no\n" if required else ""
+    configuration = load_text("router.conf", own + CONNECTOR.replace("route-container", role) % more)
+    core = RouterCore(configuration, ProcessLog(QUIET), 1000, lambda number: None)
+    down = Availability("b", AdjustableClock())
+    down.change(False, "Connection refused")
+    (check,) = check_brokers(core, [(config, down) for config in configuration.connectors])
+    assert check == HealthCheckResult("connector b", False, "down for 0 s, 0 attempts (Connection refused)", required)
+
+
 def test_generated_name_of_auto_link_has_direction_and_address() -> None:
     router = RouterWithBroker(CONNECTOR % "" + AUTO_LINK.replace(" name: l%d\n", ""))
     assert router.checks()[1].text == "0 of 1 are active: 'autoLink/0' (out, q) is not"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.supervisor.auth.messages import ProviderState
 from sluice.supervisor.children.worker import WorkerStage
 from sluice.supervisor.configuration.errors import ChangeError
 from sluice.supervisor.telemetry.health import (
@@ -86,6 +87,19 @@ def test_profile_with_fault_is_warning_while_its_credentials_are_usable(
     checked = health(router, clock)
     assert failed(checked.readiness()) == [
         HealthCheckResult("sslProfile p", False, "in use, the certificate has expired", counts=not usable)
+    ]
+    assert checked.ready == ready
+
+
+@pytest.mark.parametrize(("usable", "ready"), [(True, True), (False, False)])
+def test_users_file_with_fault_is_warning_while_its_last_version_is_usable(
+    router: MetricsRouter, clock: AdjustableClock, monkeypatch: pytest.MonkeyPatch, usable: bool, ready: bool
+) -> None:
+    state = ProviderState("saslUsers", "people", usable, False, "users: line 1: the user has no verifier")
+    monkeypatch.setattr(router.core.authentication, "states", lambda: [state])
+    checked = health(router, clock)
+    assert failed(checked.readiness()) == [
+        HealthCheckResult("saslUsers people", False, "users: line 1: the user has no verifier", counts=not usable)
     ]
     assert checked.ready == ready
 
