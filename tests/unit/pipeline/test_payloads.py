@@ -290,7 +290,7 @@ def test_bad_bodies_become_errors_beside_good_ones():
     found = errors.to_pylist()
     assert found[0] is None
     assert found[1].startswith("not JSON: ")
-    assert "precision" in found[2]
+    assert found[2] == ".n: '12345' is not decimal128(3, 0)"
     assert found[3] == "body_kind is none; expected data, string, binary, json"
     assert found[4] is None, "a message that is not to be decoded has no error"
 
