@@ -30,7 +30,7 @@ from sluice.router.control.ops import (
 from sluice.router.control.setup import WorkerSetup
 from sluice.router.links.consumer_link import ConsumerLink, set_tag_space
 from sluice.router.links.delivery_link import DeliveryLink
-from sluice.router.log import CRITICAL, ERROR, LEVELS, WARNING, LogError, LogSettings, ProcessLog, place
+from sluice.router.log import CRITICAL, ERROR, LEVELS, WARNING, LogEntry, LogError, LogSettings, ProcessLog, place
 from sluice.router.message.annotations import use_node
 from sluice.router.ring.link_table import LinkTable
 from sluice.router.ring.port import WorkerPort
@@ -223,7 +223,7 @@ class WorkerRuntime:
         if self.log.enabled(module, LEVELS[level]):
             self.control.send_event(control.Log(module, level, text))
 
-    def _schedule_lines(self) -> None:
+    def _schedule_lines(self, entry: LogEntry) -> None:
         """Send new lines to management, at most once in LINES_AFTER_MS."""
         if not self.lines_scheduled:
             self.lines_scheduled = True
@@ -231,8 +231,9 @@ class WorkerRuntime:
 
     def _send_lines(self) -> None:
         self.lines_scheduled = False
+        written = self.log.fresh
         counts, lines = self.log.take_log_changes()
-        self.control.send_event(control.Logged(counts, lines))
+        self.control.send_event(control.Logged(counts, lines, written - len(lines)))
 
     def log_changed(self) -> None:
         """Apply changed log settings to the traces."""

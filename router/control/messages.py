@@ -270,6 +270,7 @@ class Logged(ControlMessage):
 
     counts: dict[str, list[int]]  # by module: number of lines for each level from trace to critical
     lines: list[LogEntry]  # the latest lines
+    missing: int = 0  # number of earlier lines since the last report that are not among them
 
 
 Event = (

@@ -19,8 +19,21 @@ RFC_3339: Final = "%Y-%m-%dT%H:%M:%S.%%06luZ"  # pattern of timestamps of struct
 # Format an entry. timestamp: None to leave it out. source: whether the line names the calling code.
 LineFormat = Callable[[LogEntry, str | None, bool], str]
 
-_CONNECTION: Final = re.compile(r"\[C([0-9]+)\](?:\[L([0-9]+)\])?")
+_CONNECTION: Final = re.compile(r"\[C([0-9]{1,18})\](?:\[L([0-9]{1,18})\])?")  # numbers of 64 bits
 _BARE: Final = re.compile(r"[^\s\"=\\]+")  # values that logfmt writes without quotes
+
+
+def whole_text(entry: LogEntry) -> str:
+    """Return the text of an entry. A traceback has line ends."""
+    return entry.text.replace(CONTINUED, NEWLINE)
+
+
+def link_numbers(entry: LogEntry) -> tuple[int | None, int | None]:
+    """Return the numbers of the connection and the link at the beginning of a text."""
+    named = _CONNECTION.match(entry.text)
+    if named is None:
+        return None, None
+    return int(named[1]), None if named[2] is None else int(named[2])
 
 
 def _text_line(entry: LogEntry, timestamp: str | None, source: bool) -> str:
@@ -38,23 +51,20 @@ def journal_fields(entry: LogEntry, line: str | None) -> dict[str, bytes]:
     line: the message; None: module, level and text, without a timestamp, because the journal has its own. A traceback
     keeps its line ends.
     """
-    text = f"{entry.module} ({entry.level}) {entry.text.replace(CONTINUED, NEWLINE)}" if line is None else line
+    text = f"{entry.module} ({entry.level}) {whole_text(entry)}" if line is None else line
     fields: dict[str, str | int | None] = {"MESSAGE": text, "SLUICE_MODULE": entry.module}
-    named = _CONNECTION.match(entry.text)
-    if named is not None:
-        fields.update(SLUICE_CONNECTION=named[1], SLUICE_LINK=named[2])
+    connection, link = link_numbers(entry)
+    fields.update(SLUICE_CONNECTION=connection, SLUICE_LINK=link)
     fields.update(CODE_FILE=entry.file, CODE_LINE=entry.line)
     return {name: str(value).encode("utf-8", "backslashreplace") for name, value in fields.items() if value is not None}
 
 
 def _fields(entry: LogEntry, timestamp: str | None, source: bool) -> dict[str, str | int | None]:
     fields: dict[str, str | int | None] = {} if timestamp is None else {"time": timestamp}
-    fields.update(level=entry.level, module=entry.module, message=entry.text.replace(CONTINUED, "\n"))
-    named = _CONNECTION.match(entry.text)
-    if named is not None:
-        fields["connection"] = int(named[1])
-        if named[2] is not None:
-            fields["link"] = int(named[2])
+    fields.update(level=entry.level, module=entry.module, message=whole_text(entry))
+    for name, number in zip(("connection", "link"), link_numbers(entry), strict=True):
+        if number is not None:
+            fields[name] = number
     if source and entry.file is not None:
         fields.update(file=entry.file, line=entry.line)
     return fields

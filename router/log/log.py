@@ -11,7 +11,8 @@ Owner of a Log: the process (with one thread) that created it. Processes exchang
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
@@ -33,13 +34,14 @@ MOST_REPEATS: Final = 64  # kinds tracked at a time; all further kinds of a modu
 class _Repeats:
     """Failures of one kind that `ProcessLog.repeated` has counted and not written yet."""
 
-    __slots__ = ("level", "module", "more", "text", "until")
+    __slots__ = ("level", "local", "module", "more", "text", "until")
 
     def __init__(self, module: str) -> None:
         self.module = module
         self.level = 0  # level and text of the last failure
         self.text = ""
         self.more = 0
+        self.local = False
         self.until = 0.0  # time at which the number is written, in seconds of the monotonic clock
 
 
@@ -172,23 +174,26 @@ class ProcessLog(LineWriter):
         for sink in self._sinks.values():
             sink.release()
 
-    def repeated(self, level: int, module: str, kind: str, text: str) -> None:
+    def repeated(self, level: int, module: str, kind: str, text: str, *, local: bool = False) -> None:
         """Write a line about a failure that may repeat often.
 
         The first line of a kind is written. After that, one line every REPEAT_AFTER seconds has the number of further
-        failures and the text of the last one, until an interval has none.
+        failures and the text of the last one, until an interval has none. local: `on_line` does not get the lines,
+        because it may be what fails.
         """
         name = (module, kind if (module, kind) in self._repeats or len(self._repeats) < MOST_REPEATS else "")
         found = self._repeats.get(name)
         if found is not None and time.monotonic() < found.until:
             found.more += 1
-            found.level, found.text = level, text
+            found.level, found.text, found.local = level, text, local
             self.count(module, level)
             return
         if found is not None:  # no timer has called `_flush_repeats` in time
             self._report_repeats(found)
-        self.write(level, module, text)
+        with self._unreported(local):
+            self.write(level, module, text)
         self._repeats[name] = found = _Repeats(module)
+        found.local = local
         self._call_later(name, found)
 
     def _call_later(self, name: tuple[str, str], found: "_Repeats") -> None:
@@ -221,8 +226,20 @@ class ProcessLog(LineWriter):
             source = self.sources[found.module]
             if source.mask & found.level:
                 line = f"{found.more} more of this kind in {REPEAT_AFTER:.0f} seconds, the last: {text}"
-                self.write_uncounted(found.level, found.module, line)
+                with self._unreported(found.local):
+                    self.write_uncounted(found.level, found.module, line)
             found.more = 0
+
+    @contextmanager
+    def _unreported(self, local: bool) -> Iterator[None]:
+        """Withhold lines from `on_line`, if they are local."""
+        on_line = self.on_line
+        if local:
+            self.on_line = None
+        try:
+            yield
+        finally:
+            self.on_line = on_line
 
     def recent(self, limit: int | None = None) -> list[LogEntry]:
         """Return the last lines written, oldest first: at most `limit`, at most KEPT_LINES. management.md 4.5."""

@@ -31,7 +31,7 @@ class LineWriter:
     @property
     def kept(self) -> deque[LogEntry]: ...
     fresh: int
-    on_line: Callable[[], None] | None
+    on_line: Callable[[LogEntry], None] | None
     clock: TimestampFormatter
     structured_clock: TimestampFormatter
     def __init__(

@@ -134,7 +134,7 @@ cdef class LineWriter:
     cdef readonly dict sources         # LogSource by module
     cdef readonly object kept          # deque of LogEntry
     cdef public int fresh              # lines written since they were last taken
-    cdef public object on_line         # called after each line that is written; None: nothing is
+    cdef public object on_line         # called with the entry of each line that is written; None: nothing is
     cdef public object clock           # TimestampFormatter of text lines
     cdef public object structured_clock
     cdef str own_file                  # file whose code is not a caller
@@ -218,7 +218,9 @@ cdef class LineWriter:
         if not is_plain(shown) and not shown.isprintable():
             # Only internal errors of the router have several lines.
             shown = escape_unprintable(shown, lines=level == CRITICAL)
-        entry = tuple.__new__(LogEntry, (source.module, name, shown, place[1], place[2], now // SECOND_NS))
+        entry = tuple.__new__(
+            LogEntry, (source.module, name, shown, place[1], place[2], now // SECOND_NS, now % SECOND_NS)
+        )
         self.kept.append(entry)
         if source.timestamp:
             stamp = (self.clock if source.format == TEXT else self.structured_clock).stamp(now)
@@ -234,7 +236,7 @@ cdef class LineWriter:
             source.sink.write(line, level, source.format, entry)
         self.fresh += 1
         if self.on_line is not None:
-            self.on_line()
+            self.on_line(entry)
         return 0
 
     cdef tuple calling_place(self):

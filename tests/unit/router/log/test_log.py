@@ -28,8 +28,10 @@ from sluice.router.log import (
     MAX_TEXT,
     MODULES,
     NOTICE,
+    REPEAT_AFTER,
     TRACE,
     WARNING,
+    LogEntry,
     LogError,
     LogSettings,
     ModuleSettings,
@@ -233,8 +235,8 @@ def test_counters_count_every_call(make_log):
 
 def test_lines_and_counters_of_other_log_are_merged(make_log):
     (mine, _), (other, _) = make_log(), make_log()
-    told = []
-    other.on_line = lambda: told.append(1)
+    told: list[LogEntry] = []
+    other.on_line = told.append
     other.info("SERVER", "before")
     mine.add_log_changes(*other.take_log_changes())
     other.info("SERVER", "one")
@@ -242,7 +244,7 @@ def test_lines_and_counters_of_other_log_are_merged(make_log):
     other.error("SERVER", "two")
     mine.info("SERVER", "own")
     mine.add_log_changes(*other.take_log_changes())
-    assert len(told) == 3
+    assert [entry.text for entry in told] == ["before", "one", "two"]
     assert [entry.text for entry in mine.recent()] == ["before", "own", "one", "two"]
     assert mine.counters()["SERVER"]["info"] == 3
     assert mine.counters()["SERVER"]["error"] == 1
@@ -403,6 +405,7 @@ def test_recent_lines_are_kept(make_log):
     assert last[:4] == ["SERVER", "info", str(KEPT_LINES + 4), __file__]
     assert isinstance(last[4], int)
     assert abs(last[5] - time.time()) < 60
+    assert len(last) == 6
 
 
 def test_unwritable_file_is_reported_on_stderr(capfd):
@@ -541,6 +544,28 @@ def test_changed_module_settings_show_failures_again(make_log, module):
     log.repeated(ERROR, "SERVER", "a", "server")
     log.repeated(ERROR, "AGENT", "a", "agent")
     assert lines()[2 + len(told) :] == [f"{each} (error) {each.lower()}" for each in modules]
+
+
+def test_local_repeated_lines_are_withheld_from_on_line(make_log, monkeypatch):
+    now, later = [100.0], []
+    monkeypatch.setattr("sluice.router.log.log.time.monotonic", lambda: now[0])
+    log, lines = make_log()
+    log.later = lambda seconds, action: later.append(action)
+    told: list[LogEntry] = []
+    log.on_line = told.append
+    for _ in range(3):
+        log.repeated(ERROR, "SERVER", "local", "of the export itself", local=True)
+    log.repeated(ERROR, "SERVER", "other", "of something else")
+    now[0] += REPEAT_AFTER
+    for action in list(later):
+        action()
+    assert [entry.text for entry in told] == ["of something else"]
+    assert lines() == [
+        "SERVER (error) of the export itself",
+        "SERVER (error) of something else",
+        "SERVER (error) 2 more of this kind in 10 seconds, the last: of the export itself",
+    ]
+    assert log.on_line == told.append
 
 
 def test_kinds_of_repeated_messages_are_bounded(make_log):
