@@ -1,7 +1,6 @@
 """Pages of an HTTP listener by path, independent of sockets and of the HTTP library (brokers-and-edge.md H-2, H-3)."""
 
 import asyncio
-import gc
 import re
 import time
 import zlib
@@ -19,6 +18,7 @@ from sluice.supervisor.telemetry.families import MetricsBuilder
 from sluice.supervisor.telemetry.health import Health
 from sluice.supervisor.telemetry.health_check import HealthCheckResult
 from sluice.supervisor.telemetry.page import render
+from sluice.supervisor.telemetry.sliced_work import AGE_PER_COST, SlicedWork
 from sluice.supervisor.web.files import COMPRESSED, CONSOLE, CONSOLE_HEADERS, HEADERS, Files
 from sluice.supervisor.web.tokens import MetricsTokens
 
@@ -28,9 +28,6 @@ METHODS: Final = ("GET", "HEAD")
 # Methods of /metrics and /healthz, as in 1.19. No method changes anything.
 PROBE_METHODS: Final = (*METHODS, "POST", "OPTIONS")
 _PROBES: Final = {"/metrics": "/metrics", "/healthz": "/healthz", "/healthz/": "/healthz"}
-# A metrics page is rendered again when its age is this multiple of the CPU time that it took. So scrapers, however
-# many, never use more than a tenth of the supervisor's time.
-AGE_PER_COST: Final = 10.0
 MIN_AGE: Final = 0.05  # seconds
 COMPRESSION: Final = 1  # level of zlib; higher levels take twice the time and save a tenth
 COMPRESSED_SLICE: Final = 1 << 17  # octets compressed without a pause, which takes about a millisecond
@@ -73,9 +70,7 @@ class MetricsPage:
     """Page /metrics, rendered on demand and once for simultaneous requests. Owner: the HTTP service."""
 
     def __init__(self) -> None:
-        self.cost = 0.0  # CPU time of the last rendering, seconds
-        self._since = 0.0
-        self._spent = 0.0
+        self.work: Final = SlicedWork()  # rendering
         self._make: Callable[[], Awaitable[bytes]] | None = None
         self._body = b""
         self._compressed = b""  # page for clients that accept gzip
@@ -83,52 +78,41 @@ class MetricsPage:
         self._making: asyncio.Task[None] | None = None
 
     def use(self, collector: MetricsCollector, builder: MetricsBuilder) -> None:
-        """Set the sources of the page. The collector pauses with `pause`."""
+        """Set the sources of the page. The collector pauses with the page's `work`."""
 
         async def make() -> bytes:
             snapshot = await collector.collect()
-            return await render(builder.build(snapshot), self.pause)
+            return await render(builder.build(snapshot), self.work.pause)
 
         self._make = make
-
-    async def pause(self) -> None:
-        """Yield to other events. Their time is not counted as cost."""
-        self._spent += time.thread_time() - self._since
-        await asyncio.sleep(0)
-        self._since = time.thread_time()
 
     async def body(self, *, compressed: bool = False) -> bytes:
         """Return the page as text or compressed by gzip, rendered again if it is too old."""
         age = time.monotonic() - self._made
-        if not self._made or age >= max(MIN_AGE, AGE_PER_COST * self.cost):
+        if not self._made or age >= max(MIN_AGE, AGE_PER_COST * self.work.cost):
             if self._making is None:
                 self._making = asyncio.get_running_loop().create_task(self._remake())
             await asyncio.shield(self._making)  # a disconnecting client does not cancel the rendering for others
         return self._compressed if compressed else self._body
 
     async def _remake(self) -> None:
-        assert self._make is not None
-        self._spent, self._since = 0.0, time.thread_time()
-        # Rendering creates thousands of objects without cycles, all freed a moment later. A garbage collection
-        # meanwhile would traverse all connections and links, which takes longer than the page.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
-            body = await self._make()
-            self._body, self._compressed = body, await self._compress(body)
-            self._made = time.monotonic()
-            self.cost = self._spent + time.thread_time() - self._since
+            await self.work.run(self._render)
         finally:
-            if collecting:
-                gc.enable()
             self._making = None
+
+    async def _render(self) -> None:
+        assert self._make is not None
+        body = await self._make()
+        self._body, self._compressed = body, await self._compress(body)
+        self._made = time.monotonic()
 
     async def _compress(self, body: bytes) -> bytes:
         packer = zlib.compressobj(COMPRESSION, wbits=GZIP)
         packed = []
         for start in range(0, len(body), COMPRESSED_SLICE):
             packed.append(packer.compress(body[start : start + COMPRESSED_SLICE]))
-            await self.pause()
+            await self.work.pause()
         return b"".join([*packed, packer.flush()])
 
 

@@ -107,7 +107,7 @@ class HttpService:
 
     def counts(self) -> HttpCounts:
         """Return the counters of this service."""
-        return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.cost)
+        return HttpCounts(self._requests, self._gate.refused, self._gate.connections, self._metrics.work.cost)
 
     def bind(
         self, config: ListenerConfig, found: HostAddresses | None = None, inherited: InheritedSockets | None = None
@@ -380,6 +380,6 @@ def make(
     metrics = MetricsPage()
     pages = Pages(metrics, health, Files(loop), MetricsTokens(loop, log), log)
     service = HttpService(loop, log, pages, metrics, HttpsContexts(core.tls, log), acceptor)
-    collector = MetricsCollector(core, region, counters, usage, metrics.pause)
+    collector = MetricsCollector(core, region, counters, usage, metrics.work.pause)
     metrics.use(collector, MetricsBuilder(router, version, core, region, health, service.counts, rows_lost))
     return service
