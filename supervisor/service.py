@@ -6,8 +6,9 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +47,9 @@ from sluice.supervisor.listeners.listener import Listener, ListenError
 from sluice.supervisor.listeners.open_listeners import describe_configured
 from sluice.supervisor.management.agent import Agent
 from sluice.supervisor.otlp.collector_export import CollectorExport
+from sluice.supervisor.otlp.metric_pages import MetricSource
 from sluice.supervisor.runtime.host_names import AddressesByHosts, Resolver, place
+from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.service_manager import ServiceManager
 from sluice.supervisor.subsystem import NEVER
 from sluice.supervisor.takeover.offer import TakeOverOffer
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 1
 # Signals that end the router.
 ENDING: Final = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT)
+METRIC_PIECES: Final = "sluice.supervisor.telemetry.metric_pieces"
 STOP_SECONDS: Final = 10  # most seconds from the end of a drain to the exit
 _MODE_TEXTS: Final = {
     "standalone": "Router started in Standalone mode",
@@ -114,14 +118,17 @@ class Supervisor:
         core.policy.denials.when_refused(usage.refused)
         self._telemetry = Telemetry(loop, core, region, VERSION, log, core.program)
         rows_lost = self._telemetry.rows_lost
-        http_parts = (configuration.router, VERSION, core, region, counters, usage, self._health, rows_lost)
+        exports = self._export_counts
+        self._metric_parts = (
+            *(configuration.router, VERSION, core, region, counters, usage, self._health, rows_lost), exports
+        )  # fmt: skip
         self._names = Resolver(loop)
         self._services = add_services(
             core,
             loop,
             self._names,
             configuration,
-            lambda own: _make_http(loop, log, *http_parts, own),
+            lambda own: _make_http(loop, log, *self._metric_parts, own),
             self._log_listening,
             self._clients_active,
             log,
@@ -130,7 +137,9 @@ class Supervisor:
         self._drain = RouterDrain(core, self._services, region, lambda: self._end(signal.SIGTERM), log)
         core.events.add(usage)
         core.events.add(self._telemetry)
-        self._collector_export = CollectorExport(loop, core.delivery_traces, log, core.program)
+        self._collector_export = CollectorExport(
+            loop, core.delivery_traces, core.logging, log, core.program, self._metric_source
+        )
         core.events.add(self._collector_export)
         handover = HandoverSockets(loop, acceptor, self._services.http, log)
         self._pool = WorkerPool(loop, core, zygote, region, self._channels, handover, log, self._fatal)
@@ -488,9 +497,9 @@ class Supervisor:
         await self._services.http.close()  # late, so that the health page reports the shutdown until now
         self._pool.close()
         await self._telemetry.finish()
-        await self._collector_export.finish()
         await self._core.history.finish()
         await self._core.audit.finish(signal.Signals(result).name if result > 0 else "a failure, see the log")
+        await self._collector_export.finish()
         for handle in (self._wake, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -532,6 +541,16 @@ class Supervisor:
         """True if a worker has lately read from an established client."""
         since = 1000 * time.monotonic() - ACTIVE_MS
         return any(self._shared.region.worker_heard(index) >= since for index in self._core.workers)
+
+    def _export_counts(self) -> dict[tuple[str, str], int]:
+        """Return the counts of the export to a collector, for metrics."""
+        return self._collector_export.counts()
+
+    async def _metric_source(self, pause: Callable[[], Awaitable[None]]) -> MetricSource:
+        """Return a source of metrics for the export. Its libraries take long to load, so a thread loads them."""
+        module = await Threads(self._loop, "metrics", 1).run(partial(import_module, METRIC_PIECES))
+        source: MetricSource = module.make(pause, lambda: self._services.http.counts, *self._metric_parts)
+        return source
 
     def _log_listening(self, listener: Listener) -> None:
         # brokers-and-edge.md L-3.

@@ -1,17 +1,23 @@
 """Conversion of a validated tracing entity to a typed object."""
 
+from collections.abc import Iterable
+from typing import Final
+
 from sluice.router.addressing.pattern import MAX_TOKENS, PatternError, canonical
-from sluice.router.config.entities import TracingConfig
+from sluice.router.config.entities import OpenTelemetryConfig, TracingConfig
+from sluice.router.config.entity import EntityConfig
 from sluice.router.config.errors import Problems
 from sluice.router.config.validate import Entity
 from sluice.router.config.web_urls import web_url_fault
+
+NO_COLLECTOR: Final = "there is no collector: neither an attribute endpoint nor a section openTelemetry"
 
 
 def build_tracing(entity: Entity, problems: Problems) -> TracingConfig:
     """Build the tracing section. Whether the collector answers is seen when spans are sent."""
     long_name = entity.type.long_name
-    endpoint = entity.text("endpoint")
-    fault = web_url_fault(endpoint)
+    endpoint = entity.optional_text("endpoint")
+    fault = None if endpoint is None else web_url_fault(endpoint)
     if fault is not None:
         problems.error(entity.line_of("endpoint"), f"{long_name}: endpoint: {fault}")
     ratio = _ratio(entity.text("ratio"))
@@ -40,6 +46,12 @@ def build_tracing(entity: Entity, problems: Problems) -> TracingConfig:
         parent_based=entity.flag("parentBased"),
         spans_per_second=entity.number("spansPerSecond"),
     )
+
+
+def check_tracing(config: TracingConfig, others: Iterable[EntityConfig], entity: Entity, problems: Problems) -> None:
+    """Record an error for a tracing section without a collector."""
+    if config.endpoint is None and not any(isinstance(other, OpenTelemetryConfig) for other in others):
+        problems.error(entity.line, f"{entity.type.long_name}: {NO_COLLECTOR}")
 
 
 def _ratio(text: str) -> float | None:

@@ -44,7 +44,7 @@ _EFFECTS = {
     "restart": "after a restart",
 }
 _SIGNS = {"create": "+", "update": "~", "delete": "-"}
-_SINGLE = frozenset({"router", "policy", "console", "telemetry", "tracing"})
+_SINGLE = frozenset({"router", "policy", "console", "telemetry", "openTelemetry", "tracing"})
 _NUMBERED = frozenset(
     {
         *(AddressConfig.type, LinkRouteConfig.type, AutoLinkConfig.type),

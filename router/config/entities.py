@@ -378,12 +378,24 @@ class TracingConfig(EntityConfig, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "tracing"
 
-    endpoint: str
+    endpoint: str | None  # None: that of the section openTelemetry
     ca_cert_file: str | None
     ratio: float  # from 0 to 1
     addresses: tuple[str, ...]  # patterns
     parent_based: bool
     spans_per_second: int  # of each worker
+
+
+class OpenTelemetryConfig(EntityConfig, frozen=True, kw_only=True):
+    """Collector of OpenTelemetry, and what it gets."""
+
+    type: ClassVar[str] = "openTelemetry"
+
+    endpoint: str  # without the path of a signal
+    ca_cert_file: str | None
+    logs: bool
+    metrics: bool
+    metrics_interval_seconds: int
 
 
 class PlacementConfig(EntityConfig, frozen=True, kw_only=True):

@@ -36,8 +36,9 @@ from sluice.router.config.build_core import (
     build_link_route,
     build_tap,
 )
+from sluice.router.config.build_open_telemetry import build_open_telemetry
 from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
-from sluice.router.config.build_tracing import build_tracing
+from sluice.router.config.build_tracing import build_tracing, check_tracing
 from sluice.router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -127,12 +128,16 @@ def load_text(path: str, text: str, resolve: Resolve | None = None, *, files: bo
         *(build_token_issuer(entity, problems) for entity in entities.get("tokenIssuer", [])),
         *(build_auth_service(entity, problems) for entity in entities.get("authServicePlugin", [])),
         *(build_telemetry(entity, problems) for entity in entities.get("telemetry", [])),
-        *(build_tracing(entity, problems) for entity in entities.get("tracing", [])),
+        *(build_open_telemetry(entity, problems) for entity in entities.get("openTelemetry", [])),
         *(build_connector(entity, problems) for entity in entities.get("connector", [])),
     ]
     for entity in entities.get("saslUsers", []):
         if files:
             check_users_file(entity, problems)
+    for entity in entities.get("tracing", []):
+        tracing = build_tracing(entity, problems)
+        check_tracing(tracing, built, entity, problems)
+        built.append(tracing)
     for entity in entities.get("listener", []):
         listener = build_listener(entity, problems)
         check_providers(listener, built, entity, problems)

@@ -27,8 +27,9 @@ from sluice.router.config.build_core import (
     build_link_route,
     build_tap,
 )
+from sluice.router.config.build_open_telemetry import build_open_telemetry
 from sluice.router.config.build_telemetry import build_placement, build_telemetry, check_placement
-from sluice.router.config.build_tracing import build_tracing
+from sluice.router.config.build_tracing import build_tracing, check_tracing
 from sluice.router.config.entities import (
     MANAGEMENT,
     SELF,
@@ -41,6 +42,7 @@ from sluice.router.config.entities import (
     ExchangeConfig,
     LinkRouteConfig,
     LogConfig,
+    OpenTelemetryConfig,
     PlacementConfig,
     SaslUsersConfig,
     SslProfileConfig,
@@ -277,7 +279,10 @@ def _built(
         case TelemetryConfig.type:
             config = build_telemetry(entity, problems)
         case TracingConfig.type:
-            config = build_tracing(entity, problems)
+            config = tracing = build_tracing(entity, problems)
+            check_tracing(tracing, configuration.others, entity, problems)
+        case OpenTelemetryConfig.type:
+            config = build_open_telemetry(entity, problems)
         case PlacementConfig.type:
             config = placement = build_placement(entity, problems)
             workers = configuration.router.workers

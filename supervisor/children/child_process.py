@@ -92,6 +92,11 @@ class ChildProcess:
         return None if self._process is None else self._process.pid
 
     @property
+    def unsent(self) -> int:
+        """Octets of messages that the child has not read and its socket does not hold."""
+        return len(self._unsent)
+
+    @property
     def running(self) -> bool:
         """True if messages reach a process."""
         return self._socket is not None

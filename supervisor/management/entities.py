@@ -193,6 +193,7 @@ _SOURCES: Final[Mapping[str, Source]] = {
     "vhost": _configured("vhost"),
     **{kind: _configured(kind) for kind in ("console", "dummy", "saslUsers", "tokenIssuer", "authServicePlugin")},
     "telemetry": _configured("telemetry"),
+    "openTelemetry": _configured("openTelemetry"),
     "tracing": _configured("tracing"),
     "connector": _configured("connector"),
     "listener": _configured("listener"),

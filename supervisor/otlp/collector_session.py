@@ -4,11 +4,11 @@ The exporter of OpenTelemetry's SDK sends its requests through a session of the 
 content of answers, takes redirections for success, and reads answers of any size. This session checks them.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import requests
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from requests.exceptions import RequestException, SSLError, Timeout
 from urllib3 import Timeout as TotalTimeout
 from urllib3.exceptions import ReadTimeoutError
@@ -20,17 +20,23 @@ READ_SIZE: Final = 4096
 _TYPE: Final = "application/x-protobuf"
 
 
+# Decode the content of an answer to an export, and return its number of rejected spans, records or data points. Raises
+# DecodeError.
+Rejected = Callable[[bytes], int]
+
+
 class AnswerError(Exception):
     """Answer of a collector that is none to an export. Its text is for the log."""
 
 
 class CollectorSession(requests.Session):
-    """Session of the exporter for one collector. Owner: its `Exporter`."""
+    """Session of the exporter of one signal for one collector. Owner: its `Exporter`."""
 
-    def __init__(self) -> None:
+    def __init__(self, rejected: Rejected) -> None:
         super().__init__()
+        self._decode: Final = rejected
         self.failure = ""  # why the last request failed, for the log; empty if it succeeded
-        self.rejected = 0  # spans that the last answer does not accept
+        self.rejected = 0  # spans, records or data points that the last answer does not accept
         for scheme in ("http://", "https://"):
             self.mount(scheme, DeadlineAdapter())
 
@@ -68,7 +74,18 @@ class CollectorSession(requests.Session):
             content += octets
             if len(content) > MOST_ANSWER:
                 raise AnswerError(f"the collector's answer has more than {MOST_ANSWER} octets")
-        self.rejected = _rejected(content, found.headers.get("content-type", _TYPE))
+        self.rejected = self._count_rejected(content, found.headers.get("content-type", _TYPE))
+
+    def _count_rejected(self, content: bytes, media_type: str) -> int:
+        """Return the number of rejected spans, records or data points; no content: 0. Raises AnswerError."""
+        if not content:
+            return 0
+        if media_type.split(";")[0].strip().lower() != _TYPE:
+            raise AnswerError(f"the collector's answer is not of the type {_TYPE}")
+        try:
+            return max(self._decode(content), 0)
+        except DecodeError:
+            raise AnswerError("the collector's answer cannot be decoded") from None
 
 
 def _reason(error: Exception) -> str:
@@ -85,16 +102,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, RequestException):
         return str(error)  # of the file caCertFile
     return type(error).__name__
-
-
-def _rejected(content: bytes, media_type: str) -> int:
-    """Return the number of rejected spans in the content of an answer; no content: 0. Raises AnswerError."""
-    if not content:
-        return 0
-    if media_type.split(";")[0].strip().lower() != _TYPE:
-        raise AnswerError(f"the collector's answer is not of the type {_TYPE}")
-    try:
-        answer = ExportTraceServiceResponse.FromString(content)
-    except DecodeError:
-        raise AnswerError("the collector's answer cannot be decoded") from None
-    return max(int(answer.partial_success.rejected_spans), 0)

@@ -1,59 +1,39 @@
-"""Spans for a collector: conversion to OpenTelemetry's SDK, and export by OTLP over HTTP.
+"""Spans for a collector: conversion to those of OpenTelemetry's SDK.
 
-Only the export process imports the SDK, an optional dependency (extra `otel`). Names of attributes follow the semantic
-conventions of OpenTelemetry for messaging where these have one, and begin with `sluice.` otherwise.
+Names of attributes follow the semantic conventions of OpenTelemetry for messaging where these have one, and begin with
+`sluice.` otherwise.
 """
 
-import logging
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluice.router.tracing.spans import DeliverySpan
-from sluice.router.version import VERSION
+from sluice.supervisor.otlp.exporter import Exporter
 
-TIMEOUT_SECONDS: Final = 10
-MISSING: Final = "Spans are not exported, because the packages of the extra 'otel' are not installed"
 _FAILED: Final = frozenset({"rejected", "released", "modified", "dropped"})
 
 
-class ExportError(Exception):
-    """Failure of an export. Its text is for the log."""
+class SpanExporter(Exporter[DeliverySpan]):
+    """Exporter of spans."""
 
+    SUBJECT = "Spans"
+    BATCH = 512
+    MOST_WAITING = 20_000  # spans
 
-class Exporter:
-    """Exporter to one collector. Owner: the export process."""
+    def _made(self, **options: Any) -> Any:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    def __init__(self, setup: dict[str, Any]) -> None:
-        """setup: endpoint, ca (path or None), router (id). Raises ExportError."""
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        return OTLPSpanExporter(**options)
 
-            from sluice.supervisor.otlp.collector_session import CollectorSession
-        except ImportError as error:
-            raise ExportError(MISSING) from error
-        # The SDK logs each failure, and without a handler its lines go to stderr. The router logs failures itself.
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-        logging.getLogger("opentelemetry").propagate = False
-        self.endpoint: Final[str] = setup["endpoint"]
-        self._session: Final = CollectorSession()
-        self._exporter: Final = OTLPSpanExporter(
-            endpoint=self.endpoint, certificate_file=setup["ca"], timeout=TIMEOUT_SECONDS, session=self._session
-        )
-        self._resource: Final = Resource({
-            "service.name": "sluice", "service.instance.id": setup["router"], "service.version": VERSION
-        })  # fmt: skip
-        self._scope: Final = InstrumentationScope("sluice", VERSION)
+    def _rejected(self) -> Callable[[bytes], int]:
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-    def export(self, spans: list[DeliverySpan]) -> int:
-        """Export spans. Returns the number of those that the collector rejects. Raises ExportError."""
+        return lambda content: ExportTraceServiceResponse.FromString(content).partial_success.rejected_spans
+
+    def _send(self, batch: Sequence[DeliverySpan]) -> bool:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
-        result = self._exporter.export([self._converted(span) for span in spans])
-        if result is not SpanExportResult.SUCCESS:
-            reason = self._session.failure or "they cannot be encoded"
-            raise ExportError(f"Spans cannot be exported to {self.endpoint}: {reason}")
-        return min(self._session.rejected, len(spans))
+        return self._exporter.export([self._converted(span) for span in batch]) is SpanExportResult.SUCCESS
 
     def _converted(self, span: DeliverySpan) -> Any:
         from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -69,14 +49,14 @@ class Exporter:
             name=f"{span.kind} {span.address}".rstrip(),
             context=context(span.span_id, remote=False),
             parent=None if span.parent_id is None else context(span.parent_id, remote=receives),
-            resource=self._resource,
+            resource=self.resource,
             attributes=_attributes(span),
             events=events,
             kind=SpanKind.CONSUMER if receives else SpanKind.PRODUCER if span.kind == "send" else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.outcome) if span.outcome in _FAILED else Status(StatusCode.UNSET),
             start_time=span.began,
             end_time=span.ended,
-            instrumentation_scope=self._scope,
+            instrumentation_scope=self.scope,
         )
 
 

@@ -66,6 +66,13 @@ ROUTER: Final = (
         "collector did not get them.",
         "result",
     ),
+    _counter(
+        "sluice_otlp_records_total",
+        "Spans (`traces`), log records (`logs`) and data points (`metrics`) for a collector of OpenTelemetry: "
+        "`exported`, or `unexported` if the collector did not get them.",
+        "signal",
+        "result",
+    ),
 )
 
 WORKERS: Final = (

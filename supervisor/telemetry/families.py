@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -82,6 +82,10 @@ def drop_label(name: str) -> str:
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
 
 
+# Spans, log records and data points for a collector of OpenTelemetry, by signal and result.
+ExportCounts = Mapping[tuple[str, str], int]
+
+
 class HttpCounts(Struct, frozen=True):
     """Counters of the HTTP server. requests: by page and status. refused: by reason."""
 
@@ -96,7 +100,7 @@ class MetricsBuilder:
 
     def __init__(
         self, router: RouterConfig, version: str, core: RouterCore, region: Region, health: Health,
-        counts: Callable[[], HttpCounts], rows_lost: Callable[[], int],
+        counts: Callable[[], HttpCounts], rows_lost: Callable[[], int], exports: Callable[[], ExportCounts],
     ) -> None:  # fmt: skip
         """rows_lost: return the number of rows of telemetry that were lost."""
         self._router = router
@@ -106,6 +110,7 @@ class MetricsBuilder:
         self._health = health
         self._counts = counts
         self._rows_lost = rows_lost
+        self._exports = exports
         self._process = ProcessCollector(registry=None)
 
     def build(self, snapshot: MetricsSnapshot) -> Iterator[Metric | DispatchMetric]:
@@ -164,6 +169,9 @@ class MetricsBuilder:
         spans = families.open(DEFINITIONS["sluice_trace_spans_total"])
         for result, count in self._core.delivery_traces.counts().items():
             spans.add((result,), count)
+        records = families.open(DEFINITIONS["sluice_otlp_records_total"])
+        for labels, count in self._exports().items():
+            records.add(labels, count)
 
     def _workers(self, families: Families, snapshot: MetricsSnapshot) -> None:
         journal = self._core.journal

@@ -1,7 +1,7 @@
 """Log: its settings in this process and in the workers, its files, and the lines that workers write."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ from sluice.router.log import (
     LEVELS,
     MODULES,
     LogChange,
+    LogEntry,
     LogError,
     LogSettings,
     ProcessLog,
@@ -27,6 +28,10 @@ from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.runtime.waker import Waker
 from sluice.supervisor.subsystem import Subsystem
+
+# Callback for entries of the log, with the number of the worker that wrote them (None: the supervisor), and the number
+# of its entries before them that are missing.
+OnEntries = Callable[[Iterable[LogEntry], int | None, int], None]
 
 LOG_SECONDS: Final = 10.0  # timeout for opening log files
 KEPT: Final = "A log file was not reopened, and lines still go to the old file"
@@ -44,6 +49,16 @@ class Logging(Subsystem):
         self._op = LogOp(log.settings.to_dict(), 0)
         self._threads: Threads | None = None  # created on demand, inside the event loop
         self._prepared: LogChange | None = None
+        self._on_entries: OnEntries | None = None
+
+    def export(self, on_entries: OnEntries | None) -> None:
+        """Pass each entry that the supervisor or a worker writes from here on to `on_entries`; None: to nobody."""
+        self._on_entries = on_entries
+        self._log.on_line = None if on_entries is None else lambda entry: on_entries((entry,), None, 0)
+
+    def recent(self) -> list[LogEntry]:
+        """Return the last entries, oldest first."""
+        return self._log.recent()
 
     # Workers
 
@@ -65,6 +80,8 @@ class Logging(Subsystem):
             self._log.add_log_changes(message.counts, message.lines)
         except (KeyError, ValueError) as error:
             raise WorkerFaultError(f"logged: its lines cannot be read: {error!r}") from error
+        if self._on_entries is not None:
+            self._on_entries(message.lines, worker.index, max(message.missing, 0))
 
     def change(self, settings: LogSettings, *, reopen: bool) -> None:
         """Announce the log settings to workers. reopen: they reopen their files."""

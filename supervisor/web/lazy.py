@@ -5,7 +5,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sluice.router.config.entities import ListenerConfig
 from sluice.router.log import ProcessLog
@@ -16,6 +16,9 @@ from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.subsystem import Subsystem
+
+if TYPE_CHECKING:
+    from sluice.supervisor.telemetry.families import HttpCounts
 
 _MODULE: Final = "sluice.supervisor.web.server"
 
@@ -48,6 +51,9 @@ class HttpListeners(Protocol):
     def answer_page(self, worker: WorkerProcess, number: int, opened: socket.socket, certified: bool) -> None:
         """Answer an HTTPS client whose connection belongs to a worker. number: of that connection. certified: the
         client has presented a certificate."""
+
+    def counts(self) -> "HttpCounts":
+        """Return the counters of the service."""
 
     async def stop(self) -> None:
         """Close all listeners and connections."""
@@ -102,6 +108,11 @@ class LazyHttp(Subsystem):
     def connections(self) -> int:
         """Number of accepted connections."""
         return 0 if self._service is None else self._service.connections
+
+    @property
+    def counts(self) -> "HttpCounts | None":
+        """Counters of the service; None if it has not been created."""
+        return None if self._service is None else self._service.counts()
 
     async def close(self) -> None:
         """Close the service. Until then it reports the shutdown."""

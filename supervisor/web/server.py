@@ -31,7 +31,7 @@ from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, 
 from sluice.supervisor.listeners.proxy_header import ProxyError
 from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.telemetry.collect import MetricsCollector
-from sluice.supervisor.telemetry.families import HttpCounts, MetricsBuilder
+from sluice.supervisor.telemetry.families import ExportCounts, HttpCounts, MetricsBuilder
 from sluice.supervisor.telemetry.health import Health
 from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.web.connection_limits import MAX_REQUEST, REQUEST_TIME, HttpConnection, HttpConnectionLimiter
@@ -374,12 +374,13 @@ def _logger(log: ProcessLog) -> logging.Logger:
 def make(
     loop: asyncio.AbstractEventLoop, log: ProcessLog, router: RouterConfig, version: str, core: RouterCore,
     region: Region, counters: AddressCounters, usage: Usage, health: Health,
-    rows_lost: Callable[[], int], acceptor: Acceptor,
+    rows_lost: Callable[[], int], exports: Callable[[], ExportCounts], acceptor: Acceptor,
 ) -> HttpService:  # fmt: skip
     """Create the service with all its parts."""
     metrics = MetricsPage()
     pages = Pages(metrics, health, Files(loop), MetricsTokens(loop, log), log)
     service = HttpService(loop, log, pages, metrics, HttpsContexts(core.tls, log), acceptor)
     collector = MetricsCollector(core, region, counters, usage, metrics.work.pause)
-    metrics.use(collector, MetricsBuilder(router, version, core, region, health, service.counts, rows_lost))
+    builder = MetricsBuilder(router, version, core, region, health, service.counts, rows_lost, exports)
+    metrics.use(collector, builder)
     return service

@@ -1,64 +1,87 @@
-"""Spans of a tracing section at a collector that speaks OTLP over HTTP."""
+"""Spans, lines of the log and metrics at a collector that speaks OTLP over HTTP."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sluice.router.amqp import codec
 from tests.peer import message
 from tests.peer.management import Management
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
+from tests.system.http import WEB, get
 from tests.system.router import listener, poll
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra 'otel' is not installed")
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Collector:
-    """Collector that keeps the spans it receives, by name."""
+    """Collector that keeps the spans, log records and metrics it receives."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.spans: list[Any] = []
+        self.records: list[Any] = []
+        self.pages: list[dict[str, Any]] = []  # metrics by name
         self.resources: list[dict[str, str]] = []
+        self.status = 200
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 octets = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    import gzip
-
-                    octets = gzip.decompress(octets)
-                collector.take(octets)
-                self.send_response(200)
+                status = collector.status
+                if status == 200:
+                    collector.take(self.path, octets)
+                self.send_response(status)
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of the base class
                 pass
 
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.server = HTTPServer(("127.0.0.1", port), Handler)
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
     @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
 
-    def take(self, octets: bytes) -> None:
-        request = ExportTraceServiceRequest.FromString(octets)
-        for of_resource in request.resource_spans:
-            self.resources.append({each.key: each.value.string_value for each in of_resource.resource.attributes})
-            for of_scope in of_resource.scope_spans:
-                self.spans += of_scope.spans
+    @property
+    def endpoint(self) -> str:
+        return f"{self.base}/v1/traces"
+
+    def take(self, path: str, octets: bytes) -> None:
+        if path == "/v1/traces":
+            for traced in ExportTraceServiceRequest.FromString(octets).resource_spans:
+                self.resources.append(values(traced.resource))
+                self.spans += (span for scope in traced.scope_spans for span in scope.spans)
+        elif path == "/v1/logs":
+            for logged in ExportLogsServiceRequest.FromString(octets).resource_logs:
+                self.resources.append(values(logged.resource))
+                self.records += (record for scope in logged.scope_logs for record in scope.log_records)
+        else:
+            assert path == "/v1/metrics"
+            for measured in ExportMetricsServiceRequest.FromString(octets).resource_metrics:
+                self.resources.append(values(measured.resource))
+                metrics = [metric for scope in measured.scope_metrics for metric in scope.metrics]
+                self.pages.append({metric.name: metric for metric in metrics})
+                assert len(self.pages[-1]) == len(metrics)
+
+    def texts(self) -> list[str]:
+        return [record.body.string_value for record in self.records]
 
     def close(self) -> None:
         self.server.shutdown()
@@ -74,8 +97,15 @@ def collector() -> Iterator[Collector]:
 
 
 def values(span: Any) -> dict[str, Any]:
-    """Return the attributes of a span."""
+    """Return the attributes of a span, a record, a data point or a resource."""
     return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+
+
+def point(metric: Any, **labels: str) -> Any:
+    """Return the value of the data point with these labels."""
+    points = getattr(metric, metric.WhichOneof("data")).data_points
+    (found,) = [each for each in points if values(each).items() >= labels.items()]
+    return found
 
 
 def test_spans_reach_collector_with_context_of_sender(
@@ -138,3 +168,77 @@ def test_tracing_section_removed_by_management_stops_sampling(
     poll(pass_one, "traced messages", 10.0)
     management.delete("tracing", "tracing")
     poll(lambda: not pass_one(), "untraced messages", 10.0)
+
+
+def test_lines_of_all_processes_reach_collector_as_records(
+    start: Start, workers: int, peers: list[AmqpPeer], collector: Collector
+) -> None:
+    sections = [
+        listener(),
+        ("openTelemetry", {"endpoint": collector.base, "metrics": "no"}),
+        ("log", {"module": "PROTOCOL", "enable": "trace+"}),
+    ]
+    router = start(sections, workers=workers)
+    peer = AmqpPeer.opened(router.port)
+    peers.append(peer)
+    peer.receiver("orders", 10)
+    poll(lambda: any("@attach" in text for text in collector.texts()), "the line of a worker", 30.0)
+    poll(lambda: any("Operational" in text for text in collector.texts()), "the line of the supervisor", 30.0)
+    traced = next(each for each in collector.records if "@attach" in each.body.string_value)
+    assert (traced.severity_text, traced.severity_number) == ("trace", 1)
+    found = values(traced)
+    assert found["sluice.module"] == "PROTOCOL"
+    assert traced.body.string_value.startswith(f"[C{found['sluice.connection']}]:FRAME: ")
+    assert 0 <= found["sluice.worker"] < workers
+    assert abs(traced.time_unix_nano / 1e9 - time.time()) < 60
+    operational = next(each for each in collector.records if "Operational" in each.body.string_value)
+    assert (operational.severity_text, operational.severity_number) == ("notice", 10)
+    assert "sluice.worker" not in values(operational)
+    assert any("Container Name: " in text for text in collector.texts()), "a line from before the export"
+    assert not collector.pages
+    resource = collector.resources[0]
+    assert (resource["service.name"], resource["service.instance.id"]) == ("sluice", "QDR")
+    router.stop()
+    assert any("Shut Down" in text for text in collector.texts())
+
+
+def test_metrics_at_collector_equal_those_of_page(
+    start: Start, workers: int, peers: list[AmqpPeer], collector: Collector
+) -> None:
+    section = ("openTelemetry", {"endpoint": collector.base, "logs": "no", "metricsIntervalSeconds": "1"})
+    began = time.time_ns()
+    router = start([listener(), WEB, section], workers=workers)
+    peer = AmqpPeer.opened(router.port)
+    peers.append(peer)
+    receiver, sender = peer.receiver("orders", 10), peer.sender("orders")
+    sent = sender.send(message.message("x"))
+    receiver.next().settle()
+    sender.outcome(sent)
+
+    def accepted() -> list[float]:
+        metric = collector.pages[-1]["sluice_deliveries_ended_total"]
+        points = metric.sum.data_points
+        return [each.as_double for each in points if values(each)["outcome"] == "accepted"]
+
+    poll(lambda: bool(collector.pages) and sum(accepted()) == 1, "the delivery in the metrics", 30.0)
+    page = collector.pages[-1]
+    assert not collector.records
+    ended = page["sluice_deliveries_ended_total"].sum
+    assert (ended.is_monotonic, ended.aggregation_temporality) == (True, 2)
+    assert all(began < each.start_time_unix_nano < each.time_unix_nano for each in ended.data_points)
+    assert point(page["sluice_address_consumers"], address="orders").as_double == 1
+    assert page["sluice_address_consumers"].WhichOneof("data") == "gauge"
+    (latency,) = page["sluice_delivery_seconds"].histogram.data_points
+    assert latency.count == sum(latency.bucket_counts) == 1
+    assert len(latency.bucket_counts) == len(latency.explicit_bounds) + 1
+    assert latency.sum > 0
+    text = get(router.ports["web"], "/metrics").body.decode()
+    shown = {}
+    for family in text_string_to_metric_families(text):
+        shown[f"{family.name}_total" if family.type == "counter" else family.name] = family
+    assert set(page) == {name for name, family in shown.items() if family.samples}
+    for name, family in shown.items():
+        if family.type != "histogram" and name in page:
+            data = getattr(page[name], page[name].WhichOneof("data"))
+            series = {frozenset(values(each).items()) for each in data.data_points}
+            assert series == {frozenset(sample.labels.items()) for sample in family.samples}, name

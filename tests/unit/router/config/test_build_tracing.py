@@ -2,6 +2,7 @@
 
 import pytest
 
+from sluice.router.config.entities import TracingConfig
 from sluice.router.config.errors import ConfigError
 from sluice.router.config.load import load_text
 
@@ -20,6 +21,13 @@ def test_tracing_attributes_are_read():
     assert (found.parent_based, found.spans_per_second) == (True, 1000)
 
 
+def test_tracing_without_endpoint_takes_section_open_telemetry():
+    text = BASE + "tracing {\n  ratio: 1\n}\nopenTelemetry {\n  endpoint: http://127.0.0.1:4318\n}\n"
+    (found,) = load_text("x.conf", text).of_type("tracing")
+    assert isinstance(found, TracingConfig)
+    assert found.endpoint is None
+
+
 def test_tracing_defaults_sample_little():
     (found,) = load(ENDPOINT).of_type("tracing")
     assert (found.ratio, found.addresses, found.parent_based) == (0.01, ("#",), False)
@@ -28,7 +36,7 @@ def test_tracing_defaults_sample_little():
 @pytest.mark.parametrize(
     ("lines", "line", "text"),
     [
-        (("ratio: 1",), 4, "Missing required attribute 'endpoint'"),
+        (("ratio: 1",), 4, "there is no collector: neither an attribute endpoint nor a section openTelemetry"),
         (("endpoint: 127.0.0.1:4318",), 5, "is not a URL with http:// or https:// and a host"),
         (("endpoint: http://a:99999/",), 5, "is not a URL"),
         ((ENDPOINT, "ratio: 1.5"), 6, "ratio '1.5' is not a number from 0 to 1"),

@@ -134,6 +134,7 @@ TYPES = {
     "saslUsers": "configurationEntity",
     "tokenIssuer": "configurationEntity",
     "telemetry": "configurationEntity",
+    "openTelemetry": "configurationEntity",
     "tracing": "configurationEntity",
     "placement": "configurationEntity",
     "audit": "configurationEntity",
@@ -141,7 +142,7 @@ TYPES = {
 
 
 #: Types that Dispatch lacks.
-ADDED = ("saslUsers", "tokenIssuer", "telemetry", "tracing", "placement", "audit", "router.config.tap")
+ADDED = ("saslUsers", "tokenIssuer", "telemetry", "openTelemetry", "tracing", "placement", "audit", "router.config.tap")
 
 
 def test_types_and_bases_are_listed():

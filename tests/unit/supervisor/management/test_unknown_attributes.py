@@ -17,6 +17,7 @@ CREATE = {
     "sslProfile": {},
     "vhost": {"hostname": "v"},
     "dummy": {"arg1": "x"},
+    "openTelemetry": {"endpoint": "http://127.0.0.1:4318"},
     "tracing": {"endpoint": "http://127.0.0.1:4318/v1/traces"},
 }
 

@@ -57,6 +57,7 @@ class MetricsRouter:
             self.health,
             lambda: HttpCounts({}, {}, 0, 0.0),
             lambda: self.rows_lost,
+            dict,
         )
         self._slots = itertools.count()
         for index in range(workers):

@@ -64,6 +64,7 @@ class HttpRouter(AcceptorWithWorkers):
             Usage(self.configuration, self.region, self.core.policy.vhost_of),
             health,
             lambda: 0,
+            dict,
             self.acceptor,
         )
         self.listener = self.service.bind(self.config)
