@@ -262,10 +262,10 @@ def test_failed_merge_is_reported_and_landing_goes_on(broker, tmp_path, merges_o
     publish = LocalStore.publish
     full = True
 
-    def fail(store: LocalStore, path: str, octets: Any) -> None:
+    def fail(store: LocalStore, path: str, octets: Any, **options: bool) -> None:
         if full and "/merged/" in path:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        publish(store, path, octets)
+        publish(store, path, octets, **options)
 
     def put_last() -> bool:
         put(broker, b"last")
