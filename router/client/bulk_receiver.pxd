@@ -4,10 +4,19 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from sluice.router.amqp.frames cimport Transfer
 from sluice.router.client.receiver cimport Receiver
 
+# Block of memory that a batch has given back, for a later one. Owners: a receiver and the buffers of its batches.
+cdef class SpareBlock:
+    cdef uint8_t* data
+    cdef size_t room
+    cdef uint8_t* take(self, size_t* room) noexcept
+    cdef void give(self, uint8_t* data, size_t used, size_t room) noexcept
+
 # Memory that Python code reads through the buffer protocol. Owner: the code that has the object.
 cdef class OctetBuffer:
     cdef uint8_t* data
     cdef readonly size_t size
+    cdef size_t room
+    cdef SpareBlock spare                  # gets the memory back
 
 # Consecutive deliveries of one link. Owner: the code that took it.
 cdef class Batch:
@@ -26,6 +35,9 @@ cdef class BulkReceiver(Receiver):
     cdef size_t room
     cdef int32_t* offsets                  # of `rows` messages, and of the incomplete one
     cdef int64_t* arrived
+    cdef SpareBlock spare_data
+    cdef SpareBlock spare_offsets
+    cdef SpareBlock spare_arrived
     cdef readonly size_t rows
     cdef size_t rows_room
     cdef uint32_t first                    # delivery-id of the first row

@@ -2,6 +2,8 @@ from typing_extensions import Buffer
 
 from sluice.router.client.receiver import Receiver
 
+class SpareBlock: ...
+
 class OctetBuffer(Buffer):
     @property
     def size(self) -> int: ...

@@ -11,7 +11,7 @@ all deliveries of the session, so this must be its only receiver. Its memory is 
 """
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo
 from libc.stdint cimport INT32_MAX
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
@@ -26,13 +26,42 @@ from sluice.router.amqp.errors import MESSAGE_SIZE_EXCEEDED, SESSION_INVALID_FIE
 cdef enum:
     FIRST_OCTETS = 65536
     FIRST_ROWS = 1024
+    SPARE_MOST = 64 << 20      # octets of a block that is kept
+    SPARE_USED = 64            # a block is kept if the last batch used one SPARE_USED-th of it, at least
+
+
+cdef class SpareBlock:
+    """Block of memory for the next batch. New pages would be cleared by the kernel, and copied as the block grows."""
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef uint8_t* take(self, size_t* room) noexcept:
+        """Return the block and its octets; NULL and 0: there is none."""
+        cdef uint8_t* data = self.data
+        room[0] = self.room
+        self.data = NULL
+        self.room = 0
+        return data
+
+    cdef void give(self, uint8_t* data, size_t used, size_t room) noexcept:
+        """Take ownership of a block of which `used` octets were used. Of two blocks the larger one is kept."""
+        if room > SPARE_MOST or room // SPARE_USED > used or room < self.room:
+            free(data)
+            return
+        free(self.data)
+        self.data = data
+        self.room = room
 
 
 cdef class OctetBuffer:
     """Memory that readers access through the buffer protocol."""
 
     def __dealloc__(self):
-        free(self.data)
+        if self.spare is not None:
+            self.spare.give(self.data, self.size, self.room)
+        else:
+            free(self.data)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
@@ -43,11 +72,13 @@ cdef class OctetBuffer:
         return self.size
 
 
-cdef OctetBuffer octets_of(void* data, size_t size):
-    """Wrap memory, and take ownership of it."""
+cdef OctetBuffer octets_of(void* data, size_t size, size_t room, SpareBlock spare):
+    """Wrap a block of `room` octets, and take ownership of it until `spare` gets it."""
     cdef OctetBuffer octets = OctetBuffer.__new__(OctetBuffer)
     octets.data = <uint8_t*>data
     octets.size = size
+    octets.room = room
+    octets.spare = spare
     return octets
 
 
@@ -66,6 +97,9 @@ cdef class BulkReceiver(Receiver):
     def __cinit__(self, handler, *, initial_delivery_count=None, max_message_size=0):
         if not 0 < max_message_size <= INT32_MAX // 2:
             raise ValueError(f"max_message_size is {max_message_size}: it must be 1 to {INT32_MAX // 2}")
+        self.spare_data = SpareBlock.__new__(SpareBlock)
+        self.spare_offsets = SpareBlock.__new__(SpareBlock)
+        self.spare_arrived = SpareBlock.__new__(SpareBlock)
 
     def __dealloc__(self):
         free(self.data)
@@ -80,31 +114,42 @@ cdef class BulkReceiver(Receiver):
     def take(self):
         """Take the complete deliveries as a Batch; None: there are none. An incomplete delivery stays."""
         cdef Batch batch
-        cdef size_t end, rest
-        cdef uint8_t* data = NULL
+        cdef size_t end, rest, room
+        cdef uint8_t* data
+        cdef void* grown
         if self.rows == 0:
             return None
         end = self.start if self.within else self.used
         rest = self.used - end
-        if rest:
-            data = <uint8_t*>malloc(rest)
-            if data is NULL:
+        data = self.spare_data.take(&room)
+        if rest > room:
+            grown = realloc(data, rest)
+            if grown is NULL:
+                self.spare_data.give(data, room, room)
                 raise MemoryError("delivery")
+            data = <uint8_t*>grown
+            room = rest
+        if rest:
             memcpy(data, self.data + end, rest)
         batch = Batch.__new__(Batch)
         batch.link = self
         batch.first = self.first
         batch.last = self.last
         batch.rows = self.rows
-        batch.messages = octets_of(self.data, end)
-        batch.offsets = octets_of(self.offsets, (self.rows + 1) * sizeof(int32_t))
-        batch.arrived = octets_of(self.arrived, self.rows * sizeof(int64_t))
+        batch.messages = octets_of(self.data, end, self.room, self.spare_data)
+        batch.offsets = octets_of(self.offsets, (self.rows + 1) * sizeof(int32_t),
+                                  (self.rows_room + 1) * sizeof(int32_t), self.spare_offsets)
+        batch.arrived = octets_of(self.arrived, self.rows * sizeof(int64_t), self.rows_room * sizeof(int64_t),
+                                  self.spare_arrived)
         self.data = data
-        self.used = self.room = rest
+        self.used = rest
+        self.room = room
         self.start = 0
-        self.offsets = NULL
-        self.arrived = NULL
-        self.rows = self.rows_room = 0
+        self.rows = 0
+        self.offsets = <int32_t*>self.spare_offsets.take(&room)
+        self.rows_room = room // sizeof(int32_t) - 1 if room else 0
+        self.arrived = <int64_t*>self.spare_arrived.take(&room)
+        self.rows_room = min(self.rows_room, room // sizeof(int64_t))
         return batch
 
     def settle_range(self, Batch batch not None, bytes state not None):

@@ -96,6 +96,46 @@ def test_batch_memory_outlives_receiver():
     assert view.readonly
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_batches_are_unchanged_while_memory_of_others_is_used_again(seed):
+    """Batches of all lengths are dropped in any order, some with a view of their octets that stays, within messages."""
+    rng = random.Random(seed)
+    kept: list[Any] = []
+    views: list[tuple[memoryview, bytes]] = []
+    taken: list[bytes] = []
+    sent: list[bytes] = []
+
+    def cut(data):
+        middle = rng.randrange(len(data) + 1)
+        yield data[:middle]
+        take()
+        yield data[middle:]
+
+    def take() -> None:
+        batch = exchange.state.take()
+        if batch is not None:
+            kept.append((batch, content(batch)))
+            taken.extend(kept[-1][1])
+
+    exchange = BulkReceiveExchange(credit=100_000, most=100_000)
+    exchange.cut = cut
+    for _ in range(60):
+        scale = rng.choice((1, 10, 3000))
+        messages = [rng.randbytes(rng.randrange(20 * scale)) for _ in range(rng.choice((1, 3, 3000 // scale)))]
+        sent += messages
+        exchange.send(*messages)
+        take()
+        while len(kept) > rng.randrange(4):
+            batch, before = kept.pop(rng.randrange(len(kept)))
+            assert content(batch) == before
+            if rng.random() < 0.2:
+                views.append((memoryview(batch.messages), b"".join(before)))
+            del batch
+    assert taken == sent
+    assert views
+    assert all(bytes(view) == before for view, before in views)
+
+
 def test_settled_messages_are_taken_alike():
     exchange = BulkReceiveExchange()
     exchange.send(b"one", settled=True)
