@@ -26,6 +26,7 @@ from sluice.pipeline.segments import (
 COMPRESSION = "zstd"
 CHECKSUM = "crc32"  # of each page, after compression
 LEVEL = 1
+WRITE_BATCH = 16384  # rows that Parquet encodes together; the default of 1,024 takes 8 % more time
 SAMPLES = 4  # places of a batch that are compressed for an estimate
 SAMPLE_OCTETS = 4096  # octets of each of them
 #: Fraction of its size to which a sample must shrink. Compressing octets that hardly shrink takes most of a lander's
@@ -173,6 +174,7 @@ class SegmentWriter:
             write_statistics=["arrived"],
             store_schema=False,
             write_page_checksum=True,
+            write_batch_size=WRITE_BATCH,
         ) as writer:
             metadata = {FORMAT_KEY: str(FORMAT), CHECKSUM_KEY: CHECKSUM, IDENTITY_KEY: self.identity}
             writer.add_key_value_metadata({key.decode(): value for key, value in metadata.items()})
