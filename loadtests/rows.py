@@ -19,7 +19,7 @@ from loadtests.cost_rows import costs
 from loadtests.edge_rows import attaches, edge_storm, first_messages, idle_edges, one_peer, one_uplink, uplink_lost
 from loadtests.gateway_rows import broker_lost, client_connections, link_route
 from loadtests.hostile_rows import hostile_host
-from loadtests.landing_rows import landing
+from loadtests.landing_rows import landing, landing_of_many
 from loadtests.login_rows import certificate_logins, logins, token_logins
 from loadtests.measuring import BODY, CREDIT, MB, MIB, Bench
 from loadtests.network_rows import cold_start, hop_latency, one_hop, path_lost
@@ -295,6 +295,7 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
     "reload": reloads,
     "hostile-host": hostile_host,
     "landing": landing,
+    "landing-senders": landing_of_many,
     "spark-visible": visible,
     "spark-reading": reading,
     "spark-decoding": decoding,
@@ -307,8 +308,8 @@ ROWS: dict[str, Callable[[Bench], list[Figure]]] = {
 #: Names of several rows. Rows of the pipeline need Java and minutes each, so that they only run by name.
 GROUPS: dict[str, tuple[str, ...]] = {
     "pipeline": (
-        "landing", "spark-visible", "spark-reading", "spark-decoding", "spark-sending", "spark-planning",
-        "landing-waiting", "rollup", "telemetry",
+        "landing", "landing-senders", "landing-waiting", "spark-visible", "spark-reading", "spark-decoding",
+        "spark-sending", "spark-planning", "rollup", "telemetry",
     ),
     "operations": tuple(OPERATION_ROWS),
 }  # fmt: skip
