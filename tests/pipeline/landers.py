@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from sluice.pipeline.reading import read_placed
 from sluice.pipeline.segments import Landing, schema
 from sluice.router.client import Accepted, Backoff, ClientError, connect
 from tests.system.router import ROOT
@@ -134,7 +134,7 @@ def rows(path: object) -> pa.Table:
     """Return all landed messages, by log and segment number."""
     landing = Landing.open(str(path))
     tables = [
-        pq.read_table(landing.store.open(segment.path))
+        read_placed(landing, segment).select(schema().names).replace_schema_metadata(schema().metadata)
         for log in landing.logs()
         for segment in landing.listing(log.key).segments
     ]

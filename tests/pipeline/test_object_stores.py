@@ -12,13 +12,17 @@ from moto.server import ThreadedMotoServer
 
 from loadtests.object_store import RecordingObjectStore
 from sluice.pipeline import stores
+from sluice.pipeline.commands.bench import deliveries
 from sluice.pipeline.errors import LandingError, LockedError
 from sluice.pipeline.identified_reader import IdentifiedPartition, IdentifiedReader
+from sluice.pipeline.merging import LogMerger
 from sluice.pipeline.options import source_options
+from sluice.pipeline.reading import read_segment
 from sluice.pipeline.retention import delete_consumed_segments
 from sluice.pipeline.segments import Group, Landing, LandingLog, Segment, now
 from sluice.pipeline.source import SegmentBin, StreamReader
 from sluice.pipeline.stores import ArrowStore, open_store
+from sluice.pipeline.writer import SegmentWriter
 from tests.pipeline.landers import COMMAND, LanderProcess, message, numbers, send_all
 from tests.system.router import SETTINGS, RouterProcess, listener
 
@@ -130,6 +134,29 @@ def test_trigger_takes_few_requests(tmp_path):
             # Constant: the folder's identity and the reset, two listings to find the logs, and the group's position.
             assert len(server.requests) <= 10 + addresses, server.requests
             at = end
+
+
+def test_merge_of_a_log_takes_few_requests():
+    """A segment takes two requests to be read, and three to be deleted: a store has no others in pyarrow."""
+    count = 12
+    with RecordingObjectStore() as server:
+        landing = Landing.create(server.bucket("merged"))
+        writer = SegmentWriter(landing, LandingLog("l", "a"), "l-0")
+        for _ in range(count):
+            writer.write(deliveries(3, 40))
+        merger = LogMerger(landing, "l/a", writer.identity, 3 * (count - 1), grace=0)
+        server.requests.clear()
+        while merger.work(print):
+            continue
+        assert len(server.requests) <= 5 * (count - 1) + 10, server.requests
+        (part, last) = landing.listing("l/a").segments
+        assert ((part.number, part.end, part.rows), last.number) == ((0, count - 1, 3 * (count - 1)), count - 1)
+        assert landing.listing("l/a").covered == []
+        found = [each for batch in read_segment(landing, part, ["segment"]) for each in batch["segment"].to_pylist()]
+        assert found == [number for number in range(count - 1) for _ in range(3)]
+        server.requests.clear()
+        landing.following(last)
+        assert len(server.requests) == 1, "a stream at the end of the log does not list merged files"
 
 
 class RefusingRelay:
