@@ -143,8 +143,13 @@ def _join(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | N
 
 
 def _closed(kind: pa.DataType) -> pa.DataType:
-    """Replace types of values that were always null by text."""
+    """Replace types of values that were always null by text, and objects whose names clash.
+
+    Spark takes names that differ only in case for one column, and writes no table with two of them.
+    """
     if pa.types.is_struct(kind):
+        if len({each.name.lower() for each in kind}) < kind.num_fields:
+            return pa.string()
         return pa.struct([pa.field(each.name, _closed(each.type)) for each in kind])
     if pa.types.is_list(kind):
         return pa.list_(_closed(kind.value_type))

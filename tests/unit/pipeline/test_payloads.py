@@ -124,6 +124,15 @@ def test_inferred_type_fits_all_samples():
         infer([None])
 
 
+def test_object_whose_names_clash_is_inferred_as_text():
+    """Spark takes names that differ only in case for one, in tables and in expressions."""
+    found = infer([{"inner": {"id": 1}, "b": 1}, {"inner": {"ID": "x"}}])
+    assert found == pa.struct([("inner", pa.string()), ("b", pa.int64())])
+    assert fit({"inner": {"id": 1, "ID": 2}, "b": 3}, found) == {"inner": '{"id":1,"ID":2}', "b": 3}
+    assert infer([[{"a": 1}, {"A": 1}]]) == pa.list_(pa.string())
+    assert infer([{"a": 1, "A": 1}]) == pa.string()
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
