@@ -170,7 +170,7 @@ class LogMerger:
         self.segments += sum(each.span for each in done if each.file is None)
         self.files += 1 - sum(each.file is not None for each in done)
         self._condemned.append((time.monotonic() + self.grace, done))
-        if made.rows < self.rows:
+        if made.rows < self.rows and queue is self._landed:
             self._merged.append(made)
 
 

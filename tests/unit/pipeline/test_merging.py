@@ -155,6 +155,17 @@ def test_files_with_few_rows_are_merged_once_more(log: MergedLog, monkeypatch: p
     assert (log.merger.segments, log.merger.files) == (12, 2)
 
 
+def test_row_is_merged_twice_at_most(log: MergedLog, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(merging, "RUN_FILES", 2)
+    monkeypatch.setattr(merging, "LEAST_SEGMENTS", 2)
+    log.merger = log.new_merger(rows=1000)
+    log.land(9)
+    before = log.rows()
+    log.merge()
+    assert log.files() == ([(0, 3), (4, 7)], [8])
+    assert log.rows() == before
+
+
 def test_large_segments_stay(log: MergedLog):
     for rows in (3, 30, 3, 3, 3, 3, 3, 3, 3, 30, 30, 3):
         log.land(1, rows)
