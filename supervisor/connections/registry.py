@@ -63,6 +63,7 @@ class Connections(Subsystem):
         # Connections with an AMQP open, by number, in order of opening.
         self.opened: dict[int, RegisteredConnection] = {}
         self.accepted = 0  # number of connections accepted since the start
+        self.accept_pauses = 0  # times that connecting clients had to wait, because established clients were active
         self.denied = 0  # number of sockets refused at the limit of all connections
         self._workers = workers
         self._journal = journal

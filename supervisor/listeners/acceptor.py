@@ -210,6 +210,7 @@ class Acceptor(Subsystem):
         if room:
             self._accept(listener, opened, room)
         else:
+            self._connections.accept_pauses += 1
             self._loop.remove_reader(opened)
             self._loop.call_later(self._pace.rest(), self._go_on, listener, opened)
 

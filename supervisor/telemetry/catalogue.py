@@ -159,6 +159,8 @@ LISTENERS: Final = (
     _gauge("sluice_listener_up", "1 if the listener takes connections.", "listener", "role", "http"),
     _gauge("sluice_listener_connections", "Open AMQP connections that the listener accepted.", "listener", "role"),
     _counter("sluice_connections_accepted_total", "AMQP connections that were accepted."),
+    _counter("sluice_accept_pauses_total", "Times that connecting clients waited, some milliseconds each, because "
+             "too many connected at once while established clients were active."),
     _gauge("sluice_connections", "Accepted AMQP connections that are there, including those that are not open yet."),
     _gauge("sluice_connections_limit", "Accepted AMQP connections that the router allows: `maxConnections` of the "
            "policy."),

@@ -281,6 +281,7 @@ class MetricsBuilder:
             if not state.http:
                 open_ones.add((state.name, state.role), snapshot.connections.get(state.name, 0))
         families.single(DEFINITIONS["sluice_connections_accepted_total"], self._core.connections.accepted)
+        families.single(DEFINITIONS["sluice_accept_pauses_total"], self._core.connections.accept_pauses)
         families.single(DEFINITIONS["sluice_connections"], self._core.connections.count)
         limit = self._core.policy.vhosts.policy.max_connections
         families.single(DEFINITIONS["sluice_connections_limit"], limit)

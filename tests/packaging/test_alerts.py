@@ -149,6 +149,14 @@ CASES = {
         quotas(connections=85, links=85),
         {"vhost": "shop", "group": "all", "limit": "maxLinks"},
     ),
+    "SluiceSendersThrottled": Case(
+        {'sluice_links_stalled{reason="memory"}': "2x60", 'sluice_links_stalled{reason="credit"}': "5x60"},
+        {'sluice_links_stalled{reason="credit"}': "5x60", 'sluice_worker_windows_shut{worker="0"}': "2x4 0x56"},
+        {"reason": "memory"},
+    ),
+    "SluiceConnectionsDelayed": Case(
+        {"sluice_accept_pauses_total": "0+120x60"}, {"sluice_accept_pauses_total": "0+30x60"}
+    ),
     "SluiceLinksStalled": Case(
         {'sluice_links_blocked{kind="endpoint", role="normal", direction="out"}': "1x60"},
         {'sluice_links_blocked{kind="endpoint", role="normal", direction="out"}': "1x50 0x1 1x20"},

@@ -24,6 +24,8 @@ from tests.unit.supervisor.harness import PATIENCE, configuration_text
 CONFIGURATION = load_text("router.conf", configuration_text())
 LISTENER = CONFIGURATION.listeners[0]
 MAX_MESSAGE = 65536
+#: Connections that wait at once, above BURST_CONNECTIONS of the acceptor's pace.
+BURST = 20
 
 
 def no_http(acceptor: object) -> NoReturn:
@@ -265,8 +267,23 @@ def test_connection_burst_is_accepted_completely(active):
             given.close()
             numbers.add(message.conn)
         assert len(numbers) == 100
+        assert active or setup.core.connections.accept_pauses == 0
 
     run(scenario, active=active)
+
+
+def test_acceptor_counts_pauses_of_connecting_clients():
+    async def scenario(setup):
+        pace = setup.acceptor._pace
+        pace._seen = pace._began = pace._clock()  # the burst has begun
+        pace._bucket.fill(pace._clock())
+        pace._bucket.spend(10**12)  # and the supervisor has worked long for it
+        # Without a turn of the event loop, all of them wait in the kernel's queue.
+        setup.clients += [socket.create_connection(("127.0.0.1", setup.port)) for _ in range(BURST)]
+        await until(lambda: setup.core.connections.accept_pauses > 0)
+        await until(lambda: setup.core.connections.count == BURST)
+
+    run(scenario, active=True)
 
 
 def test_closed_listener_accepts_waiting_burst():
