@@ -114,11 +114,18 @@ class LoadedPair(threading.Thread):
         for delivery in [one for one in self.open if one in outcomes and outcomes[one].settled]:
             self.outcomes[self.open.pop(delivery)] = outcomes.pop(delivery).name
 
+    def _missing_presettled(self) -> set[int]:
+        """Return the presettled messages that the receiver has not got."""
+        return set(range(0, self.sent, 3)) - self.settled_got
+
     def finish(self, timeout: float) -> None:
-        """Wait until all open messages of a surviving sender have outcomes, after the thread has ended."""
+        """Wait until all open messages of a surviving sender have outcomes, after the thread has ended.
+
+        Presettled messages have none: the last ones may arrive after all outcomes.
+        """
         deadline = time.monotonic() + timeout
         try:
-            while self.open and not self.lost and time.monotonic() < deadline:
+            while (self.open or self._missing_presettled()) and not self.lost and time.monotonic() < deadline:
                 self._receive()
                 self.sender.peer.read_available()
                 self._record_outcomes()
@@ -141,7 +148,7 @@ class LoadedPair(threading.Thread):
         assert not missing, f"{self.address}: accepted and missing {sorted(missing)[:10]}"
         if not self.lost:
             assert set(self.outcomes.values()) <= {"accepted"}, f"{self.address}: {set(self.outcomes.values())}"
-            presettled = set(range(0, self.sent, 3)) - self.settled_got
+            presettled = self._missing_presettled()
             assert not presettled, f"{self.address}: presettled and lost {sorted(presettled)[:10]} of {self.sent}"
 
     def drop(self) -> None:
