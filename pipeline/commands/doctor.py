@@ -15,6 +15,7 @@ from sluice.router.client.errors import ClientError
 HELP = "check Java, the extra, a landing folder, a router"
 CONNECT_PATIENCE = 10.0  # seconds
 DAMAGED_SHOWN = 10  # damaged segments that are named
+DISK_LEAST = 64 << 20  # free octets: two segments of the default size
 PROBE = "_doctor"  # test file, written and deleted
 
 
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     checks: list[tuple[str, Callable[[], list[str]]]] = [("python", _python), ("java", _java)]
     checks += [(name, lambda name=name: _module(name)) for name in EXTRA]  # type: ignore[misc]
     if options.path:
-        checks.append(("folder", lambda: _folder(options.path)))
+        checks += [("folder", lambda: _folder(options.path)), ("disk", lambda: _disk(options.path))]
         if options.verify:
             checks.append(("segments", lambda: _segments(options.path)))
     if options.url:
@@ -84,6 +85,18 @@ def _folder(path: str) -> list[str]:
     if holes:
         raise LandingError("; ".join(holes))
     return lines
+
+
+def _disk(path: str) -> list[str]:
+    """Check the room on the disk of a folder. Raises LandingError if there is hardly any."""
+    from sluice.pipeline.metrics import free_octets
+
+    free = free_octets(path)
+    if free is None:
+        return ["not checked: the folder is in an object store"]
+    if free < DISK_LEAST:
+        raise LandingError(f"only {octets_text(free)} are free: landers release messages when the disk is full")
+    return [f"{octets_text(free)} are free"]
 
 
 def _log(log: LandingLog, listing: Listing, read: int) -> str:

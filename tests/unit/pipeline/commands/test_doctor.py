@@ -5,6 +5,7 @@ import re
 import pytest
 
 from sluice.pipeline.cli import main
+from sluice.pipeline.commands import doctor
 from sluice.pipeline.commands.bench import LOG, deliveries
 from sluice.pipeline.merging import merge
 from sluice.pipeline.segments import Group, Landing
@@ -30,6 +31,16 @@ def test_doctor_names_problems(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "is missing" not in out
     assert re.search(r"group g: last commit \d+ s ago", out)
+
+
+@pytest.mark.starts
+def test_doctor_names_disk_without_room(tmp_path, capsys, monkeypatch):
+    Landing.create(str(tmp_path))
+    main(["doctor", "--path", str(tmp_path)], "p")
+    assert re.search(r"ok     disk      [0-9.]+ \w+ are free\n", capsys.readouterr().out)
+    monkeypatch.setattr(doctor, "DISK_LEAST", 1 << 62)
+    assert main(["doctor", "--path", str(tmp_path)], "p") == 1
+    assert re.search(r"wrong  disk      only .* are free: landers release messages", capsys.readouterr().out)
 
 
 @pytest.mark.starts
