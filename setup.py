@@ -7,16 +7,16 @@ Environment:
                     which only tests need; none: no compiled modules (an editable install, whose modules `make` builds)
 """
 
-import gc
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from queue import PriorityQueue
 from typing import Any
 
 from setuptools import Extension, setup
@@ -69,8 +69,6 @@ COLD = (
     "workers/links/",
     "workers/slots",
 )
-# Objects that Cython allocates between two collections of garbage (Python's default: 700).
-GARBAGE = 50_000
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DEBUG_CFLAGS = ["-O1", "-g", *DIALECT, "-fno-omit-frame-pointer", "-UNDEBUG", "-DSLUICE_DEBUG=1"]
 # Edge and comparison counters for libFuzzer. The libFuzzer runtime is loaded before the interpreter.
@@ -163,60 +161,42 @@ class BuildPython(build_py):
         return [name for name in super().find_data_files(package, src_dir) if is_built(Path(*Path(name).parts[1:]))]
 
 
-class Translator:
-    """Cython in processes of its own, one for each core, so that the C compiler can begin with the first module."""
+def start_translation(extensions: list[Extension]) -> Any:
+    """Return a `Translator` of the modules, whose processes have started. Call it before the first thread."""
+    # Imported here: commands that build nothing need no Cython. Some programs that run this file leave its folder out.
+    sys.path.insert(0, str(Path(__file__).parent))
+    from scripts.translation import Translator
 
-    def __init__(self, extensions: list[Extension]) -> None:
-        # Imported here: commands that build nothing need no Cython.
-        from Cython.Build import cythonize
+    # The flavours debug and fuzz compile the same C files.
+    kind = "release" if flavour() == "release" else "debug"
+    return Translator(
+        {source_of(each): each.name for each in extensions},
+        Path("build", "cython", kind),
+        DEBUG_DIRECTIVES if kind == "debug" else RELEASE_DIRECTIVES,
+        [Path(__file__)],
+        cores(),
+    )
 
-        # The flavours debug and fuzz compile the same C files.
-        kind = "release" if flavour() == "release" else "debug"
-        folder = Path("build", "cython", kind)
-        # Cython compares the modification times of sources only. Changed directives in this file must count as well.
-        self._stamp = folder / "translated"
-        stale = not self._stamp.exists() or self._stamp.stat().st_mtime < Path(__file__).stat().st_mtime
-        folder.mkdir(parents=True, exist_ok=True)
-        options: dict[str, Any] = {
-            "build_dir": str(folder),
-            "compiler_directives": DEBUG_DIRECTIVES if kind == "debug" else RELEASE_DIRECTIVES,
-            "force": stale,
-            "quiet": True,
-        }
-        # Trees of Cython are large and live long. Rare collections save a tenth of its time.
-        self._pool = ProcessPoolExecutor(cores(), initializer=gc.set_threshold, initargs=(GARBAGE,))
-        self._futures: dict[str, Future[list[Extension]]] = {
-            each.name: self._pool.submit(cythonize, [each], **options) for each in extensions
-        }
 
-    def wait(self, extension: Extension) -> bool:
-        """Wait for the C file of an extension and make it its source. Return False if another module failed.
+def translated(translator: Iterable[Path]) -> Iterator[Path]:
+    """Yield the modules of a `Translator`. Raises SystemExit if one has an error."""
+    from scripts.translation import TranslationError
 
-        Raises SystemExit if the module has an error.
-        """
-        from Cython.Compiler.Errors import CompileError
+    try:
+        yield from translator
+    except TranslationError as error:  # Cython has printed the error and its place
+        sys.exit(f"setup.py: Cython cannot translate {error}")
 
-        try:
-            [translated] = self._futures[extension.name].result()
-        except CancelledError:
-            return False
-        except CompileError as error:  # Cython has printed the error and its place
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            sys.exit(f"setup.py: Cython cannot translate {error}")
-        extension.sources, extension.depends = translated.sources, translated.depends
-        return True
 
-    def close(self) -> None:
-        """End the processes after all modules have been translated."""
-        self._pool.shutdown()
-        self._stamp.touch()
+def source_of(extension: Extension) -> Path:
+    """Return the .pyx file of a module, without `sluice`."""
+    return Path(*extension.name.split(".")[1:]).with_suffix(".pyx")
 
 
 class BuildExtensions(build_ext):
     """build_ext that runs Cython and the C compiler on all cores, and removes modules without a source."""
 
     compiled = 0
-    translator: Translator | None = None
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -235,17 +215,37 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         # A Python that was not built by a distribution can name its own folder as a search path for libraries.
         self.compiler.linker_so = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
-        if not GENERATED.is_dir() and self.extensions:
-            # Before the threads that run the C compiler: a process with threads must not fork.
-            self.translator = Translator(self.extensions)
-        super().build_extensions()
-        if self.translator:
-            self.translator.close()
+        if GENERATED.is_dir():
+            super().build_extensions()
+        else:
+            self.check_extensions_list(self.extensions)
+            self._build_translated()
+
+    def _build_translated(self) -> None:
+        """Build each module as soon as it is translated; the largest C file that is ready comes first."""
+        translator = start_translation(self.extensions)
+        extensions = {source_of(each): each for each in self.extensions}
+        ready: PriorityQueue[tuple[int, Path]] = PriorityQueue()
+
+        def build_largest() -> None:
+            _, module = ready.get()
+            self.build_extension(extensions[module])
+
+        with ThreadPoolExecutor(self.parallel) as pool:
+            builds = []
+            try:
+                for module in translated(translator):
+                    c_file = translator.c_file(module)
+                    extensions[module].sources = [str(c_file)]
+                    ready.put((-c_file.stat().st_size, module))
+                    builds.append(pool.submit(build_largest))
+                for build in as_completed(builds):
+                    build.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def build_extension(self, extension: Extension) -> None:
         """Compile a module. Outside the checkout, copy the module that `make` has built in place if it is current."""
-        if self.translator and not self.translator.wait(extension):
-            return
         target = Path(self.get_ext_fullpath(extension.name))
         built = Path(self.get_ext_filename(extension.name))
         inputs = [*extension.sources, *extension.depends]
@@ -274,15 +274,11 @@ class SourceDistribution(sdist):
         super().make_release_tree(base_dir, sorted({str(in_repository(Path(name), links)) for name in files}))
         for path, to in links.items():
             Path(base_dir, path).symlink_to(to)
-        modules = extensions()
-        translator = Translator(modules)
-        for extension in modules:
-            translator.wait(extension)
-            [c_file] = extension.sources
-            generated = Path(base_dir, GENERATED, *extension.name.split(".")[1:]).with_suffix(".c")
+        translator = start_translation(extensions())
+        for module in translated(translator):
+            generated = Path(base_dir, GENERATED, module).with_suffix(".c")
             generated.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(c_file, generated)
-        translator.close()
+            shutil.copy(translator.c_file(module), generated)
 
 
 def in_repository(path: Path, links: dict[Path, Path]) -> Path:

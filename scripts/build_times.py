@@ -1,5 +1,8 @@
 """CPU seconds to build each compiled module: `python -m scripts.build_times [PREFIX...]`, as a table.
 
+Cython's seconds are those of each module alone. The release build takes a quarter of them, because its processes share
+what they have read (scripts/translation.py).
+
 A prefix selects modules by name, for example `sluice.router.table`. Modules are built one after the other in a
 temporary folder, with the flags of the release flavour. Seconds are user and system time, which other load on the
 machine changes less than elapsed time. The release build adds linking, about 0.02 s a module.
@@ -21,7 +24,8 @@ from typing import NamedTuple
 
 from setuptools import Extension
 
-from setup import GARBAGE, RELEASE_DIRECTIVES, extensions
+from scripts.translation import GARBAGE
+from setup import RELEASE_DIRECTIVES, extensions
 
 
 class Times(NamedTuple):
