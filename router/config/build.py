@@ -268,6 +268,7 @@ def build_connector(entity: Entity, problems: Problems) -> ConnectorConfig:
         proxy=_proxy(entity, problems),
         parallel_connections=(entity.number("parallelConnections") if entity.text("role") in (EDGE, INTER_EDGE) else 1),
         ready_without=entity.flag("readyWithout"),
+        allow_redirect=entity.flag("allowRedirect"),
     )
 
 

@@ -137,6 +137,7 @@ class ConnectorConfig(EndpointConfig, frozen=True, kw_only=True):
     proxy: ProxyConfig | None
     parallel_connections: int = 1  # role edge only
     ready_without: bool = True  # False: the router is ready only while the connector and its links are up
+    allow_redirect: bool = True  # the peer may name other addresses to connect to
 
     @property
     def place(self) -> str:

@@ -11,7 +11,7 @@ from sluice.router.config.build import MAX_USER
 from sluice.router.config.entities import Configuration, ConnectorConfig
 from sluice.router.config.roles import EDGE, INTER_EDGE, INTER_ROUTER, ROUTE_CONTAINER
 from sluice.router.control.handover import InitiateData
-from sluice.router.log import ERROR, WARNING, ProcessLog
+from sluice.router.log import ERROR, NOTICE, WARNING, ProcessLog
 from sluice.supervisor.children.worker import WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.connections.connections import ConnectionEnd, RegisteredConnection, describe_opened
@@ -189,6 +189,8 @@ class _Connector:
         moved = config.place != self.config.place
         self.config = config
         self._configured()
+        if not config.allow_redirect:
+            self.state.ring.drop_announced()
         if moved:
             self._drop()
             self.state = _state(config)
@@ -359,11 +361,19 @@ class _Connector:
         """Handle the peer's open."""
         if connection is self._connection:
             self._worker = connection.worker
-            self.state.opened(describe_opened(connection), connection.properties)
+            self._opened(describe_opened(connection), connection.properties)
             self.is_open = True
             self._owner.note_opened(self.config.name)
         else:
             self._owner.connections.close(connection)  # the connector dropped it before the worker had received it
+
+    def _opened(self, text: str, properties: Mapping[str, Any] | None) -> None:
+        """Note the peer's open, and the addresses that it names, to which the router may connect from here on."""
+        before = self.state.ring.urls
+        self.state.opened(text, properties if self.config.allow_redirect else None)
+        if self.state.ring.urls != before:
+            named = f"Connector '{self.config.name}': its peer names addresses to fail over to: {self.state.ring.urls}"
+            self._owner.log.repeated(NOTICE, "CONN_MGR", f"failover {self.config.name}", named)
 
     def ended(self, connection: RegisteredConnection, ending: ConnectionEnd, text: str) -> None:
         """Schedule the next attempt after the connection has ended or failed to open."""

@@ -3,6 +3,7 @@
 No input or output here.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,9 @@ FAILOVER_PROPERTY: Final = "failover-server-list"
 MAX_CONSECUTIVE_ERRORS: Final = 2  # number of consecutive transport errors after which the next entry is tried
 MAX_ANNOUNCED: Final = 64  # maximum number of entries from a peer; more are ignored
 _DEFAULT_PORT: Final = "5672"
-_MAX_CHARACTERS: Final = 255  # maximum characters of a host name, a port or a scheme
+# Names of hosts (also addresses of IPv6, with a zone), ports or services, and schemes that a peer may announce.
+_HOST: Final = re.compile(r"[^\s\x00-\x20\x7f,/?#@\[\]\\]{1,255}")
+_PORT: Final = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
 
 
 class FailoverEntry(NamedTuple):
@@ -62,6 +65,10 @@ class FailoverList:
         """Clear the errors of the current entry, which was reached."""
         self._errors = 0
 
+    def drop_announced(self) -> None:
+        """Drop the peer's addresses, also the current one."""
+        self._entries, self._index, self._errors = [self._configured], 0, 0
+
     def replace_announced(self, properties: Mapping[str, Any] | None) -> None:
         """Replace the peer's addresses by those listed in its connection properties.
 
@@ -90,12 +97,10 @@ def _entry(item: Any) -> FailoverEntry | None:
     if not isinstance(item, dict):
         return None
     host, port, scheme = (item.get(name) for name in ("network-host", "port", "scheme"))
-    if not isinstance(host, str) or not 0 < len(host) <= _MAX_CHARACTERS:
+    if not isinstance(host, str) or not host.isprintable() or not _HOST.fullmatch(host):
         return None
     if isinstance(port, int) and not isinstance(port, bool):
         port = str(port)
-    if not isinstance(port, str) or not 0 < len(port) <= _MAX_CHARACTERS:
+    if not isinstance(port, str) or not _PORT.fullmatch(port):
         port = _DEFAULT_PORT
-    return FailoverEntry(
-        scheme if isinstance(scheme, str) and 0 < len(scheme) <= _MAX_CHARACTERS else "amqp", host, port
-    )
+    return FailoverEntry(scheme if isinstance(scheme, str) and _PORT.fullmatch(scheme) else "amqp", host, port)

@@ -380,6 +380,21 @@ def test_failover_address_is_used_after_errors(
     assert [row["host"] for row in own.connections()] == [place], "that of the configuration"
 
 
+def test_peer_cannot_redirect_connector_without_allow_redirect(
+    start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker, brokers: Any
+) -> None:
+    second: ScriptedBroker = brokers()
+    own = start_router(allowRedirect=False)
+    server = Map([(Symbol("network-host"), "127.0.0.1"), (Symbol("port"), str(second.port))])
+    listed = Map([(Symbol("failover-server-list"), [server])])
+    for _ in range(3):  # a listed address would be next after two errors
+        container = broker.serve(properties=listed, timeout=2 + LATE)
+        own.wait(lambda row: "Opened" in row["connectionMsg"], "the connection opens")
+        container.drop()
+        row = own.wait(lambda row: "failed" in row["connectionMsg"], "the connection ends")
+        assert row["failoverUrls"] == f"amqp://127.0.0.1:{broker.port}"
+
+
 # brokers-and-edge.md C-9, C-33.
 def test_deleted_connector_closes_and_stops_retrying(
     start_router: Callable[..., ConnectorRouter], broker: ScriptedBroker

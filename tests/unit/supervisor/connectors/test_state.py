@@ -172,9 +172,23 @@ def test_incomplete_and_invalid_list_entries_are_handled(state):
         {"network-host": 5},
         "six:6",
         {"network-host": "seven", "port": [7], "scheme": 8},
+        {"network-host": "eight\x00", "port": "1"},
+        {"network-host": "user@nine", "port": "1"},
+        {"network-host": "ten\r\nHost: eleven", "port": "1"},
+        {"network-host": "twelve, amqp://thirteen"},
+        {"network-host": "fe80::1%eth0", "port": "amqp\x00", "scheme": "amqp\n"},
     ]
     connect(state, {LIST: items})
-    assert state.ring.urls == "amqp://one:amqp, amqp://two:5672, amqps://three:3, amqp://seven:5672"
+    assert state.ring.urls == "amqp://one:amqp, amqp://two:5672, amqps://three:3, amqp://seven:5672, amqp://fe80::1%eth0:5672"
+
+
+def test_dropped_list_leaves_the_configured_address(state):
+    connect(state, servers("two:2"))
+    state.failed("")
+    state.failed("")
+    state.ring.drop_announced()
+    assert state.begin().place == "one:amqp"
+    assert state.ring.urls == "amqp://one:amqp"
 
 
 def test_failover_list_is_bounded(state):
