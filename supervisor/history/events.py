@@ -1,9 +1,10 @@
 """Events of a history: the marks on its time axis. Repeated events are counted, so that none pushes out all others."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 MOST_EVENTS: Final = 500
@@ -47,12 +48,12 @@ class HistoryEvents:
         """Return all events as plain data, for `restore`."""
         return [[event.time, event.kind, event.text, event.count, event.last] for event in self._events]
 
-    def restore(self, state: Iterable[Iterable[Any]]) -> None:
-        """Put earlier events before the present ones. Raises ValueError, TypeError for an unsuitable state."""
-        earlier = []
-        for time, kind, text, count, last in state:
-            event = HistoryEvent(float(time), str(kind), str(text)[:MAX_EVENT_TEXT], int(count), float(last))
-            earlier.append(event)
+    def restore(self, state: object) -> None:
+        """Put earlier events before the present ones. Raises ValueError for an unsuitable state."""
+        earlier = [
+            HistoryEvent(time, kind[:MAX_EVENT_TEXT], text[:MAX_EVENT_TEXT], count, last)
+            for time, kind, text, count, last in msgspec.convert(state, list[tuple[float, str, str, int, float]])
+        ]
         self._events = deque([*earlier, *self._events], maxlen=MOST_EVENTS)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from sluice.router.config.entities import Configuration, RouterConfig
 from sluice.router.config.policy_entities import VhostConfig
 from sluice.router.log import WARNING, ProcessLog
@@ -147,10 +149,10 @@ class FigureHistory(Subsystem):
     def _restore(self, state: dict[str, Any]) -> None:
         """Continue the history of an earlier process. Raises HistoryFileError."""
         try:
-            for ring, before in zip(self.rings, state["rings"], strict=True):
+            for ring, before in zip(self.rings, msgspec.convert(state.get("rings"), list[Any]), strict=True):
                 ring.restore(before)
-            self.events.restore(state["events"])
-        except (ValueError, KeyError, TypeError) as error:
+            self.events.restore(state.get("events"))
+        except ValueError as error:
             raise HistoryFileError(f"it is damaged: {error!r}") from error
 
 

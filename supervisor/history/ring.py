@@ -7,13 +7,25 @@ so that a ring of hours loses nothing of what a ring of seconds has counted.
 import base64
 import math
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
 
 from sluice.router.stats.latency import quantile
 from sluice.supervisor.history.figures import FIGURES, NAMES, FigureKind, FigureReading, HistoryFigure
 
 TYPE: Final = "d"  # of array: 8 octets, so that counts and octets are exact
+
+
+class RingState(Struct):
+    """State of a ring in a file. columns: octets of each array, in base64."""
+
+    step: int
+    size: int
+    latest: Annotated[int, Meta(ge=0, le=1 << 40)]
+    columns: dict[str, str]
 
 
 class HistoryRing:
@@ -94,18 +106,18 @@ class HistoryRing:
         columns = {name: base64.b64encode(column.tobytes()).decode() for name, column in self._columns.items()}
         return {"step": self.step, "size": self.size, "latest": self._latest, "columns": columns}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: object) -> None:
         """Replace all values by those of `state`, if it is from a ring of the same form.
 
-        Figures that it lacks have no values. Raises ValueError, KeyError, TypeError for an unsuitable state.
+        Figures that it lacks have no values. Raises ValueError for an unsuitable state.
         """
-        if (state["step"], state["size"]) != (self.step, self.size):
+        known = msgspec.convert(state, RingState)
+        if (known.step, known.size) != (self.step, self.size):
             raise ValueError("periods of another length")
-        latest = int(state["latest"])
         columns = {}
         for name in NAMES:
             column = array(TYPE)
-            if (text := state["columns"].get(name)) is not None:
+            if (text := known.columns.get(name)) is not None:
                 column.frombytes(base64.b64decode(text, validate=True))
             columns[name] = column if len(column) == self.size else array(TYPE, [math.nan]) * self.size
-        self._columns, self._latest = columns, latest
+        self._columns, self._latest = columns, known.latest

@@ -157,7 +157,19 @@ def test_file_is_written_every_few_minutes(monkeypatch: pytest.MonkeyPatch, tmp_
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("content", ["{", '{"version": 1}', '{"version": 1, "rings": [5, 5, 5], "events": []}'])
+RING = '{"step": 5, "size": 720, "latest": 1, "columns": []}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        '{"version": 1}',
+        '{"version": 1, "rings": {}, "events": []}',
+        '{"version": 1, "rings": [5, 5, 5], "events": []}',
+        f'{{"version": 1, "rings": [{RING}, {RING}, {RING}], "events": []}}',
+    ],
+)
 def test_unusable_file_is_reported_and_history_begins_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
 ) -> None:
