@@ -230,9 +230,8 @@ class _SourceReader:
         for segment in partition.segments:
             try:
                 for batch in reader.read(segment):
-                    if self.payload:
-                        batch = self.payload.add(batch, wanted)
-                    yield add_batch_time(batch, self.names, partition.batch_time)
+                    for rows in self.payload.add(batch, wanted) if self.payload else (batch,):
+                        yield add_batch_time(rows, self.names, partition.batch_time)
             except FileNotFoundError:
                 self.lost(f"segment {segment.path} was deleted")
             except OtherLogError as error:

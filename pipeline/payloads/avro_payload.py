@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 
 from sluice.pipeline.errors import PipelineOptionError
-from sluice.pipeline.payloads.codec import PayloadError
+from sluice.pipeline.payloads.codec import PayloadError, ValueCount
 from sluice.router import json_codec
 
 SIMPLE = {
@@ -72,7 +72,9 @@ class AvroCodec:
         except ValueError as error:
             raise PipelineOptionError(f"{where}: {error}") from None
 
-    def decode(self, body: bytes) -> Any:
+    def decode(self, body: bytes, count: ValueCount | None = None) -> Any:
+        if count is not None:
+            count.made += len(body)  # at most: each value has an octet, unless a reader's schema has a default for it
         octets = io.BytesIO(body)
         try:
             value = fastavro.schemaless_reader(octets, self.schema, self._reader)

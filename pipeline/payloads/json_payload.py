@@ -1,14 +1,14 @@
 """JSON payloads: values that fit a type, and the type that fits sampled values."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from sluice.pipeline.payloads.codec import PayloadError
+from sluice.pipeline.payloads.codec import PayloadError, ValueCount
 from sluice.router import json_codec
 
 #: Levels of lists and objects that an inferred type has; deeper values, and values of several types, are text.
@@ -22,9 +22,14 @@ class JsonCodec:
 
     def __init__(self, kind: pa.DataType) -> None:
         self.type = kind
+        self._fit = _fit_of(kind)
 
-    def decode(self, body: bytes) -> Any:
-        return fit(parse(body), self.type)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonCodec, (self.type,)
+
+    def decode(self, body: bytes, count: ValueCount | None = None) -> Any:
+        value = parse(body)
+        return None if value is None else self._fit(value, "", count or ValueCount(len(body)))
 
 
 def parse(body: bytes) -> Any:
@@ -34,26 +39,83 @@ def parse(body: bytes) -> Any:
         raise PayloadError(f"not JSON: {error}") from None
 
 
-def fit(value: Any, kind: pa.DataType, at: str = "") -> Any:
-    """Return a value of JSON as a value of an Arrow type. Raises PayloadError with the place of what does not fit."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind) and isinstance(value, dict):
-        return {each.name: fit(value.get(each.name), each.type, f"{at}.{each.name}") for each in kind}
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return [fit(each, kind.value_type, f"{at}[{number}]") for number, each in enumerate(value)]
-    if pa.types.is_map(kind) and isinstance(value, dict):
-        return [(key, fit(each, kind.item_type, f"{at}.{key}")) for key, each in value.items()]
-    if pa.types.is_boolean(kind) and isinstance(value, bool):
-        return value
-    if pa.types.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool):
-        if not -(1 << kind.bit_width - 1) <= value < 1 << kind.bit_width - 1:
+#: Function that makes a value of an Arrow type from a value of JSON that is not null. Its other arguments are the place
+#: of the value and the count of values. Raises PayloadError with the place of what does not fit.
+Fit = Callable[[Any, str, ValueCount], Any]
+
+
+def _fit_of(kind: pa.DataType) -> Fit:
+    """Return the function for an Arrow type."""
+    if pa.types.is_struct(kind):
+        return _struct_fit(kind)
+    if pa.types.is_list(kind):
+        return _list_fit(kind)
+    if pa.types.is_map(kind):
+        return _map_fit(kind)
+    if pa.types.is_boolean(kind):
+        return lambda value, at, count: value if isinstance(value, bool) else _refuse(value, kind, at)
+    if pa.types.is_integer(kind):
+        return _integer_fit(kind)
+    if pa.types.is_string(kind):
+        return lambda value, at, count: value if isinstance(value, str) else _text(value, at)
+    return lambda value, at, count: _fit_other(value, kind, at)
+
+
+def _struct_fit(kind: pa.DataType) -> Fit:
+    fields = [(each.name, _fit_of(each.type)) for each in kind]
+
+    def fit(value: Any, at: str, count: ValueCount) -> Any:
+        if not isinstance(value, dict):
+            _refuse(value, kind, at)
+        count.add(len(fields))
+        return {
+            name: None if (found := value.get(name)) is None else fit_field(found, f"{at}.{name}", count)
+            for name, fit_field in fields
+        }
+
+    return fit
+
+
+def _list_fit(kind: pa.DataType) -> Fit:
+    fit_item = _fit_of(kind.value_type)
+
+    def fit(value: Any, at: str, count: ValueCount) -> Any:
+        if not isinstance(value, list):
+            _refuse(value, kind, at)
+        count.add(len(value))
+        return [None if each is None else fit_item(each, f"{at}[{n}]", count) for n, each in enumerate(value)]
+
+    return fit
+
+
+def _map_fit(kind: pa.DataType) -> Fit:
+    fit_item = _fit_of(kind.item_type)
+
+    def fit(value: Any, at: str, count: ValueCount) -> Any:
+        if not isinstance(value, dict):
+            _refuse(value, kind, at)
+        count.add(2 * len(value))
+        return [(key, None if each is None else fit_item(each, f"{at}.{key}", count)) for key, each in value.items()]
+
+    return fit
+
+
+def _integer_fit(kind: pa.DataType) -> Fit:
+    most = 1 << kind.bit_width - 1
+
+    def fit(value: Any, at: str, count: ValueCount) -> Any:
+        if not isinstance(value, int) or isinstance(value, bool):
+            _refuse(value, kind, at)
+        if not -most <= value < most:
             raise PayloadError(f"{at or 'the value'}: {value} is out of range of {kind}")
         return value
+
+    return fit
+
+
+def _fit_other(value: Any, kind: pa.DataType, at: str) -> Any:
     if pa.types.is_floating(kind) and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else _text(value, at)
     try:
         if pa.types.is_timestamp(kind) and isinstance(value, str):
             found = datetime.fromisoformat(value)
@@ -67,6 +129,10 @@ def fit(value: Any, kind: pa.DataType, at: str = "") -> Any:
             return _decimal(Decimal(str(value)), kind)
     except (ValueError, OverflowError, InvalidOperation, Inexact):
         pass
+    return _refuse(value, kind, at)
+
+
+def _refuse(value: Any, kind: pa.DataType, at: str) -> NoReturn:
     raise PayloadError(f"{at or 'the value'}: {_shown(value)} is not {kind}")
 
 

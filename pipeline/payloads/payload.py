@@ -41,17 +41,23 @@ class Payload:
         self._content_types = frozenset(content_types)
         self._fails = fails
 
-    def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return the columns `names` of a batch that has NEEDED, and of its payloads. Raises PayloadRefusedError."""
+    def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns `names` of a batch that has NEEDED, and of its payloads, some rows at a time.
+
+        Raises PayloadRefusedError.
+        """
         wanted = list(decoded_rows(batch.column("content_type"), self._content_types))
         if isinstance(self.codec, PreparedCodec):
             self.codec.prepare(batch.column("body").filter(pa.array(wanted, pa.bool_())))
-        values = payload_columns(self.codec, self._kinds, wanted, batch.column("body"), batch.column("body_kind"))
-        if self._fails and values[1].null_count < len(batch):
-            refuse_first(batch, values[1])
-        added = dict(zip((PAYLOAD, ERROR), values, strict=True))
-        arrays = [added[name] if name in added else batch.column(name) for name in names]
-        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+        first = 0
+        for values in payload_columns(self.codec, self._kinds, wanted, batch.column("body"), batch.column("body_kind")):
+            rows = batch.slice(first, len(values[1]))
+            first += len(rows)
+            if self._fails and values[1].null_count < len(rows):
+                refuse_first(rows, values[1])
+            added = dict(zip((PAYLOAD, ERROR), values, strict=True))
+            arrays = [added[name] if name in added else rows.column(name) for name in names]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 def refuse_first(batch: pa.RecordBatch, errors: pa.Array) -> None:

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from sluice.pipeline.errors import PipelineOptionError
-from sluice.pipeline.payloads.codec import PayloadError
+from sluice.pipeline.payloads.codec import PayloadError, ValueCount
 
 SIMPLE = {
     FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
@@ -48,9 +48,9 @@ class ProtobufCodec:
     def __reduce__(self) -> tuple[Any, ...]:
         return ProtobufCodec, self._made_of
 
-    def decode(self, body: bytes) -> Any:
+    def decode(self, body: bytes, count: ValueCount | None = None) -> Any:
         try:
-            return _value(self._class.FromString(body))
+            return _value(self._class.FromString(body), count or ValueCount(len(body)))
         except DecodeError as error:
             raise PayloadError(f"not a message {self._class.DESCRIPTOR.full_name}: {error}") from None
 
@@ -95,25 +95,28 @@ def _single_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType
     return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else SIMPLE[field.cpp_type]
 
 
-def _value(message: Any) -> dict[str, Any]:
+def _value(message: Any, count: ValueCount) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    count.add(len(message.DESCRIPTOR.fields))
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if _is_map(field):
             of = field.message_type.fields_by_name["value"]
-            found[field.name] = [(key, _single(of, value[key])) for key in value]
+            count.add(2 * len(value))
+            found[field.name] = [(key, _single(of, value[key], count)) for key in value]
         elif field.is_repeated:
-            found[field.name] = [_single(field, each) for each in value]
+            count.add(len(value))
+            found[field.name] = [_single(field, each, count) for each in value]
         elif field.has_presence and not message.HasField(field.name):
             found[field.name] = None
         else:
-            found[field.name] = _single(field, value)
+            found[field.name] = _single(field, value, count)
     return found
 
 
-def _single(field: FieldDescriptor, value: Any) -> Any:
+def _single(field: FieldDescriptor, value: Any, count: ValueCount) -> Any:
     if field.message_type is not None:
-        return _value(value)
+        return _value(value, count)
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return str(value) if known is None else known.name

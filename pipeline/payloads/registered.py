@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.pipeline.errors import PipelineOptionError
-from sluice.pipeline.payloads.codec import PayloadCodec, PayloadError
+from sluice.pipeline.payloads.codec import PayloadCodec, PayloadError, ValueCount
 from sluice.pipeline.payloads.json_payload import JsonCodec
 from sluice.pipeline.payloads.registry import RegisteredSchema, SchemaRegistry
 
@@ -28,7 +28,7 @@ UNKNOWN_MOST = 100
 #: Ids whose decoders a task keeps.
 DECODERS_MOST = 1000
 
-Decoder = Callable[[bytes], Any]  # of a value; raises PayloadError
+Decoder = Callable[[bytes, ValueCount | None], Any]  # of a value, which it counts; raises PayloadError
 
 
 class RegisteredCodec(PayloadCodec):
@@ -57,7 +57,7 @@ class RegisteredCodec(PayloadCodec):
             if head is not None and len(head) == HEAD and head[:1] == MAGIC:
                 self._look_for(int.from_bytes(head[1:]))
 
-    def decode(self, body: bytes) -> Any:
+    def decode(self, body: bytes, count: ValueCount | None = None) -> Any:
         if len(body) < HEAD or body[:1] != MAGIC:
             raise PayloadError("no octet 0 and schema id at the beginning")
         number = int.from_bytes(body[1:HEAD])
@@ -68,7 +68,7 @@ class RegisteredCodec(PayloadCodec):
                 self._refused.get(number)
                 or f"schema {number} was not looked for: {UNKNOWN_MOST} other ids of these messages do not exist"
             )
-        return decoder(body[HEAD:])
+        return decoder(body[HEAD:], count)
 
     def _look_for(self, number: int) -> None:
         """Get the decoder of an id, or the reason that there is none. Raises RegistryError."""
@@ -142,12 +142,12 @@ class RegisteredProtobuf(RegisteredCodec):
 
         file = file_descriptor(schema, f"schema {number}")
 
-        def decode(octets: bytes) -> Any:
+        def decode(octets: bytes, count: ValueCount | None) -> Any:
             path, at = read_path(octets)
             found = message_at(file, path)
             if found != self._message:
                 raise PayloadError(f"message {'.'.join(map(str, path))} of schema {number} is {found}")
-            return self._reader.decode(octets[at:])
+            return self._reader.decode(octets[at:], count)
 
         return decode
 

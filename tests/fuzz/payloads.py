@@ -228,7 +228,8 @@ def _decode(made: Callable[[], "PayloadCodec"], form: str, body: bytes, good: by
 
     def decode(*bodies: bytes) -> tuple[Any, Any]:
         found = pa.array(["data"] * len(bodies))
-        return payload_columns(codec, KINDS[form], [True] * len(bodies), pa.array(bodies, pa.binary()), found)
+        [columns] = payload_columns(codec, KINDS[form], [True] * len(bodies), pa.array(bodies, pa.binary()), found)
+        return columns
 
     alone, errors = decode(good)
     assert errors.to_pylist() == [None]

@@ -21,8 +21,8 @@ from pyspark.sql.types import FloatType, StringType, StructField, StructType
 
 from sluice.pipeline.errors import PayloadRefusedError, PipelineOptionError
 from sluice.pipeline.payloads.avro_payload import AvroCodec
-from sluice.pipeline.payloads.codec import KINDS, PayloadError, payload_columns
-from sluice.pipeline.payloads.json_payload import JsonCodec, fit, infer
+from sluice.pipeline.payloads.codec import KINDS, VALUES_BASE, PayloadError, payload_columns
+from sluice.pipeline.payloads.json_payload import JsonCodec, infer
 from sluice.pipeline.payloads.protobuf_payload import ProtobufCodec
 from sluice.pipeline.segments import Landing, LandingLog
 from sluice.pipeline.source import Amqp
@@ -81,6 +81,44 @@ def nested(levels: int) -> bytes:
 def test_body_that_does_not_fit_is_refused_with_the_place(body, text):
     with pytest.raises(PayloadError, match=text):
         JsonCodec(READING).decode(body)
+
+
+def fit(value: Any, kind: pa.DataType) -> Any:
+    return JsonCodec(kind).decode(json_codec.encode(value))
+
+
+WIDE = 300  # fields
+EMPTY_OBJECTS = b"[" + b",".join([b"{}"] * 5000) + b"]"
+
+
+def test_json_body_of_few_octets_does_not_become_millions_of_values():
+    """Each {} would become 300 values: 100 for each octet."""
+    kind = pa.list_(pa.struct([(f"f{number}", pa.string()) for number in range(WIDE)]))
+    with pytest.raises(PayloadError, match="^the body would become more than 970064 values$"):
+        JsonCodec(kind).decode(EMPTY_OBJECTS)
+    assert len(JsonCodec(kind).decode(b"[" + b",".join([b"{}"] * (VALUES_BASE // WIDE)) + b"]")) == VALUES_BASE // WIDE
+
+
+def test_protobuf_body_of_few_octets_does_not_become_millions_of_values():
+    message = descriptor_pb2.DescriptorProto(name="Inner")
+    for number in range(1, WIDE):
+        message.field.add(name=f"f{number}", number=number, type=3, label=1)
+    outer = descriptor_pb2.DescriptorProto(name="Outer")
+    outer.field.add(name="inner", number=1, type=11, label=3, type_name=".p.Inner")
+    file = descriptor_pb2.FileDescriptorProto(name="p.proto", package="p", message_type=[message, outer])
+    codec = ProtobufCodec(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), "p.Outer", "x")
+    with pytest.raises(PayloadError, match="^the body would become more than 650000 values$"):
+        codec.decode(b"\x0a\x00" * 5000)
+
+
+def test_rows_with_many_values_are_made_a_slice_at_a_time(monkeypatch):
+    monkeypatch.setattr("sluice.pipeline.payloads.codec.VALUES_OF_SLICE", 5)
+    bodies = pa.array([b"[1,2]", b"[1,2,3]", b"[1]", b"x", b"[4]"])
+    columns = [
+        *payload_columns(JsonCodec(pa.list_(pa.int64())), KINDS["json"], [True] * 5, bodies, pa.array(["data"] * 5))
+    ]
+    assert [payloads.to_pylist() for payloads, _ in columns] == [[[1, 2], [1, 2, 3]], [[1], None, [4]]]
+    assert [errors.null_count for _, errors in columns] == [2, 2]
 
 
 @pytest.mark.parametrize("text", ["1e-9999999", "1e999999999", "123456", "1.234", "1e-3", "Infinity", "sNaN"])
@@ -209,7 +247,7 @@ def test_avro_schema_may_refer_to_names_in_its_namespace():
 def test_random_octets_are_an_avro_value_or_an_error(octets):
     codec = avro_codec()
     bodies = pa.array([octets, avro_body()[: len(octets)]], pa.binary())
-    payloads, errors = payload_columns(codec, KINDS["avro"], [True, True], bodies, pa.array(["data", "data"]))
+    [(payloads, errors)] = payload_columns(codec, KINDS["avro"], [True, True], bodies, pa.array(["data", "data"]))
     for payload, error in zip(payloads.to_pylist(), errors.to_pylist(), strict=True):
         assert (payload is None) == (error is not None)
 
@@ -294,7 +332,7 @@ def test_bad_bodies_become_errors_beside_good_ones():
     kind = pa.struct([("n", pa.decimal128(3, 0))])
     bodies = pa.array([b'{"n": 1}', b"{", b'{"n": 12345}', b"", b"x"], pa.binary())
     kinds = pa.array(["data", "string", "data", "none", "data"])
-    payloads, errors = payload_columns(JsonCodec(kind), KINDS["json"], [True] * 4 + [False], bodies, kinds)
+    [(payloads, errors)] = payload_columns(JsonCodec(kind), KINDS["json"], [True] * 4 + [False], bodies, kinds)
     assert payloads.to_pylist() == [{"n": Decimal(1)}, None, None, None, None]
     found = errors.to_pylist()
     assert found[0] is None
