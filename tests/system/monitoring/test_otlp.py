@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sluice.router.amqp import codec
 from tests.peer import message
-from tests.peer.management import Management
+from tests.peer.management import Management, ManagementStatusError
 from tests.peer.peer import AmqpPeer
 from tests.system.fixtures import Start
-from tests.system.http import WEB, get
-from tests.system.router import listener, poll
+from tests.system.http import WEB, get, scrape
+from tests.system.router import RouterProcess, free_port, listener, poll
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra 'otel' is not installed")
 
@@ -242,3 +246,138 @@ def test_metrics_at_collector_equal_those_of_page(
             data = getattr(page[name], page[name].WhichOneof("data"))
             series = {frozenset(values(each).items()) for each in data.data_points}
             assert series == {frozenset(sample.labels.items()) for sample in family.samples}, name
+
+
+def export_process(router: RouterProcess) -> int:
+    """Return the process id of the export process, once it has its name."""
+    found: list[int] = poll(
+        lambda: [each.pid for each in router.family() if each.name().endswith("-otel")], "the export process", 30.0
+    )
+    return found[0]
+
+
+def test_signals_are_switched_by_management_without_restart(
+    start: Start, peers: list[AmqpPeer], collector: Collector
+) -> None:
+    section = {"endpoint": collector.base, "logs": "no", "metrics": "yes", "metricsIntervalSeconds": "1"}
+    router = start([listener(), ("openTelemetry", section)], workers=1)
+    managing = AmqpPeer.opened(router.port)
+    peers.append(managing)
+    management = Management(managing)
+    poll(lambda: collector.pages, "metrics", 30.0)
+    process = export_process(router)
+    assert not collector.records
+    management.update("openTelemetry", "openTelemetry/0", logs=True, metrics=False)
+    peers.append(AmqpPeer.opened(router.port))
+    poll(lambda: any("Connection Opened" in text for text in collector.texts()), "lines", 30.0)
+    # The page that was being sent has arrived before the first lines.
+    pages = len(collector.pages)
+    management.update("openTelemetry", "openTelemetry/0", metrics=True)
+    management.update("openTelemetry", "openTelemetry/0", logs=False)
+    poll(lambda: len(collector.pages) > pages, "metrics again", 30.0)
+    assert export_process(router) == process
+    records = len(collector.records)
+    peers.append(AmqpPeer.opened(router.port))
+    later = len(collector.pages)
+    poll(lambda: len(collector.pages) > later + 1, "later metrics", 30.0)
+    assert len(collector.records) == records
+    management.delete("openTelemetry", "openTelemetry")
+    poll(lambda: process not in [each.pid for each in router.family()], "the end of the export process")
+
+
+def test_collector_of_tracing_section_cannot_be_deleted(
+    start: Start, peers: list[AmqpPeer], collector: Collector
+) -> None:
+    sections = [listener(), ("openTelemetry", {"endpoint": collector.base, "logs": "no"}), ("tracing", {"ratio": "1"})]
+    router = start(sections, workers=1)
+    managing, peer = AmqpPeer.opened(router.port), AmqpPeer.opened(router.port)
+    peers += [managing, peer]
+    management = Management(managing)
+    receiver, sender = peer.receiver("orders", 10), peer.sender("orders")
+    sent = sender.send(message.message("x"))
+    receiver.next().settle()
+    sender.outcome(sent)
+    poll(lambda: len(collector.spans) >= 2, "spans at the collector of openTelemetry", 30.0)
+    with pytest.raises(ManagementStatusError) as caught:
+        management.delete("openTelemetry", "openTelemetry")
+    assert "neither an attribute endpoint nor a section openTelemetry" in str(caught.value)
+    management.delete("tracing", "tracing")
+    management.delete("openTelemetry", "openTelemetry")
+
+
+class SilentServer:
+    """Server that accepts connections and never answers."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.base = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize("fault", ["absent", "silent", "refuses"])
+def test_failing_collector_delays_neither_deliveries_nor_readiness(
+    start: Start, workers: int, peers: list[AmqpPeer], collector: Collector, fault: str
+) -> None:
+    collector.status = 503
+    silent = SilentServer()
+    bases = {"absent": f"http://127.0.0.1:{free_port()}", "silent": silent.base, "refuses": collector.base}
+    sections = [
+        listener(),
+        WEB,
+        ("openTelemetry", {"endpoint": bases[fault], "metricsIntervalSeconds": "1"}),
+        ("tracing", {"ratio": "1"}),
+        ("log", {"module": "PROTOCOL", "enable": "trace+"}),
+    ]
+    router = start(sections, workers=workers)
+    receiving, sending = (AmqpPeer.opened(router.port) for _ in range(2))
+    peers += [receiving, sending]
+    receiver, sender = receiving.receiver("orders", 1000), sending.sender("orders")
+    for subject in ("Spans", "Log records", "Metrics"):
+        for _ in range(20):
+            sent = sender.send(message.message("x"))
+            receiver.next().settle()
+            sender.outcome(sent)
+        router.wait_log(f"SERVER \\(error\\) {subject} cannot be exported to {re.escape(bases[fault])}/v1/", 60.0)
+        assert get(router.ports["web"], "/readyz").status == 200
+    shown = scrape(router.ports["web"])
+    for exported in ("traces", "logs", "metrics"):
+        assert shown.sum("sluice_otlp_records_total", signal=exported, result="exported") == 0
+        assert shown.sum("sluice_otlp_records_total", signal=exported, result="unexported") > 0
+    for subject in ("Spans", "Log records", "Metrics"):
+        assert len(re.findall(f"{subject} cannot be exported", router.log)) == 1
+    router.stop()
+    silent.close()
+
+
+def test_lines_about_export_of_lines_are_not_exported(
+    start: Start, peers: list[AmqpPeer], collector: Collector
+) -> None:
+    collector.status = 400
+    router = start([listener(), ("openTelemetry", {"endpoint": collector.base, "metrics": "no"})], workers=1)
+    router.wait_log("Log records cannot be exported to .*: HTTP status 400", 30.0)
+    collector.status = 200
+    peers.append(AmqpPeer.opened(router.port))
+    router.wait_log("Log records are exported to .* again", 30.0)
+    peers.append(AmqpPeer.opened(router.port))
+    poll(lambda: any("[C2] Connection Opened" in text for text in collector.texts()), "the later line", 30.0)
+    assert not any("exported" in text for text in collector.texts())
+
+
+def test_killed_export_process_is_replaced_and_what_it_held_is_counted(
+    start: Start, peers: list[AmqpPeer], collector: Collector
+) -> None:
+    silent = SilentServer()
+    sections = [listener(), WEB, ("openTelemetry", {"endpoint": silent.base, "metrics": "no"})]
+    router = start(sections, workers=1)
+    process = export_process(router)
+    lines = len(router.lines)
+    os.kill(process, signal.SIGKILL)
+    router.wait_log("The OpenTelemetry process is restarted: it died", 30.0)
+    poll(lambda: export_process(router) != process, "another export process", 30.0)
+    unexported = scrape(router.ports["web"]).sum("sluice_otlp_records_total", signal="logs", result="unexported")
+    assert 0 < unexported <= lines + 1
+    peers.append(AmqpPeer.opened(router.port))
+    router.stop()
+    silent.close()
