@@ -3,8 +3,6 @@
 import re
 from argparse import ArgumentTypeError
 
-from sluice.router.cli.quantities import count
-
 TIMES = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -25,7 +23,9 @@ def seconds(text: str) -> float:
 
 def count_or_zero(text: str) -> int:
     """Parse a number of 0 or more. Raises ArgumentTypeError."""
-    return 0 if text == "0" else count(text)
+    if re.fullmatch(r"0|[1-9][0-9]{0,11}", text) is None:
+        raise ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return int(text)
 
 
 def octets_text(octets: float) -> str:

@@ -64,7 +64,7 @@ def test_lander_without_links_has_every_metric(run):
     registry = CollectorRegistry(auto_describe=False)
     registry.register(LanderCollector(run.lander))
     text = generate_latest(registry).decode()
-    for name in (*(each[0] for each in COUNTERS), "rejected", "staged_octets", "held", "holds"):
+    for name in (*(each[0] for each in COUNTERS), "rejected", "staged_octets", "held", "holds", "merge_failing"):
         assert f"# HELP sluice_lander_{name}" in text
 
 

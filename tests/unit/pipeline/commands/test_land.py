@@ -36,6 +36,13 @@ def test_sizes_out_of_range_are_refused_before_the_folder_exists(words, tmp_path
     assert not path.exists()
 
 
+def test_merge_rows_of_zero_switches_merging_off(capsys):
+    assert (parsed().merge_rows, parsed("--merge-rows", "0").merge_rows) == (20_000, 0)
+    with pytest.raises(SystemExit):
+        parsed("--merge-rows", "-1")
+    assert "'-1' is not a number of 0 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--user", "u"), ("--password-file", "f")])
 def test_user_and_password_must_come_together(words):
     with pytest.raises(PipelineError, match="--user and --password-file must be given together"):
