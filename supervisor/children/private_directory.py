@@ -58,7 +58,8 @@ def usual_bases() -> Iterator[str]:
         if base:
             yield base
     yield SHARED_MEMORY
-    yield tempfile.gettempdir()
+    with contextlib.suppress(FileNotFoundError):  # no directory for temporary files is writable
+        yield tempfile.gettempdir()
 
 
 def _locked(directory: Path) -> int:

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -60,3 +61,15 @@ def test_usual_bases_follow_environment(monkeypatch):
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/sluice:/run/other")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1")
     assert list(usual_bases())[:3] == ["/run/sluice", "/run/user/1", "/dev/shm"]
+
+
+def test_usual_bases_end_early_without_writable_temporary_directory(monkeypatch):
+    """A unit with ProtectSystem=strict and without PrivateTmp has none."""
+
+    def fail():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/sluice")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    assert list(usual_bases()) == ["/run/sluice", "/dev/shm"]
