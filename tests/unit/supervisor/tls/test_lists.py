@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -143,10 +144,15 @@ def test_fetch_ends_at_time_limit(authority, monkeypatch, answer):
 
 def test_fetch_from_closed_port_fails(authority):
     async def run():
-        await fetch("http://127.0.0.1:1/", str(authority.trusted), Threads(asyncio.get_running_loop(), "lists", 4))
+        threads = Threads(asyncio.get_running_loop(), "lists", 4)
+        await fetch(f"http://127.0.0.1:{port}/", str(authority.trusted), threads)
 
-    with pytest.raises(ListError, match="Cannot connect"):
-        asyncio.run(run())
+    # While the socket is bound and does not listen, no other process can listen at its port.
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        with pytest.raises(ListError, match="Cannot connect"):
+            asyncio.run(run())
 
 
 def test_expired_list_is_read(authority, expired_list):
