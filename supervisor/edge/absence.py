@@ -39,6 +39,7 @@ class UplinkAbsence:
         self._waker: Final = waker
         self._log: Final = log
         self._lost: dict[str, list[_LostSender]] = {}
+        self._ended = False  # no further uplink is expected
         if seconds:
             table.watch_users(self._users_changed)
 
@@ -53,7 +54,9 @@ class UplinkAbsence:
             link.record, worker.index, link.slot, link.generation
         )
         link.suspended = True
-        if record is None or not (is_consumer or waiting):
+        if record is None or self._ended or not (is_consumer or waiting):
+            if is_consumer and link.record is not None:
+                self._table.remove_consumer(link.record, worker.index, link.slot, link.generation)
             self._journal.call_when_acknowledged(lambda: worker.outbox.append(Resume(link.slot, link.generation)))
             return
         lost = _LostSender(worker, link, record, waiting)
@@ -74,6 +77,14 @@ class UplinkAbsence:
                 if here
                 else Resume(lost.slot, lost.generation, other=(link.worker, link.slot, link.generation)),
             )
+
+    def end(self) -> None:
+        """Release what waits, now and in future: the router drains, so there will be no other uplink."""
+        self._ended = True
+        waiting, self._lost = self._lost, {}
+        for senders in waiting.values():
+            for lost in senders:
+                self._end(lost, Resume(lost.slot, lost.generation))
 
     def worker_lost(self, worker: WorkerProcess) -> None:
         """Forget the messages of a worker that has ended."""

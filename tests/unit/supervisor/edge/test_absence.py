@@ -92,6 +92,19 @@ def test_sender_without_destinations_waits_only_with_messages(edge: AwaitingEdge
     assert edge.timers.waiting == 0
 
 
+def test_draining_router_releases_what_waits_for_uplinks(edge: AwaitingEdge) -> None:
+    lost = edge.lose()
+    second = edge.interior("B", "other")
+    edge.uplink.absence.end()
+    assert edge.resumes() == [Resume(lost.slot, lost.generation)]
+    edge.track(second, KEY, True)
+    edge.first = second
+    later = edge.lose()
+    assert edge.resumes()[1:] == [Resume(later.slot, later.generation)]
+    assert not edge.record(KEY).consumers
+    assert edge.timers.waiting == 0
+
+
 def test_lost_worker_takes_along_what_waits(edge: AwaitingEdge) -> None:
     edge.lose()
     edge.uplink.worker_lost(edge.worker)
