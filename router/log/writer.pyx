@@ -59,7 +59,7 @@ cdef inline bint is_plain(str text) except -1:
     if not PyUnicode_IS_ASCII(text):
         return False
     octets = <const unsigned char*>PyUnicode_AsUTF8AndSize(text, &size)
-    for at in range(size):     # without a branch, so that the compiler uses vector instructions
+    for at in range(size):     # without a branch
         others |= (octets[at] < FIRST_PRINTABLE) | (octets[at] > LAST_PRINTABLE)
     return not others
 
