@@ -72,6 +72,9 @@ _MODE_TEXTS: Final = {
     "standalone": "Router started in Standalone mode",
     "edge": "Router started in Edge mode",
 }
+# Thresholds of the garbage collector. Records of connections and links are freed without it when they end; each
+# collection in between scans them for nothing. 5,000 new objects take it less than a millisecond.
+GC_THRESHOLDS: Final = (5_000, 10, 10)
 _LEAST_WAIT: Final = 0.001  # minimum seconds between two wakes for deadlines
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -385,6 +388,7 @@ class Supervisor:
             self._serving = True
             self._log_running()
             gc.freeze()  # garbage collections, and the one at the end, need not scan the modules
+            gc.set_threshold(*GC_THRESHOLDS)
             try:
                 self._services.acceptor.open(self._log_listening)
             except ListenError as error:

@@ -365,3 +365,4 @@ class Connections(Subsystem):
             for link in connection.links.values():
                 self._events.link_dropped(worker, link)
         self._events.connection_closed(connection)
+        connection.links = {}  # each link refers to its connection: so the records are freed without the collector
