@@ -28,7 +28,9 @@ class UnopenedConnections:
     def add(self, connection: RegisteredConnection) -> None:
         """Add an accepted connection."""
         host = _host(connection.peer)
-        found = self._hosts.setdefault(host, OrderedDict())
+        found = self._hosts.get(host)
+        if found is None:
+            found = self._hosts[host] = OrderedDict()
         found[connection.number] = connection
         self._host_of[connection.number] = host
         self._counted(host, len(found) - 1, len(found))
@@ -62,7 +64,10 @@ class UnopenedConnections:
             if not hosts:
                 del self._by_count[before]
         if now:
-            self._by_count.setdefault(now, OrderedDict())[host] = None
+            others = self._by_count.get(now)
+            if others is None:
+                others = self._by_count[now] = OrderedDict()
+            others[host] = None
         if now > self._most or (before == self._most and before not in self._by_count):
             self._most = now
 

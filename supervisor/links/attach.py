@@ -6,6 +6,8 @@ Does no input or output. routing-semantics.md 4.2 to 4.5. The checks run in the 
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
+from msgspec import Struct
+
 from sluice.router.addressing.address import (
     EDGE,
     EDGE_MODE,
@@ -45,7 +47,7 @@ class AttachRefused(NamedTuple):
     description: str | None
 
 
-class AttachAccepted(NamedTuple):
+class AttachAccepted(Struct, frozen=True):
     """Decision to accept an attach. `record` is None for an anonymous link."""
 
     record: AddressRecord | None = None

@@ -228,6 +228,8 @@ class NeighbourConnections(Subsystem):
 
     def work(self) -> bool:
         """Pass messages to the network for a limited time. Returns True if more are waiting."""
+        if not self._waiting:
+            return False
         taken: dict[WorkerProcess, dict[int, Count]] = {}
         until = time.monotonic() + TURN
         try:
