@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from msgspec import Struct
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
@@ -29,6 +28,7 @@ from sluice.supervisor.telemetry.health import Health
 from sluice.supervisor.telemetry.page import DispatchMetric, Families, Family
 from sluice.supervisor.telemetry.usage import DIRECTIONS as DIRECTION_LABELS
 from sluice.supervisor.telemetry.usage import UsageRow
+from sluice.supervisor.web.http_counts import HttpCounts
 
 # Limit of taps with series.
 MOST_TAPS: Final = 1000
@@ -84,15 +84,6 @@ def drop_label(name: str) -> str:
 
 # Spans, log records and data points for a collector of OpenTelemetry, by signal and result.
 ExportCounts = Mapping[tuple[str, str], int]
-
-
-class HttpCounts(Struct, frozen=True):
-    """Counters of the HTTP server. requests: by page and status. refused: by reason."""
-
-    requests: dict[tuple[str, int], int]
-    refused: dict[str, int]
-    connections: int
-    scrape_seconds: float
 
 
 class MetricsBuilder:

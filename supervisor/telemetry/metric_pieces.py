@@ -10,10 +10,11 @@ from sluice.router.ring.region import Region
 from sluice.router.stats.sums import AddressCounters
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.telemetry.collect import MetricsCollector
-from sluice.supervisor.telemetry.families import ExportCounts, HttpCounts, MetricsBuilder
+from sluice.supervisor.telemetry.families import ExportCounts, MetricsBuilder
 from sluice.supervisor.telemetry.health import Health
 from sluice.supervisor.telemetry.page import PIECE, DispatchMetric
 from sluice.supervisor.telemetry.usage import Usage
+from sluice.supervisor.web.http_counts import HttpCounts
 
 NO_HTTP: Final = HttpCounts({}, {}, 0, 0.0)
 

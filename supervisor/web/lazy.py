@@ -5,7 +5,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from sluice.router.config.entities import ListenerConfig
 from sluice.router.log import ProcessLog
@@ -16,9 +16,7 @@ from sluice.supervisor.listeners.listener import Listener
 from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.runtime.threads import Threads
 from sluice.supervisor.subsystem import Subsystem
-
-if TYPE_CHECKING:
-    from sluice.supervisor.telemetry.families import HttpCounts
+from sluice.supervisor.web.http_counts import HttpCounts
 
 _MODULE: Final = "sluice.supervisor.web.server"
 
@@ -52,7 +50,7 @@ class HttpListeners(Protocol):
         """Answer an HTTPS client whose connection belongs to a worker. number: of that connection. certified: the
         client has presented a certificate."""
 
-    def counts(self) -> "HttpCounts":
+    def counts(self) -> HttpCounts:
         """Return the counters of the service."""
 
     async def stop(self) -> None:
@@ -110,7 +108,7 @@ class LazyHttp(Subsystem):
         return 0 if self._service is None else self._service.connections
 
     @property
-    def counts(self) -> "HttpCounts | None":
+    def counts(self) -> HttpCounts | None:
         """Counters of the service; None if it has not been created."""
         return None if self._service is None else self._service.counts()
 

@@ -31,11 +31,12 @@ from sluice.supervisor.listeners.proxied_connections import ProxiedConnections, 
 from sluice.supervisor.listeners.proxy_header import ProxyError
 from sluice.supervisor.runtime.host_names import HostAddresses
 from sluice.supervisor.telemetry.collect import MetricsCollector
-from sluice.supervisor.telemetry.families import ExportCounts, HttpCounts, MetricsBuilder
+from sluice.supervisor.telemetry.families import ExportCounts, MetricsBuilder
 from sluice.supervisor.telemetry.health import Health
 from sluice.supervisor.telemetry.usage import Usage
 from sluice.supervisor.web.connection_limits import MAX_REQUEST, REQUEST_TIME, HttpConnection, HttpConnectionLimiter
 from sluice.supervisor.web.files import Files
+from sluice.supervisor.web.http_counts import HttpCounts
 from sluice.supervisor.web.https import HttpsContexts
 from sluice.supervisor.web.pages import HttpAnswer, MetricsPage, Pages
 from sluice.supervisor.web.tokens import MetricsTokens

@@ -20,10 +20,11 @@ from sluice.supervisor.children.worker import WorkerProcess, WorkerStage
 from sluice.supervisor.composition import RouterCore
 from sluice.supervisor.connections.connections import RegisteredConnection
 from sluice.supervisor.telemetry.collect import MetricsCollector, MetricsSnapshot
-from sluice.supervisor.telemetry.families import HttpCounts, MetricsBuilder
+from sluice.supervisor.telemetry.families import MetricsBuilder
 from sluice.supervisor.telemetry.health import Health, Lag, ListenerState
 from sluice.supervisor.telemetry.page import render
 from sluice.supervisor.telemetry.usage import Usage
+from sluice.supervisor.web.http_counts import HttpCounts
 from tests.unit.supervisor.harness import attach, configuration_text
 
 QUIET = LogSettings({"DEFAULT": ModuleSettings(mask=0)})
