@@ -164,7 +164,8 @@ def test_missing_console_is_explained(
     assert b"make console" not in found.get("/app.js").body
 
 
-def test_simultaneous_requests_share_one_rendering(router: MetricsRouter) -> None:
+def test_simultaneous_requests_share_one_rendering(router: MetricsRouter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MIN_AGE", 60.0)
     page = MetricsPage()
     page.use(router.collector, router.builder)
 
