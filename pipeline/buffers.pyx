@@ -7,11 +7,11 @@ from libc.string cimport memcpy, memset
 
 
 cdef class ColumnText:
-    """Octets of a column and the end offset of each value."""
-    def __cinit__(self, size_t rows):
+    """Octets of a column, initially with room for `room`, and the end offset of each value."""
+    def __cinit__(self, size_t rows, size_t room=0):
         self.ends_room = rows + 1
         self.ends = <int32_t*>PyMem_Malloc(self.ends_room * sizeof(int32_t))
-        self.room = 64 + 16 * rows
+        self.room = room or 64 + 16 * rows
         self.data = <uint8_t*>PyMem_Malloc(self.room)
         if self.ends is NULL or self.data is NULL:
             raise MemoryError()

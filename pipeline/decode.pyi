@@ -7,7 +7,7 @@ BODY_KINDS: Final[tuple[str, ...]]
 COLUMNS: Final[dict[str, tuple[int, int, int]]]
 
 class ColumnBuilder:
-    def __init__(self, kind: int, origin: int, field: int, rows: int) -> None: ...
+    def __init__(self, kind: int, origin: int, field: int, rows: int, octets: int) -> None: ...
 
 # Number of nulls, validity, then the buffers that decode.pyx names.
 ColumnBuffers = tuple[Any, ...]

@@ -109,7 +109,8 @@ cdef class ColumnBuilder:
     cdef bytes entries         # end offset of each row of a MAP
     cdef int32_t* entries_end
 
-    def __cinit__(self, ColumnKind kind, SectionOrigin origin, int field, size_t rows):
+    def __cinit__(self, ColumnKind kind, SectionOrigin origin, int field, size_t rows, size_t octets):
+        """Create a builder. octets: length of all messages; bodies are seldom longer."""
         self.kind = kind
         self.origin = origin
         self.field = field
@@ -126,6 +127,8 @@ cdef class ColumnBuilder:
             self.entries = PyBytes_FromStringAndSize(NULL, (rows + 1) * sizeof(int32_t))
             self.entries_end = <int32_t*><char*>self.entries
             self.entries_end[0] = 0
+        elif kind == BODY:
+            self.text = ColumnText(rows, octets + 1)
         else:
             self.text = ColumnText(rows)
 
@@ -513,6 +516,7 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
     """
     cdef Py_ssize_t i
     cdef int32_t start, stop
+    cdef size_t size
     cdef MessageSections parts
     cdef ColumnBuilder column
     cdef bint wants_body = False
@@ -521,9 +525,10 @@ def decode(const int32_t[::1] ends not None, const uint8_t[::1] octets not None,
     cdef list columns = []
     if first < 0 or count < 0 or count >= ends.shape[0] or first > ends.shape[0] - 1 - count:
         raise ValueError("more messages are requested than the buffer has")
+    size = min(max(<int64_t>ends[first + count] - ends[first], 0), octets.shape[0])
     for name in names:
         kind, origin, field = COLUMNS[name]
-        columns.append(ColumnBuilder(kind, origin, field, count))
+        columns.append(ColumnBuilder(kind, origin, field, count, size))
         wants_body = wants_body or kind == BODY or kind == BODY_KIND
     for i in range(first, first + count):
         start, stop = ends[i], ends[i + 1]
