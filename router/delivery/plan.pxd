@@ -31,8 +31,10 @@ cdef struct Leg:
 cdef enum PlanVerdict:
     NO_PLAN = 0                # messages take the slow path
     ONE_LEG = 1                # `carry_whole` makes the copy for one consumer
-    TAPPED_LEG = 3             # as ONE_LEG, but taps copy the message afterwards
     EACH_CONSUMER = 2          # `forward_all` makes a copy for each consumer of a multicast address
+    TAPPED_LEG = 3             # as ONE_LEG, but taps copy the message afterwards
+    SAMPLED_LEG = 5            # as ONE_LEG, but spans record the delivery and its copy. For one message, in this worker
+    CARRIED = 1                # flag of the verdicts that `carry_whole` executes
 
 # Plan for messages with identical leading sections. Plain struct, embedded in its user. The user calls `composed_drop`
 # for `composed` before it uses the struct for other messages.
@@ -45,7 +47,7 @@ cdef struct Plan:
     # The consumer is chosen by load for each message (`choose_again`); the rest of the plan is remembered.
     bint several
     PlanVerdict verdict
-    Choice choice              # set for ONE_LEG and TAPPED_LEG only
+    Choice choice              # set for verdicts with CARRIED only
     Leg leg                    # likewise
     ComposedAnnotations composed   # octets of `leg.edit`, for consumers that get router annotations
     void* address              # ForwardingAddress, borrowed

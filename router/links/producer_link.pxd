@@ -58,20 +58,23 @@ cdef class ProducerLink(GrantingLink):
     cdef bint tapped                       # taps copy `current`, and need its further frames
     cdef readonly uint8_t observed         # Observation; `logged` is True if any flag is set
     cdef readonly uint32_t sampling        # probability that a delivery is sampled, of 2**32; UINT32_MAX: 1
-    # Deliveries that come before the next one to decide about, on a link that samples by its ratio only; otherwise 0.
+    # Deliveries that come before the next one that the ratio samples: `gap`, or with SAMPLE_PARENTS `parents_gap`; the
+    # other one is 0. Both are 0 with LOG_MESSAGES.
     cdef uint32_t gap
-    # Delivery-id + 1 of the last delivery that was decided about, if it is not sampled, or if it is; otherwise 0. So
-    # each delivery is decided about once, although both paths ask.
-    cdef uint64_t passed
-    cdef uint64_t chosen
+    cdef uint32_t parents_gap
     cdef bint settles_first                # unsettled outcomes are settled here (rcv-settle-mode first)
-    # Decide whether the delivery of a first frame, on a link with `logged`, has a span. Return True if it has one, or
-    # if its message is logged. Called once for each delivery; `passed` and `chosen` keep the decision. Methods are
-    # never inlined, so these add no instruction to links that nothing observes.
-    cdef bint is_observed(self, const Transfer* t) except -1
-    # Begin the span of a delivery on a link with `logged`, if it is sampled, with its first frame. Then the frame's
-    # octets are replaced by octets with the trace context of the span, which are borrowed until the next sampled
-    # delivery arrives.
+    # Decide how the delivery of a first frame, on a link with `logged`, is observed. Return SAMPLE_DELIVERIES if it has
+    # a span, and LOG_MESSAGES if its message is logged. Methods are never inlined, so these add no instruction to links
+    # that nothing observes.
+    cdef uint8_t observe(self, const Transfer* t) except 255
+    cdef void draw_next(self) noexcept
+    # Return the plan of a sampled delivery: its usual plan, with the trace context of its span in the edit. NULL: the
+    # delivery takes the slow path. The result is borrowed until the next call.
+    cdef const Plan* plan_sampled(self, const Transfer* t) noexcept
+    # Take the steps of a verdict other than ONE_LEG that follow `carry_whole`: copies of taps, or spans.
+    cdef int follow_carried(self, const Transfer* t, const Plan* plan) except -1
+    # Begin the span of a sampled delivery on the slow path, with its first frame. Then the frame's octets are replaced
+    # by octets with the trace context of the span, which are borrowed until the next sampled delivery arrives.
     cdef int begin_trace(self, InDelivery* d, Transfer* t) except -1
     cdef int store_and_route(self, InDelivery* d, const Transfer* t) except -1
     cdef int keep_state(self, InDelivery* d, const Transfer* t) except -1

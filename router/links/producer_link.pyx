@@ -3,7 +3,7 @@
 routing-semantics.md 5, 11.6, 11.7. For the credit of the link see granting_link.
 """
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from sluice.router.amqp.connection cimport Connection
 from sluice.router.amqp.endpoint cimport is_detached, is_open
@@ -15,11 +15,11 @@ from sluice.router.stats.counters cimport (
 )
 from sluice.router.amqp.id_map cimport map_take
 from sluice.router.amqp.states cimport is_outcome, plain_state, state_kind
-from sluice.router.delivery.carry cimport carry_whole, is_plain_arrival
+from sluice.router.delivery.carry cimport carry_whole, is_plain_arrival, octets_out
 from sluice.router.delivery.delivery cimport (
     IN_ACCEPT, IN_COLLECT, IN_COMPLETE, IN_DISCARD, IN_FINAL, IN_KEEP_CREDIT, IN_MULTI, IN_PRESETTLED,
-    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACED, IN_TRACKED, OutDelivery, in_abandon, in_charge_sent, in_free, in_more,
-    in_has_unwritten,
+    IN_ROUTED, IN_STUCK, IN_REPORTED, IN_TRACED, IN_TRACKED, OUT_STARTED, OUT_TRACED, OutDelivery, in_abandon,
+    in_charge_sent, in_free, in_more, in_has_unwritten,
 )
 from sluice.router.delivery.entry cimport count_entry
 from sluice.router.delivery.outcome cimport in_keep_state, in_lost, in_routed, in_settled_late, in_update
@@ -29,7 +29,7 @@ from sluice.router.message.content cimport (
     STATE_IN_TRANSFER, STREAM_AT, Message, message_append, message_awaited, message_linearise, message_meter,
     message_new, message_release, message_routed, message_state,
 )
-from sluice.router.delivery.plan cimport ONE_LEG, TAPPED_LEG
+from sluice.router.delivery.plan cimport CARRIED, ONE_LEG, SAMPLED_LEG, TAPPED_LEG
 from sluice.router.message.sections cimport Sections, scan_needs
 from sluice.router.links.settlement cimport settle_sources
 from sluice.router.table.forward cimport forward_all
@@ -40,7 +40,12 @@ from sluice.router.amqp.session cimport HOLD_OCTETS, Session, note_delivery
 from sluice.router.amqp.session_reports cimport report_settled
 from sluice.router.amqp.link cimport CREDIT_OCTETS
 from sluice.router.amqp.spec cimport D_ACCEPTED, D_MODIFIED, D_REJECTED, D_RELEASED
-from sluice.router.tracing.tracer cimport RULE_UNITS, Arrival, begin_span, decide, draw, draw_gap, note_span_outcome
+from sluice.router.links.consumer_link cimport AnnotationsEdit, ConsumerLink
+from sluice.router.tracing.context cimport TraceContext, may_have_context
+from sluice.router.tracing.tracer cimport (
+    RULE_UNITS, SPAN_QUEUED, SPAN_SETTLED, Arrival, annotate, begin_carried, begin_span, decide, decided_context,
+    draw_gap, note_span_outcome,
+)
 from sluice.router.ring.layout cimport DROP_NO_DESTINATION, DROP_OVERFLOW, DROP_PRODUCER_LOST, DROP_REJECTED
 
 from sluice.router.amqp import codec
@@ -184,14 +189,18 @@ cdef inline int complete_stored(ProducerLink link, InDelivery* d) except -1:
 
 
 cdef Arrival arrival                   # the last one that was decided about
+cdef Plan sampled_plan                 # of the last delivery that was sampled
 
 
 cdef inline bint pass_by(ProducerLink link, const Transfer* t) noexcept:
-    """Return True if the countdown of the link excludes this delivery, as it does nearly always."""
-    if not link.gap:
+    """Return True if nothing observes this delivery, as is usual: the countdown of the link excludes it, and its
+    message has no trace context that matters."""
+    if link.gap:
+        link.gap -= 1
+        return True
+    if not link.parents_gap or may_have_context(t.payload.data, t.payload.size):
         return False
-    link.gap -= 1
-    link.passed = <uint64_t>t.delivery_id + 1
+    link.parents_gap -= 1
     return True
 
 
@@ -265,9 +274,9 @@ cdef inline int route_delivery(ProducerLink link, InDelivery* d, Content* c, con
     return result
 
 
-cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* plan) except -1:
+cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* plan, uint8_t observed) except -1:
     """Process the first frame of a delivery: route it if it is the only frame, else store it. plan: as of
-    `route_delivery`."""
+    `route_delivery`. observed: as of `ProducerLink.observe`."""
     cdef InDelivery* d
     cdef Content c
     note_delivery(link.session, t)
@@ -279,7 +288,7 @@ cdef inline int first_frame(ProducerLink link, const Transfer* t, const Plan* pl
     link.occupied += 1
     link.slot.unsettled += 1
     d = delivery_begins(link, t, 0)
-    if link.logged and not t.aborted:
+    if observed & SAMPLE_DELIVERIES:
         link.begin_trace(d, <Transfer*>t)
     if t.aborted:
         return link.abort(d)
@@ -382,7 +391,9 @@ cdef class ProducerLink(GrantingLink):
         """Set how deliveries are observed. flags: Observation. sampling: as of the attribute."""
         self.observed = flags
         self.sampling = sampling
-        self.gap = draw_gap(sampling) if flags & ~SAMPLE_BY_ADDRESS == SAMPLE_DELIVERIES else 0
+        self.gap = self.parents_gap = 0
+        if flags & SAMPLE_DELIVERIES:
+            self.draw_next()
 
     def decided(self):
         """Start to accept the peer's frames for the link: the attach was answered."""
@@ -456,52 +467,99 @@ cdef class ProducerLink(GrantingLink):
 
     cdef int on_transfer(self, const Transfer* t) except -1:
         cdef const Plan* plan = NULL
+        cdef uint8_t observed = 0
         self.slot.octets += t.payload.size
         if self.current is not NULL:
             return next_frame(self, t)
-        if fast_path_on and is_plain_arrival(self, t) \
-                and (not self.logged or pass_by(self, t) or not self.is_observed(t)):
-            plan = self.deliveries.plan(self, t)
-            if plan is not NULL and (plan.verdict == ONE_LEG or plan.verdict == TAPPED_LEG):
-                # The compiler expands `carry_whole` only if this is its one call, so both verdicts share it.
+        if self.logged and not pass_by(self, t):
+            observed = self.observe(t)
+        if fast_path_on and is_plain_arrival(self, t):
+            if not observed:
+                plan = self.deliveries.plan(self, t)
+            elif observed == SAMPLE_DELIVERIES:
+                plan = self.plan_sampled(t)
+            if plan is not NULL and plan.verdict & CARRIED:
+                # The compiler expands `carry_whole` only if this is its one call, so all verdicts share it.
                 if carry_whole(self, t, plan):
-                    return self.deliveries.copy_carried(self, t, plan) if plan.verdict == TAPPED_LEG else 0
+                    return 0 if plan.verdict == ONE_LEG else self.follow_carried(t, plan)
                 plan = NULL
-        return first_frame(self, t, plan)
+        return first_frame(self, t, plan, observed)
 
-    cdef bint is_observed(self, const Transfer* t) except -1:
-        cdef bint by_ratio
-        cdef bint chosen
-        if pass_by(self, t):
-            return False
-        if not self.observed & SAMPLE_DELIVERIES:
-            return True
-        by_ratio = not self.observed & (LOG_MESSAGES | SAMPLE_PARENTS)
+    cdef uint8_t observe(self, const Transfer* t) except 255:
+        cdef uint8_t logged = self.observed & LOG_MESSAGES
+        if not self.observed & SAMPLE_DELIVERIES or t.aborted:
+            return logged
+        if logged:
+            arrival.chosen = draw_gap(self.sampling) == 0
+        elif self.parents_gap:
+            self.parents_gap -= 1
+            arrival.chosen = False
+        else:
+            arrival.chosen = True
+            self.draw_next()
+        if not arrival.chosen and not self.observed & SAMPLE_PARENTS:
+            return logged
         arrival.threshold = self.sampling
         # The peer is a router, so that the message's router annotations may name its address.
         arrival.honour = self.inter_router or self.session.connection.relays
         arrival.by_address = self.observed & SAMPLE_BY_ADDRESS
         arrival.settled = t.settled
-        arrival.chosen = by_ratio or draw(self.sampling)
-        if by_ratio:
-            self.gap = draw_gap(self.sampling)
         arrival.searched = False
-        chosen = decide(&arrival, self.context, &t.payload)
+        if decide(&arrival, self.context, &t.payload):
+            logged |= SAMPLE_DELIVERIES
         if arrival.searched:
             charge(self.session.connection.scheduler, RULE_UNITS)
-        self.passed = 0 if chosen else <uint64_t>t.delivery_id + 1
-        self.chosen = <uint64_t>t.delivery_id + 1 if chosen else 0
-        return chosen or self.observed & LOG_MESSAGES
+        return logged
+
+    cdef void draw_next(self) noexcept:
+        """Choose the next delivery that the ratio samples."""
+        if self.observed & LOG_MESSAGES:
+            return                         # drawn for each delivery
+        if self.observed & SAMPLE_PARENTS:
+            self.parents_gap = draw_gap(self.sampling)
+        else:
+            self.gap = draw_gap(self.sampling)
+
+    cdef const Plan* plan_sampled(self, const Transfer* t) noexcept:
+        cdef const Plan* plan = self.deliveries.plan(self, t)
+        cdef const TraceContext* context = decided_context()
+        cdef AnnotationsEdit* edit = &sampled_plan.leg.edit
+        cdef Slice section
+        if plan is NULL or plan.verdict != ONE_LEG or plan.leg.link is NULL:
+            return NULL                    # the message itself takes the context to another worker, or to several
+        memcpy(&sampled_plan, plan, sizeof(Plan))
+        if not plan.leg.edited:
+            edit.at = context.at
+            edit.end = context.end
+            section.data = t.payload.data + context.at
+            section.size = context.end - context.at
+        else:
+            section.data = edit.octets
+            section.size = edit.size
+        if not annotate(&section):
+            return NULL
+        edit.octets = section.data
+        edit.size = section.size
+        sampled_plan.leg.edited = True
+        sampled_plan.verdict = SAMPLED_LEG
+        return &sampled_plan
+
+    cdef int follow_carried(self, const Transfer* t, const Plan* plan) except -1:
+        cdef InDelivery* d = NULL if t.settled else self.node.in_last
+        cdef OutDelivery* o = NULL if d is NULL else d.copies
+        cdef uint8_t flags = SPAN_SETTLED if o is NULL else 0 if o.flags & OUT_STARTED else SPAN_QUEUED
+        cdef int begun
+        if plan.verdict == TAPPED_LEG:
+            return self.deliveries.copy_carried(self, t, plan)
+        begun = begin_carried(&arrival, d, o, self.context, (<ConsumerLink>plan.leg.link).context, t.payload.size,
+                              octets_out(t, &plan.leg), flags)
+        if begun:
+            d.flags |= IN_TRACED
+        if begun == 2:
+            o.flags |= OUT_TRACED
+        return 0
 
     cdef int begin_trace(self, InDelivery* d, Transfer* t) except -1:
-        cdef uint64_t number = <uint64_t>t.delivery_id + 1
-        if self.passed == number:
-            return 0
-        if self.chosen != number:
-            self.is_observed(t)
-        if self.chosen != number:
-            return 0
-        self.chosen = 0
         if begin_span(d, &arrival, self.context, &t.payload):
             d.flags |= IN_TRACED
         return 0

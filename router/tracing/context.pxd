@@ -6,6 +6,7 @@ message-annotations if a router has. The annotations take precedence. A router n
 from libc.stdint cimport uint8_t, uint64_t
 
 from sluice.router.amqp.codec cimport Slice
+from sluice.router.amqp.spec cimport S_APPLICATION_PROPERTIES, T_LIST8, T_SMALLULONG
 from sluice.router.message.sections cimport Sections
 
 cdef enum:
@@ -31,9 +32,35 @@ cdef struct TraceContext:
     # Encoded value of a tracestate in the application-properties, to be copied. data NULL: there is none, or the
     # annotations have their own context.
     Slice state
+    # The sections before the bare message are complete and in order, and the annotations neither have a traceparent nor
+    # a mark. So `append_context` may write them. They are, or would be, at offsets `at` to `end` of the message.
+    bint appendable
+    size_t at
+    size_t end
+
+cdef inline bint may_have_context(const uint8_t* p, size_t size) noexcept nogil:
+    """Return False for a message that has no section with a context, in the usual encodings of sections: without
+    annotations and application-properties."""
+    cdef const uint8_t* end = p + size
+    if size > 2 and p[2] > S_APPLICATION_PROPERTIES:
+        return False                       # the body comes first, or the message is malformed
+    while end - p >= 5 and p[0] == 0 and p[1] == T_SMALLULONG:
+        if p[2] > S_APPLICATION_PROPERTIES:
+            return False
+        if p[3] != T_LIST8:
+            return True                    # the others are maps
+        p += 5 + p[4]
+    return True
+
 
 # Find the context of a message. Malformed or incomplete sections, and invalid fields, count as absent.
 cdef void find_context(const uint8_t* data, size_t size, TraceContext* out) noexcept nogil
+# Return the most octets that `append_context` may write.
+cdef size_t append_room(const Slice* section, const TraceContext* context) noexcept nogil
+# Write a message-annotations section: the pairs of `section`, an encoded one without a traceparent or an empty slice,
+# and the traceparent of this trace and span, sampled. Returns the octets written; 0: `section` cannot be read.
+cdef size_t append_context(uint8_t* w, const Slice* section, const TraceContext* context, const uint8_t* trace_id,
+                           const uint8_t* span_id) noexcept nogil
 # Return the most octets that `write_context` may write.
 cdef size_t context_room(size_t size, const TraceContext* context) noexcept nogil
 # Write a message with a traceparent of this trace and span, sampled, in place of its own. sections: of a scan of the

@@ -11,6 +11,7 @@ attribute `span_facts` has the facts that spans name, or None, and its method `m
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from sluice.router.amqp.codec cimport Slice
+from sluice.router.tracing.context cimport TraceContext
 
 cdef enum SpanKind:
     SPAN_RECEIVE = 1           # a delivery, from its arrival to its settlement towards the producer
@@ -76,10 +77,20 @@ cdef struct Arrival:
 # Return the number of deliveries to pass before the next one that is sampled. Each delivery is sampled independently of
 # others, with the probability threshold / 2**32; UINT32_MAX: all are.
 cdef uint32_t draw_gap(uint32_t threshold) noexcept
-# Return True with the probability threshold / 2**32; UINT32_MAX: always.
-cdef bint draw(uint32_t threshold) noexcept
-# Decide whether a delivery is sampled, and keep the decision for `begin_span`. Returns 1 or 0. record: of its link.
+# Decide whether a delivery is sampled, and keep the decision for the next call of `begin_span` or `begin_carried`.
+# Returns 1 or 0. record: of its link.
 cdef int decide(Arrival* arrival, object record, const Slice* message) except -1
+# Return the decoded context of the message that the last call of `decide` samples.
+cdef const TraceContext* decided_context() noexcept nogil
+# Compose the message-annotations of the copy of this delivery. section: in, those that the copy would have otherwise,
+# encoded, or an empty slice; out, those with the context of the span, borrowed until the next call. False: the message
+# needs `begin_span`.
+cdef bint annotate(Slice* section) noexcept
+# Begin the spans of a delivery that has been carried with these annotations, and of its only copy. d, o: NULL if it was
+# sent settled; its spans have ended then. record, consumer: of the links of d and o. octets, copied: of the message and
+# its copy. flags: of the span of the copy. Returns 1 if d has a span, 2 if d and o have one.
+cdef int begin_carried(const Arrival* arrival, void* d, void* o, object record, object consumer, uint64_t octets,
+                       uint64_t copied, uint8_t flags) except -1
 # Begin the span of delivery d, which the last call of `decide` samples. On return, `message` has the trace context, if
 # its sections are complete; its octets are borrowed until the next call. Returns 1 if there is a span.
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1

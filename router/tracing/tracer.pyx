@@ -20,7 +20,8 @@ from sluice.router.amqp.clock cimport Clock
 from sluice.router.amqp.codec cimport open_variable
 from sluice.router.message.sections cimport SCAN_OK, Sections, scan
 from sluice.router.tracing.context cimport (
-    SPAN_ID_OCTETS, TRACE_ID_OCTETS, TraceContext, context_room, find_context, write_context,
+    SPAN_ID_OCTETS, TRACE_ID_OCTETS, TraceContext, append_context, append_room, context_room, find_context,
+    write_context,
 )
 
 import os
@@ -47,11 +48,13 @@ cdef struct Share:
     uint32_t wanted            # second of the last span that it wanted
     bint counted               # included in `wanting`
 
-# Decision about the next delivery of the process, kept between `decide` and `begin_span`.
+# Decision about the next delivery of the process, kept between `decide` and the beginning of its span.
 cdef struct Decision:
     TraceContext context
     uint64_t connection        # of the producer
     uint32_t share
+    uint8_t[16] trace_id       # set by `annotate`
+    uint8_t[8] span_id
     bint scanned               # `sections` is complete
     Sections sections
     Slice address              # named by the message; data NULL: none
@@ -75,6 +78,7 @@ cdef uint32_t wanting = 0          # connections that have wanted spans in the l
 cdef Share[SHARES] shares          # the first one is for all connections without a slot of their own
 cdef bint by_parent = False
 cdef Decision decision
+cdef char settled_key = 0      # its address is the key of the span of a delivery that has no struct
 cdef bytes decided_name = None    # of `decision`, on a link without an address: the whole address, as spans name it
 cdef uint8_t* scratch = NULL
 cdef size_t scratch_size = 0
@@ -184,10 +188,6 @@ cdef uint32_t draw_gap(uint32_t threshold) noexcept:
         scale = 1.0 / log1p(-<double>threshold / 4294967296.0) if threshold else -INFINITY
     gap = log(<double>((next_random() >> 32) + 1) / 4294967296.0) * scale
     return <uint32_t>gap if gap < UINT32_MAX else UINT32_MAX
-
-
-cdef bint draw(uint32_t threshold) noexcept:
-    return threshold == UINT32_MAX or next_random() >> 32 < threshold
 
 
 cdef inline PendingSpan** bucket_of(const void* key) noexcept nogil:
@@ -356,42 +356,61 @@ cdef void keep_ended(const Span* span) noexcept:
     recorded_spans += 1
 
 
-cdef void scan_message(const Slice* message, bint honour, bint addressed) noexcept:
-    """Find the sections of the message that is being decided about. addressed: and its address, behind them."""
+cdef bint scan_message(const Slice* message, bint honour, bint addressed) noexcept:
+    """Find the sections of the message that is being decided about. addressed: and its address, behind them. Returns
+    False if it could not be marked."""
     memset(&decision.sections, 0, sizeof(Sections))
     decision.address.data = NULL
     decision.address.size = 0
     decision.scanned = scan(message.data, message.size, addressed, honour, &decision.sections) == SCAN_OK
     if not decision.scanned or not addressed:
-        return
+        return decision.scanned
     if decision.sections.to_override.data is not NULL:
         open_variable(decision.sections.to_override.data,
                       decision.sections.to_override.data + decision.sections.to_override.size, &decision.address)
     else:
         decision.address = decision.sections.to
+    return True
 
 
 cdef int decide(Arrival* arrival, object record, const Slice* message) except -1:
-    cdef bint known = False
-    if not arrival.chosen:
-        if not by_parent:
-            return 0
-        find_context(message.data, message.size, &decision.context)
-        known = True
-        if not decision.context.found or not decision.context.sampled:
-            return 0
-    scan_message(message, arrival.honour, arrival.by_address)
-    if arrival.by_address and (decision.address.data is NULL or not is_address_sampled(arrival, facts_of(record))):
+    cdef SpanFacts facts
+    find_context(message.data, message.size, &decision.context)
+    if not arrival.chosen and not (by_parent and decision.context.found and decision.context.sampled):
         return 0
-    if not decision.scanned:
-        return 0                           # the message could not be marked
-    decision.connection = facts_of(record).connection
+    decision.scanned = False
+    if (arrival.by_address or not decision.context.appendable) \
+            and not scan_message(message, arrival.honour, arrival.by_address):
+        return 0
+    facts = facts_of(record)
+    if arrival.by_address and (decision.address.data is NULL or not is_address_sampled(arrival, facts)):
+        return 0
+    decision.connection = facts.connection
     decision.share = share_of(decision.connection)
-    if not take_from_limit(decision.share):
-        return 0
-    if not known:
-        find_context(message.data, message.size, &decision.context)
-    return 1
+    return take_from_limit(decision.share)
+
+
+cdef const TraceContext* decided_context() noexcept nogil:
+    return &decision.context
+
+
+cdef bint annotate(Slice* section) noexcept:
+    cdef size_t room = append_room(section, &decision.context)
+    if not decision.context.appendable or room > <size_t>SCRATCH_KEPT:
+        return False
+    if room > scratch_size:
+        try:
+            reserve_scratch(SCRATCH_KEPT)
+        except MemoryError:
+            return False                   # `begin_span` raises it
+    if decision.context.found:
+        memcpy(decision.trace_id, decision.context.trace_id, TRACE_ID_OCTETS)
+    else:
+        make_id(decision.trace_id, TRACE_ID_OCTETS)
+    make_id(decision.span_id, SPAN_ID_OCTETS)
+    section.size = append_context(scratch, section, &decision.context, decision.trace_id, decision.span_id)
+    section.data = scratch
+    return section.size != 0
 
 
 cdef bint is_address_sampled(Arrival* arrival, SpanFacts facts) except -1:
@@ -431,33 +450,62 @@ cdef int reserve_scratch(size_t size) except -1:
 
 
 cdef int begin_span(void* d, const Arrival* arrival, object record, Slice* message) except -1:
-    global active, scratch_size, scratch
+    global scratch_size, scratch
     cdef PendingSpan* p
+    if not decision.scanned and not scan_message(message, arrival.honour, False):
+        return 0
     if scratch_size > SCRATCH_KEPT:
         free(scratch)                      # of an earlier delivery
         scratch = NULL
         scratch_size = 0
     reserve_scratch(context_room(message.size, &decision.context))
-    p = add_span(d, SPAN_RECEIVE, message.size, decision.share)
+    p = begin_receive(d, record, message.size, arrival.by_address)
     if p is NULL:
         return 0
     if decision.context.found:
         memcpy(p.span.trace_id, decision.context.trace_id, TRACE_ID_OCTETS)
-        memcpy(p.span.parent_id, decision.context.parent_id, SPAN_ID_OCTETS)
     else:
         make_id(p.span.trace_id, TRACE_ID_OCTETS)
     if arrival.settled:
         p.span.flags |= SPAN_SETTLED
-    if arrival.by_address:
-        set_name(&p.span, decided_name)
-    set_link(&p.span, record)
     message.size = write_context(scratch, message.data, message.size, &decision.sections, &decision.context,
                                  p.span.trace_id, p.span.span_id, decision.connection, p.span.began)
     message.data = scratch
+    return 1
+
+
+cdef PendingSpan* begin_receive(void* d, object record, uint64_t octets, bint by_address) except? NULL:
+    """Begin the span of the delivery that was decided about, without its trace. NULL: there is no memory."""
+    global active
+    cdef PendingSpan* p = add_span(d, SPAN_RECEIVE, octets, decision.share)
+    if p is NULL:
+        return NULL
+    if decision.context.found:
+        memcpy(p.span.parent_id, decision.context.parent_id, SPAN_ID_OCTETS)
+    if by_address:
+        set_name(&p.span, decided_name)
+    set_link(&p.span, record)
     if not active:
         active = True
         on_activity()
-    return 1
+    return p
+
+
+cdef int begin_carried(const Arrival* arrival, void* d, void* o, object record, object consumer, uint64_t octets,
+                       uint64_t copied, uint8_t flags) except -1:
+    cdef void* key = d if d is not NULL else &settled_key
+    cdef PendingSpan* p = begin_receive(key, record, octets, arrival.by_address)
+    cdef bint has_copy
+    if p is NULL:
+        return 0
+    memcpy(p.span.trace_id, decision.trace_id, TRACE_ID_OCTETS)
+    memcpy(p.span.span_id, decision.span_id, SPAN_ID_OCTETS)
+    has_copy = begin_copy(key, o, consumer, copied, flags)
+    if d is NULL:
+        p.span.flags |= SPAN_SETTLED
+        end_span(key, 0, 0)
+        return 0
+    return 2 if has_copy else 1
 
 
 cdef int begin_crossing(void* d, const uint8_t* data, size_t size, const Slice* to, int worker) except -1:

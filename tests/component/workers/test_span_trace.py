@@ -494,3 +494,85 @@ def test_search_for_rule_is_charged_to_producer(routers):
         sampled.sending.feed(transfer(0, number, message(b"x", to=f"balanced.{number}"), settled=True))
     sampled.router.settle()
     assert scheduler.charged + scheduler.work - before >= 20 * 100
+
+
+def pairs_section(count, code=0x72, **more):
+    """Return a section with this many annotations, or application-properties, of a user."""
+    pairs = {f"user-{number}": f"value-{number}" for number in range(count)} | more
+    items = [item for name, value in pairs.items() for item in (codec.encode_symbol(name), codec.encode_string(value))]
+    return b"\x00\x53" + bytes([code]) + codec.encode_map(items)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("target", ["same", None])
+@pytest.mark.parametrize("credit", [0, 100])
+@pytest.mark.parametrize("count", [0, 1, 9, 40, 90])
+@pytest.mark.parametrize("header", [b"", b"\x00\x53\x70\x45", b"\x00\x53\x70\xc0\x04\x02\x41\x50\x05"])
+def test_sampled_message_differs_by_its_context_only(routers, workers, target, credit, count, header):
+    sampled = TracedRouter(routers, workers, credit=credit, target=target)
+    given = pairs_section(count) if count else b""
+    body = message(b"body", to="balanced.a", subject="s")
+    for number in range(3):  # the first one makes a plan
+        sampled.sending.feed(transfer(0, number, header + given + body))
+        sampled.router.settle()
+    if not credit:
+        sampled.consuming.feed(flow(0, 100))
+        sampled.router.settle()
+    received = messages_of(sampled.consuming)
+    assert len(received) == 3
+    contexts = set()
+    for octets in received:
+        assert octets.startswith(header)
+        assert octets.endswith(body)
+        found = {str(name): value for name, value in annotations(octets).items()}
+        contexts.add(found.pop("traceparent"))
+        assert found == {f"user-{number}": f"value-{number}" for number in range(count)}
+    sampled.consuming.feed(settle(0, 2, state=ACCEPTED))
+    spans = sampled.spans()
+    expected = {f"00-{span.trace_id}-{span.span_id}-01" for span in spans if span.kind == "receive"}
+    assert contexts == expected
+    assert sorted((span.kind, span.outcome) for span in spans) == [("receive", "accepted")] * 3 + [
+        ("send", "accepted")
+    ] * 3  # fmt: skip
+
+
+def test_sampled_message_has_router_annotations_for_consumer_that_wants_them(routers):
+    router = routers(1)
+    requester = SpanRequester(router)
+    consuming, sending = router.connect(0, "kept"), router.connect()
+    consuming.feed(start() + consumer(0, "balanced.a"))
+    sending.feed(start() + producer(0, "balanced.a"))
+    router.settle()
+    for number in range(2):
+        sending.feed(transfer(0, number, pairs_section(1) + message(b"x"), settled=True))
+        router.settle()
+    router.pass_time(1000)
+    ids = {f"00-{span.trace_id}-{span.span_id}-01" for span in requester.of("receive")}
+    found = [{str(name): value for name, value in annotations(octets).items()} for octets in messages_of(consuming)]
+    assert {each.pop("traceparent") for each in found} == ids
+    for each in found:
+        assert set(each) == {"user-0", "x-opt-qd.to", "x-opt-qd.ingress", "x-opt-qd.trace"}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("before", [b"", b"\x00\x53\x70\x45", b"\x00\x53\x70\xc0\x02\x01\x41", pairs_section(3)])
+@pytest.mark.parametrize("code", [0x72, 0x74])
+def test_parent_is_found_behind_other_sections(routers, workers, before, code):
+    sampled = TracedRouter(routers, workers, pattern="nobody")
+    exported: list[DeliverySpan] = []
+    sampled.router.core.delivery_traces.configure(tracing("ratio: 0", "parentBased: yes"), exported.extend)
+    sampled.router.settle()
+    given = pairs_section(2, code, traceparent=CONTEXT, tracestate="a=b")
+    if code == 0x72:
+        octets = (b"" if before.startswith(b"\x00\x53\x72") else before) + given + message(b"x")
+    else:
+        properties = message(b"", subject="s")[: -len(message(b""))]
+        octets = before + properties + given + message(b"x")
+    sampled.sending.feed(transfer(0, 0, octets, settled=True))
+    assert sampled.spans() == []
+    (received,) = [span for span in exported if span.kind == "receive"]
+    assert (received.trace_id, received.parent_id) == tuple(CONTEXT.split("-")[1:3])
+    (copy,) = messages_of(sampled.consuming)
+    found = {str(name): value for name, value in annotations(copy).items()}
+    assert found["traceparent"] == f"00-{received.trace_id}-{received.span_id}-01"
+    assert found["tracestate"] == "a=b"
