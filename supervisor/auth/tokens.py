@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ import jwt
 from jwt.exceptions import PyJWTError
 
 from sluice.router import json_codec
+from sluice.router.deadline_answer import DeadlineAnswer
 from sluice.router.sasl.bearer import MAX_TOKEN
 from sluice.router.sasl.mechanism import MAX_NAME, Failure, Success, wrong_credentials
 from sluice.supervisor.auth.messages import Facts, TokenIssuer
@@ -33,7 +35,7 @@ ALL_ALGORITHMS: Final = tuple(name for names in ALGORITHMS.values() for name in 
 MAX_JWKS: Final = 1 << 20  # maximum octets of a JWKS document
 MAX_KEYS: Final = 200  # maximum number of keys in it
 MAX_GROUPS: Final = 100  # maximum number of groups of a user
-FETCH_SECONDS: Final = 5.0  # time limit for each read of the connection, and for waits for the keys
+FETCH_SECONDS: Final = 5.0  # time limit for connecting, for the whole answer, and for waits for the keys
 MIN_REFRESH_SECONDS: Final = 10.0  # minimum seconds between two refreshes for unknown keys
 LEAST_RSA_BITS: Final = 2048
 KEPT: Final = "; the keys read before stay in force"
@@ -199,19 +201,24 @@ class UrlKeys:
 
 
 def fetch_https(url: str, ca_file: str | None) -> bytes:
-    """Return the body of a document. Redirections are not followed. Raises OSError, HTTPException, KeysError."""
+    """Return the body of a document. Redirections are not followed. Raises OSError, HTTPException, KeysError.
+
+    The server has FETCH_SECONDS for the connection, and for the answer as a whole: one that sends an octet now and then
+    would otherwise keep withdrawn keys in force.
+    """
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise KeysError("the URL must be https://HOST/…")
     context = ssl.create_default_context(cafile=ca_file)
-    connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=FETCH_SECONDS, context=context)
+    connection: Any = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=FETCH_SECONDS, context=context)
     try:
         path = parts.path or "/"
         connection.request("GET", f"{path}?{parts.query}" if parts.query else path, headers={"Accept": "*/*"})
+        connection.response_class = partial(DeadlineAnswer, deadline=time.monotonic() + FETCH_SECONDS)
         answer = connection.getresponse()
         if answer.status != http.client.OK:
             raise KeysError(f"HTTP status {answer.status}")
-        body = answer.read(MAX_JWKS + 1)
+        body: bytes = answer.read(MAX_JWKS + 1)
     finally:
         connection.close()
     if len(body) > MAX_JWKS:

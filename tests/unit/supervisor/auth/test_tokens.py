@@ -3,8 +3,10 @@
 import base64
 import codecs
 import json
+import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import jwt
@@ -25,6 +27,7 @@ from sluice.supervisor.auth.tokens import (
     fetch_https,
     parse_keys,
 )
+from tests.peer.pki import Pki, pki
 from tests.unit.supervisor.auth.waiting import until
 
 ISSUER, AUDIENCE = "https://id.example", "sluice"
@@ -324,3 +327,43 @@ def test_hanging_key_server_times_out(monkeypatch):
 def test_key_url_must_be_https(url):
     with pytest.raises(KeysError, match="https"):
         fetch_https(url, None)
+
+
+class TricklingServer:
+    """TLS server that answers its one request by an octet at a time, without end."""
+
+    def __init__(self, authority: Pki, first: bytes) -> None:
+        self._listening = authority.server_context(authority.server).wrap_socket(
+            socket.create_server(("127.0.0.1", 0)), server_side=True
+        )
+        self.port = self._listening.getsockname()[1]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(first,))
+        self._thread.start()
+
+    def _serve(self, first: bytes) -> None:
+        with suppress(OSError):  # the client has given up
+            peer, _ = self._listening.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(first)
+                while not self._stopped.wait(0.02):
+                    peer.sendall(b" ")
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._listening.close()
+
+
+@pytest.mark.starts  # openssl, for certificates
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Never-Ending:"])
+def test_key_server_that_trickles_is_left_at_the_deadline(monkeypatch, tmp_path_factory, first):
+    authority = pki(tmp_path_factory.getbasetemp())
+    monkeypatch.setattr("sluice.supervisor.auth.tokens.FETCH_SECONDS", 1.0)
+    server = TricklingServer(authority, first)
+    try:
+        with pytest.raises(TimeoutError, match="timed out|the deadline of the answer has passed"):
+            fetch_https(f"https://localhost:{server.port}/keys", str(authority.trusted))
+    finally:
+        server.stop()
