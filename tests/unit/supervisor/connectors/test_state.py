@@ -179,7 +179,10 @@ def test_incomplete_and_invalid_list_entries_are_handled(state):
         {"network-host": "fe80::1%eth0", "port": "amqp\x00", "scheme": "amqp\n"},
     ]
     connect(state, {LIST: items})
-    assert state.ring.urls == "amqp://one:amqp, amqp://two:5672, amqps://three:3, amqp://seven:5672, amqp://fe80::1%eth0:5672"
+    assert (
+        state.ring.urls
+        == "amqp://one:amqp, amqp://two:5672, amqps://three:3, amqp://seven:5672, amqp://fe80::1%eth0:5672"
+    )
 
 
 def test_dropped_list_leaves_the_configured_address(state):
