@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 
 from sluice.pipeline.errors import PipelineOptionError
-from sluice.pipeline.payloads.codec import PayloadError, ValueCount
+from sluice.pipeline.payloads.codec import FieldCount, PayloadError, ValueCount
 from sluice.router import json_codec
 
 SIMPLE = {
@@ -68,8 +68,8 @@ class AvroCodec:
             raise PipelineOptionError(f"{where}: not a schema of Avro: {error}") from None
         self._reader = reader
         try:
-            self.type = _type(self.schema, names, ())
-        except ValueError as error:
+            self.type = _type(self.schema, names, (), FieldCount())
+        except (ValueError, RecursionError) as error:
             raise PipelineOptionError(f"{where}: {error}") from None
 
     def decode(self, body: bytes, count: ValueCount | None = None) -> Any:
@@ -85,18 +85,19 @@ class AvroCodec:
         return value
 
 
-def _type(schema: Any, names: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
+def _type(schema: Any, names: dict[str, Any], inside: tuple[str, ...], count: FieldCount) -> pa.DataType:
     """Return the Arrow type of a schema. names: types defined so far. inside: records around it. Raises ValueError."""
+    count.add()
     if isinstance(schema, list):
         kinds = [each for each in schema if each != "null"]
         if len(kinds) != 1:
             raise ValueError("only unions of null and one other type are supported")
-        return _type(kinds[0], names, inside)
+        return _type(kinds[0], names, inside, count)
     if isinstance(schema, str):
         if schema in inside:
             raise ValueError(f"type {schema} contains itself, which Spark's types cannot")
         if schema in names:
-            return _type(names[schema], names, inside)
+            return _type(names[schema], names, inside, count)
         if schema not in SIMPLE:
             raise ValueError(f"type {schema!r} is not supported")
         return SIMPLE[schema]
@@ -104,35 +105,38 @@ def _type(schema: Any, names: dict[str, Any], inside: tuple[str, ...]) -> pa.Dat
     if logical in REFUSED:
         raise ValueError(f"logical type {logical} is not supported")
     if isinstance(kind, list | dict):
-        return _type(kind, names, inside)
+        return _type(kind, names, inside, count)
     if "name" in schema:
         names[schema["name"]] = schema
     if kind in ("record", "error"):
         inner = (*inside, schema["name"])
-        return pa.struct([pa.field(each["name"], _type(each["type"], names, inner)) for each in schema["fields"]])
+        return pa.struct(
+            [pa.field(each["name"], _type(each["type"], names, inner, count)) for each in schema["fields"]]
+        )
     if kind == "array":
-        if _may_be_empty(schema["items"], names):
+        if _may_be_empty(schema["items"], names, count):
             raise ValueError(
                 "arrays of items without octets are not supported: few octets could mean any number of them"
             )
-        return pa.list_(_type(schema["items"], names, inside))
+        return pa.list_(_type(schema["items"], names, inside, count))
     if kind == "map":
-        return pa.map_(pa.string(), _type(schema["values"], names, inside))
+        return pa.map_(pa.string(), _type(schema["values"], names, inside, count))
     if logical == "decimal":
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if (kind, logical) in LOGICAL:
         return LOGICAL[kind, logical]
-    return _type(kind, names, inside) if kind not in SIMPLE else SIMPLE[kind]
+    return _type(kind, names, inside, count) if kind not in SIMPLE else SIMPLE[kind]
 
 
-def _may_be_empty(schema: Any, names: dict[str, Any]) -> bool:
-    """Return True if a value of a schema may have no octets."""
+def _may_be_empty(schema: Any, names: dict[str, Any], count: FieldCount) -> bool:
+    """Return True if a value of a schema may have no octets. Raises ValueError."""
+    count.add()
     if isinstance(schema, list):  # the branch has at least one
         return False
     if isinstance(schema, str):
-        return schema == "null" or (schema in names and _may_be_empty(names[schema], names))
+        return schema == "null" or (schema in names and _may_be_empty(names[schema], names, count))
     if schema["type"] in ("record", "error"):
-        return all(_may_be_empty(each["type"], names) for each in schema["fields"])
+        return all(_may_be_empty(each["type"], names, count) for each in schema["fields"])
     if schema["type"] == "fixed":
         return not schema["size"]
-    return isinstance(schema["type"], list | dict | str) and _may_be_empty(schema["type"], names)
+    return isinstance(schema["type"], list | dict | str) and _may_be_empty(schema["type"], names, count)

@@ -11,6 +11,8 @@ ERROR_MOST = 200  # characters of an error in a row
 VALUES_BASE, VALUES_PER_OCTET = 10_000, 64
 #: Values that a body may become, beside one for each octet.
 VALUES_MOST = 4_000_000
+#: Fields of a type; also items, entries and references to other types.
+FIELDS_MOST = 10_000
 #: Values of which columns are made at a time.
 VALUES_OF_SLICE = 1_000_000
 
@@ -33,6 +35,24 @@ class ValueCount:
         self.made += number
         if self.made > self._most:
             raise PayloadError(f"the body would become more than {self._most} values")
+
+
+class FieldCount:
+    """Count of the fields of a type that is made from a schema.
+
+    A schema of some hundred octets can have types that contain the next one twice each, and so any number of fields.
+    """
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def add(self) -> None:
+        """Count a field. Raises ValueError if there are too many."""
+        self._made += 1
+        if self._made > FIELDS_MOST:
+            raise ValueError(f"the type has more than {FIELDS_MOST} fields, with those of types that it contains")
 
 
 class PayloadCodec(Protocol):

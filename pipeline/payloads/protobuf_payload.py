@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from sluice.pipeline.errors import PipelineOptionError
-from sluice.pipeline.payloads.codec import PayloadError, ValueCount
+from sluice.pipeline.payloads.codec import FieldCount, PayloadError, ValueCount
 
 SIMPLE = {
     FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
@@ -40,7 +40,7 @@ class ProtobufCodec:
         except KeyError:
             raise PipelineOptionError(f"{where}: there is no message {message!r}") from None
         try:
-            self.type = _struct(found, ())
+            self.type = _struct(found, (), FieldCount())
         except ValueError as error:
             raise PipelineOptionError(f"{where}: {error}") from None
         self._class = message_factory.GetMessageClass(found)
@@ -74,24 +74,25 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _struct(message: Descriptor, inside: tuple[str, ...]) -> pa.DataType:
+def _struct(message: Descriptor, inside: tuple[str, ...], count: FieldCount) -> pa.DataType:
     if message.full_name in inside:
         raise ValueError(f"message {message.full_name} contains itself, which Spark's types cannot")
     inner = (*inside, message.full_name)
-    return pa.struct([pa.field(field.name, _type(field, inner)) for field in message.fields])
+    return pa.struct([pa.field(field.name, _type(field, inner, count)) for field in message.fields])
 
 
-def _type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
+def _type(field: FieldDescriptor, inside: tuple[str, ...], count: FieldCount) -> pa.DataType:
+    count.add()
     if _is_map(field):
         entry = field.message_type.fields_by_name
-        return pa.map_(_type(entry["key"], inside), _type(entry["value"], inside))
-    kind = _single_type(field, inside)
+        return pa.map_(_type(entry["key"], inside, count), _type(entry["value"], inside, count))
+    kind = _single_type(field, inside, count)
     return pa.list_(kind) if field.is_repeated else kind
 
 
-def _single_type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
+def _single_type(field: FieldDescriptor, inside: tuple[str, ...], count: FieldCount) -> pa.DataType:
     if field.message_type is not None:
-        return _struct(field.message_type, inside)
+        return _struct(field.message_type, inside, count)
     return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else SIMPLE[field.cpp_type]
 
 

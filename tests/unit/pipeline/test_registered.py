@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from sluice.pipeline.errors import PipelineError, PipelineOptionError, RegistryError
 from sluice.pipeline.options import RegistryOptions
 from sluice.pipeline.payloads import registered, registry
+from sluice.pipeline.payloads.avro_payload import AvroCodec
 from sluice.pipeline.payloads.codec import PayloadError
 from sluice.pipeline.payloads.json_schema import json_schema_type
+from sluice.pipeline.payloads.protobuf_payload import ProtobufCodec
 from sluice.pipeline.segments import Landing, LandingLog
 from sluice.router.client import Message
 from tests.pipeline.segments import land
@@ -360,3 +362,60 @@ def test_subject_that_does_not_exist_or_has_another_format_is_refused(server: Re
         payloads(path, server, decode="avro", payloadSubject="none")
     with pytest.raises(PipelineError, match="option payloadSubject: 'reading' has the format avro, not json"):
         payloads(path, server, decode="json", payloadSubject="reading")
+
+
+# -- schemas that grow -------------------------------------------------------------------------------------------------
+
+DOUBLINGS = 60
+
+
+def doubling_avro() -> str:
+    """Return a schema of records that contain the next one twice each."""
+    schema: Any = {"type": "record", "name": f"R{DOUBLINGS}", "fields": [{"name": "x", "type": "int"}]}
+    for number in reversed(range(DOUBLINGS)):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{number + 1}"}]
+        schema = {"type": "record", "name": f"R{number}", "fields": fields}
+    return json.dumps(schema)
+
+
+def doubling_json() -> Any:
+    """Return a schema with as many levels as are supported, each of which contains the next one eight times."""
+    found = {
+        f"d{number}": {"type": "object", "properties": {each: {"$ref": f"#/d/d{number + 1}"} for each in "abcdefgh"}}
+        for number in range(15)
+    }
+    return {"$ref": "#/d/d0", "d": {**found, "d15": {"type": "integer"}}}
+
+
+def doubling_protobuf() -> bytes:
+    file = descriptor_pb2.FileDescriptorProto(name="p.proto", package="p")
+    for number in range(DOUBLINGS):
+        message = file.message_type.add(name=f"M{number}")
+        for at, name in enumerate("ab", 1):
+            message.field.add(name=name, number=at, type=11, label=1, type_name=f".p.M{number + 1}")
+    file.message_type.add(name=f"M{DOUBLINGS}")
+    octets: bytes = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return octets
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AvroCodec(doubling_avro(), "schema 7"),
+        lambda: ProtobufCodec(doubling_protobuf(), "p.M0", "schema 7"),
+        lambda: json_schema_type(doubling_json()),
+    ],
+)
+def test_schema_whose_type_would_have_any_number_of_fields_is_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises((PipelineOptionError, ValueError), match="the type has more than 10000 fields"):
+        make()
+
+
+def test_hostile_schema_of_an_id_is_an_error_of_its_message(server: RegistryServer, tmp_path: Path) -> None:
+    """Clients may register schemas. One cannot end the query of others by it."""
+    server.register(8, "other", json.loads(doubling_avro()))
+    server.register(7, "reading", FIRST)
+    path = landed(tmp_path, framed(8, b"x"), framed(7, avro(FIRST, {"celsius": 1.5})))
+    refused, decoded = payloads(path, server, decode="avro", payloadSubject="reading")
+    assert "schema 8: the type has more than 10000 fields" in refused
+    assert decoded == {"celsius": 1.5}
