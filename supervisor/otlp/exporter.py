@@ -33,6 +33,9 @@ class Exporter(ABC, Generic[Item]):
 
         Raises ExportError.
         """
+        # The SDK logs each failure, and without a handler its lines go to stderr. The router logs failures itself.
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+        logging.getLogger("opentelemetry").propagate = False
         try:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -45,9 +48,6 @@ class Exporter(ABC, Generic[Item]):
             )
         except ImportError as error:
             raise ExportError(f"{self.SUBJECT} {MISSING}") from error
-        # The SDK logs each failure, and without a handler its lines go to stderr. The router logs failures itself.
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-        logging.getLogger("opentelemetry").propagate = False
         self.endpoint: Final = endpoint
         self.resource: Final = Resource({
             "service.name": SERVICE, "service.instance.id": router, "service.version": VERSION

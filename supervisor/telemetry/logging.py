@@ -76,6 +76,9 @@ class Logging(Subsystem):
         self._log.write(LEVELS[level], module, message.text)
 
     def _news(self, worker: WorkerProcess, message: control.Logged) -> None:
+        for line in message.lines:
+            if line.level not in LEVELS:
+                raise WorkerFaultError(f"logged: level {line.level!r} does not exist")
         try:
             self._log.add_log_changes(message.counts, message.lines)
         except (KeyError, ValueError) as error:

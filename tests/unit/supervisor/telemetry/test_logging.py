@@ -13,7 +13,7 @@ from sluice.router.config.load import load_text
 from sluice.router.control import messages
 from sluice.router.control.handlers import HandlerTable
 from sluice.router.control.ops import LogOp
-from sluice.router.log import LogSettings, ModuleSettings, ProcessLog
+from sluice.router.log import LogEntry, LogSettings, ModuleSettings, ProcessLog
 from sluice.supervisor.children.worker import WorkerFaultError, WorkerProcess
 from sluice.supervisor.configuration.change import ConfigurationChange
 from sluice.supervisor.configuration.errors import ChangeError
@@ -157,6 +157,29 @@ def test_line_with_unknown_level_or_module_is_fault_of_worker(level: str, module
     made = RouterLogging(section(module="DEFAULT", outputFile="/dev/null"))
     with pytest.raises(WorkerFaultError, match="does not exist"):
         made.handlers.handle(WorkerProcess(0, 1), messages.Log(level=level, module=module, text="x"))
+
+
+def test_lines_of_supervisor_and_worker_are_exported() -> None:
+    made = RouterLogging(section(module="DEFAULT", outputFile="/dev/null"))
+    found: list[tuple[list[str], int | None, int]] = []
+    made.log.info("SERVER", "before")
+    made.logging.export(
+        lambda entries, worker, missing: found.append(([each.text for each in entries], worker, missing))
+    )
+    made.log.info("SERVER", "of the supervisor")
+    entry = LogEntry("SERVER", "info", "of the worker", None, None, 7)
+    made.handlers.handle(WorkerProcess(2, 1), messages.Logged(counts={}, lines=[entry], missing=3))
+    made.logging.export(None)
+    made.log.info("SERVER", "after")
+    assert found == [(["of the supervisor"], None, 0), (["of the worker"], 2, 3)]
+    assert [each.text for each in made.logging.recent()[-2:]] == ["of the worker", "after"]
+
+
+def test_entry_of_worker_with_unknown_level_is_fault_of_worker() -> None:
+    made = RouterLogging(section(module="DEFAULT", outputFile="/dev/null"))
+    entry = LogEntry("SERVER", "loud", "x", None, None, 7)
+    with pytest.raises(WorkerFaultError, match="does not exist"):
+        made.handlers.handle(WorkerProcess(0, 1), messages.Logged(counts={}, lines=[entry]))
 
 
 def test_lines_and_counts_of_worker_are_added() -> None:
