@@ -109,12 +109,15 @@ MADE_FOR := $(if $(wildcard $(BIN)/python),$(file <.venv/checkout))
 SOURCES := .venv/compile-dependencies setup.py $(CYTHON) $(STAMPS)/cython-files
 compile = SLUICE_FLAVOUR=release SLUICE_MODULES=$(1) $(BIN)/python setup.py -q build_ext --inplace
 take-wheel = $(if $(SOURCE),false,scripts/take-wheel)
-# Compiling needs none of the router's libraries, and pip mostly waits for the network, so both run at the same time.
+# Compiling needs neither the router's libraries nor the console, and pip and npm mostly wait for the network, so all run
+# at the same time. `run` builds the console again if that failed, and reports why.
 beside-libraries = $(MAKE) -s .venv/build-dependencies & libraries=$$!; status=0; { $(1); } || status=$$?; \
     wait $$libraries || status=$$?; exit $$status
+console-if-missing = { [ -e supervisor/web/console/index.html ] || scripts/build-console --optional; }
 $(STAMPS)/router: $(SOURCES)
-	@$(call beside-libraries,$(take-wheel) || { echo "Compiling the router; this takes some minutes"; \
-	    $(call compile,router); })
+	@$(call beside-libraries,$(take-wheel) || { echo "Compiling the router; this takes a minute or two"; \
+	    $(call console-if-missing) >/dev/null 2>&1 & console=$$!; $(call compile,router); compiled=$$?; \
+	    wait $$console; [ $$compiled = 0 ]; })
 	@touch $@
 
 $(STAMPS)/release: $(SOURCES)
@@ -189,7 +192,7 @@ wire-tools: build
 
 # Without npm there is no console; `make build` installs npm.
 run: $(STAMPS)/router $(STAMPS)/bytecode
-	@[ -e supervisor/web/console/index.html ] || scripts/build-console --optional
+	@$(call console-if-missing)
 	@echo "Starting a router with $(CONF); Ctrl-C stops it."
 	@echo "It says below where it listens. To send a first message, in another terminal: make hello"
 	@exec $(BIN)/sluice run -c $(CONF)
