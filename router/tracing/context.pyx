@@ -75,7 +75,7 @@ cdef bint read_hex(const uint8_t* text, uint8_t* out, size_t octets) noexcept no
 
 
 cdef inline void write_hex(uint8_t* w, const uint8_t* octets) noexcept nogil:
-    """Write the digits of eight octets. Without a loop, which would take three times as many instructions."""
+    """Write the digits of eight octets."""
     memcpy(w, &PAIRS[2 * octets[0]], 2)
     memcpy(w + 2, &PAIRS[2 * octets[1]], 2)
     memcpy(w + 4, &PAIRS[2 * octets[2]], 2)
