@@ -38,6 +38,7 @@ from sluice.supervisor.edge.announced import AnnouncedAddresses
 from sluice.supervisor.edge.attachments import Attachments
 from sluice.supervisor.edge.interior import Edges
 from sluice.supervisor.edge.peers import EdgePeers
+from sluice.supervisor.edge.router_links import RouterLinks
 from sluice.supervisor.edge.uplink import Uplink
 from sluice.supervisor.history.history import FigureHistory
 from sluice.supervisor.history.neighbourhood import Neighbourhood
@@ -177,8 +178,8 @@ class RouterCore(Core):
             self.edges = Edges(table, journal, self.in_process, targets, log, router.id, self.routers)
         elif router.mode == EDGE_MODE:
             attachments = Attachments(
-                router, table, journal, AnnouncedAddresses(table, self.settings), self.initiated_links,
-                self.link_routes, self.in_process, self.waker,
+                router, table, journal, AnnouncedAddresses(table, self.settings),
+                RouterLinks(self.initiated_links, self.in_process), self.link_routes, self.waker,
                 UplinkAbsence(router.uplink_absence_seconds, table, journal, self.waker, log),
             )  # fmt: skip
             self.uplink = Uplink(router, attachments, journal, log)

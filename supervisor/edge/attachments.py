@@ -3,7 +3,7 @@
 from typing import Final
 
 from sluice.router.config.entities import ConnectorConfig, RouterConfig
-from sluice.supervisor.addresses.inprocess import InProcessAddresses, LocalMessage
+from sluice.supervisor.addresses.inprocess import LocalMessage
 from sluice.supervisor.addresses.record import AddressRecord
 from sluice.supervisor.addresses.table import AddressTable
 from sluice.supervisor.connections.connections import RegisteredConnection
@@ -21,7 +21,6 @@ from sluice.supervisor.edge.uplink_proxies import UplinkProxies
 from sluice.supervisor.journal.journal import Journal
 from sluice.supervisor.linkroutes.local import LinkAddress, LocalLinkRoutes
 from sluice.supervisor.links.attach import HEARTBEAT_KEY
-from sluice.supervisor.links.initiated import InitiatedLinks
 from sluice.supervisor.runtime.waker import Waker
 from sluice.supervisor.subsystem import NEVER
 
@@ -39,9 +38,8 @@ class Attachments:
         table: AddressTable,
         journal: Journal,
         addresses: AnnouncedAddresses,
-        initiated_links: InitiatedLinks,
+        links: RouterLinks,
         link_routes: LocalLinkRoutes,
-        in_process: InProcessAddresses,
         waker: Waker,
         absence: UplinkAbsence,
     ) -> None:
@@ -54,14 +52,13 @@ class Attachments:
         self._router_id: Final = router.id
         self._table: Final = table
         self._journal: Final = journal
-        self._initiated_links: Final = initiated_links
         self._link_routes: Final = link_routes
         self._waker: Final = waker
-        self._links: Final = RouterLinks(initiated_links, in_process)
+        self._links: Final = links
         self._unknown: Final = UplinkAddress(table, absence)
-        in_process.open(HEARTBEAT_KEY)
-        in_process.handle(TRACKING_SERVICE, self._tracking)
-        in_process.handle(ANSWER_SERVICE, self._answer)
+        links.in_process.open(HEARTBEAT_KEY)
+        links.in_process.handle(TRACKING_SERVICE, self._tracking)
+        links.in_process.handle(ANSWER_SERVICE, self._answer)
         table.watch_users(self._user_changed)
         link_routes.watch_local(self._link_route_changed)
 
@@ -71,7 +68,7 @@ class Attachments:
             self._table,
             self._journal,
             self.addresses,
-            self._initiated_links,
+            self._links.initiated,
             self._waker,
             self.lookups,
             first_credit,

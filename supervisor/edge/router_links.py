@@ -45,8 +45,8 @@ class RouterLinks:
     """Factory and senders of links for messages between the two routers. Owner: the attachments."""
 
     def __init__(self, initiated_links: InitiatedLinks, in_process: InProcessAddresses) -> None:
-        self._initiated_links: Final = initiated_links
-        self._in_process: Final = in_process
+        self.initiated: Final = initiated_links
+        self.in_process: Final = in_process
 
     def attach(
         self,
@@ -57,7 +57,7 @@ class RouterLinks:
     ) -> RouterLinkState:
         """Attach a link, and return its state. answered: called when the interior router has accepted the link."""
         own = RouterLinkState(answered or _nothing)
-        self._initiated_links.attach(connection, outgoing, wanted, own)
+        self.initiated.attach(connection, outgoing, wanted, own)
         return own
 
     def send(self, connection: RegisteredConnection, own: RouterLinkState, octets: bytes) -> bool:
@@ -65,7 +65,7 @@ class RouterLinks:
         link = own.link
         if link is None or not own.up:
             return False
-        return self._in_process.send_control(link.worker, connection.number, octets, link.number)
+        return self.in_process.send_control(link.worker, connection.number, octets, link.number)
 
 
 def _nothing(own: RouterLinkState) -> None:
