@@ -300,7 +300,7 @@ def test_changed_user_file_is_used(login_router: RouterProcess, dial_in: Any, fo
         poll(lambda: works("other", "new"), "the new user can log in", 30)
         assert not works("guest", "secret")
         (folder / "users").write_text("broken\n")
-        text = f"[+] saslUsers people-file: {folder / 'users'}: line 1: the user has no verifier; the values read"
+        text = f"[!] saslUsers people-file: {folder / 'users'}: line 1: the user has no verifier; the values read"
         poll(lambda: text in get(login_router.ports["web"], "/readyz").text, "the page shows the error", 30)
         assert works("other", "new")
     finally:

@@ -90,8 +90,8 @@ def test_token_keys_are_read_from_trusted_url_only(
 
         expected = (
             "[+] tokenIssuer good: keys read\n",
-            "[+] tokenIssuer stranger: [SSL: CERTIFICATE_VERIFY_FAILED]",
-            "[+] tokenIssuer moved: HTTP status 302\n",
+            "[!] tokenIssuer stranger: [SSL: CERTIFICATE_VERIFY_FAILED]",
+            "[!] tokenIssuer moved: HTTP status 302\n",
             "readyz check passed",
         )
 
