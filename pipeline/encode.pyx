@@ -3,9 +3,11 @@
 No Python object is created for a value, except for ids that are no strings. Needs no pyarrow: it reads the buffers of
 arrays.
 """
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from sluice.router.amqp.buffer cimport write32
 from sluice.router.client.bulk_sender cimport MessageBatch
@@ -15,6 +17,7 @@ from sluice.router.amqp.spec cimport (
     T_UINT, T_ULONG,
 )
 
+import hashlib
 import uuid
 
 from sluice.router.amqp import codec
@@ -26,6 +29,7 @@ cdef enum:
     HEADER_FIELDS = 5
     PROPERTY_FIELDS = 13
     ORDINAL_ROOM = 24          # octets of "/" and a number
+    DIGEST_OCTETS = 8          # a copy of a row with equal ordinal and other values is taken for it once in 2**64
 
 # AMQP type of a field.
 cdef enum FieldKind:
@@ -43,6 +47,11 @@ PROPERTIES = (
     ("absolute_expiry_time", TIME), ("creation_time", TIME), ("group_id", STRING), ("group_sequence", UINT),
     ("reply_to_group_id", STRING),
 )
+# Entries by which brokers recognize a message that they have: section and key, by the broker's name.
+DUPLICATE_IDS = {
+    "artemis": (S_APPLICATION_PROPERTIES, b"_AMQ_DUPL_ID"),
+    "rabbitmq": (S_MESSAGE_ANNOTATIONS, b"x-deduplication-header"),
+}
 STORED = {"string": OCTETS, "binary": OCTETS, "int64": NUMBERS, "double": FLOATS, "bool": FLAGS}
 
 
@@ -133,6 +142,57 @@ cdef class MapColumn:
         if self.valid is not NULL and not self.valid[row >> 3] >> (row & 7) & 1:
             return False
         return self.ends[row + 1] > self.ends[row]
+
+
+cdef class DuplicateId:
+    """Entry of a map by which a broker recognizes a copy of a message.
+
+    Its value is the message_id of the row. For a row without one it is PREFIX/ORDINAL/DIGEST, with a digest of the
+    message: rows that come in another order when they are sent again have other ids, so that the broker keeps copies
+    and loses no row.
+    """
+    cdef uint8_t section
+    cdef bytes key
+    cdef bytes prefix
+    cdef ColumnReader identity  # None: no row has a message_id
+    cdef size_t digest_at       # offset of the digest of the unfinished message; 0: it has none
+
+    def __init__(self, str broker, str prefix, ColumnReader identity):
+        self.section, self.key = DUPLICATE_IDS[broker]
+        self.prefix = prefix.encode()
+        self.identity = identity
+
+    cdef int check_key(self, str column, const uint8_t* data, size_t size) except -1:
+        if size == <size_t>len(self.key) and memcmp(data, <const uint8_t*>self.key, size) == 0:
+            raise ValueError(f"column {column!r}: option duplicateIds sets the key {self.key.decode()!r}")
+        return 0
+
+    cdef int put(self, MessageBatch out, Py_ssize_t row, int64_t ordinal, bint symbol) except -1:
+        """Append key and value. symbol: of the key, which is a string otherwise."""
+        cdef const uint8_t* data
+        cdef size_t size
+        if symbol:
+            put_symbol(out, <const uint8_t*>self.key, len(self.key))
+        else:
+            put_variable(out, T_STR8, T_STR32, <const uint8_t*>self.key, len(self.key))
+        self.digest_at = 0
+        if self.identity is not None and self.identity.given(row):
+            data = self.identity.octets(row, &size)
+            return put_variable(out, T_STR8, T_STR32, data, size)
+        put_ordinal(out, self.prefix, ordinal, 1 + 2 * DIGEST_OCTETS)
+        self.digest_at = out.size - 2 * DIGEST_OCTETS
+        out.data[self.digest_at - 1] = b"/"
+        memset(out.data + self.digest_at, b"0", 2 * DIGEST_OCTETS)
+        return 0
+
+    cdef int put_digest(self, MessageBatch out, size_t start) except -1:
+        """Write the digest into the message that begins at `start` and is otherwise complete."""
+        cdef bytes digest
+        if self.digest_at:
+            view = PyMemoryView_FromMemory(<char*>out.data + start, out.size - start, PyBUF_READ)
+            digest = hashlib.blake2b(view, digest_size=DIGEST_OCTETS).hexdigest().encode()
+            memcpy(out.data + self.digest_at, <const uint8_t*>digest, 2 * DIGEST_OCTETS)
+        return 0
 
 
 cdef int put_byte(MessageBatch out, uint8_t value) except -1:
@@ -298,7 +358,7 @@ cdef int put_list(MessageBatch out, uint8_t code, list columns, Py_ssize_t row, 
         at += 1
         if not column.given(row):
             if column.kind == IDENTITY and column.field == 0:
-                put_ordinal(out, prefix, ordinal)
+                put_ordinal(out, prefix, ordinal, 0)
             else:
                 put_byte(out, T_NULL)
             continue
@@ -323,10 +383,11 @@ cdef int check_address(ColumnReader column, Py_ssize_t row) except -1:
     return 0
 
 
-cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal) except -1:
+cdef int put_ordinal(MessageBatch out, bytes prefix, int64_t ordinal, size_t room) except -1:
+    """Append a string: prefix, "/", ordinal, and `room` octets to be filled by the caller."""
     cdef char[ORDINAL_ROOM] number
     cdef size_t digits = snprintf(number, ORDINAL_ROOM, "/%lld", <long long>ordinal)
-    cdef size_t size = len(prefix) + digits
+    cdef size_t size = len(prefix) + digits + room
     cdef uint8_t* p
     if size < 256:
         p = out.more(2 + size)
@@ -359,21 +420,28 @@ cdef int put_value(MessageBatch out, ColumnReader column, Py_ssize_t row) except
     return put_integer(out, column.number(row))
 
 
-cdef int put_map(MessageBatch out, uint8_t code, MapColumn pairs, Py_ssize_t row, bint symbols) except -1:
-    """Append a map section, or nothing if the map is null or empty."""
+cdef int put_map(MessageBatch out, uint8_t code, MapColumn pairs, DuplicateId duplicate, Py_ssize_t row,
+                 int64_t ordinal) except -1:
+    """Append a map section, or nothing if it is empty. pairs, duplicate: None without such entries."""
     cdef size_t head, size
-    cdef int32_t i, first, end
+    cdef int32_t i, first = 0, end = 0
     cdef const uint8_t* data
     cdef uint8_t* p
-    if not pairs.given(row):
+    cdef bint symbols = code == S_MESSAGE_ANNOTATIONS
+    if duplicate is not None and duplicate.section != code:
+        duplicate = None
+    if pairs is not None and pairs.given(row):
+        first = pairs.ends[pairs.offset + row]
+        end = pairs.ends[pairs.offset + row + 1]
+    elif duplicate is None:
         return 0
-    first = pairs.ends[pairs.offset + row]
-    end = pairs.ends[pairs.offset + row + 1]
     put_section(out, code)
     head = out.size
     out.more(9)
     for i in range(first, end):
         data = pairs.keys.octets(i, &size)
+        if duplicate is not None:
+            duplicate.check_key(pairs.name, data, size)
         if symbols:
             try:
                 put_symbol(out, data, size)
@@ -382,6 +450,9 @@ cdef int put_map(MessageBatch out, uint8_t code, MapColumn pairs, Py_ssize_t row
         else:
             put_variable(out, T_STR8, T_STR32, data, size)
         put_value(out, pairs.values, i)
+    if duplicate is not None:
+        duplicate.put(out, row, ordinal, symbols)
+        end += 1
     p = out.data + head
     p[0] = T_MAP32
     write32(p + 1, <uint32_t>(out.size - head - 5))
@@ -397,13 +468,15 @@ cdef list fields_of(tuple known, dict columns):
 
 
 def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t first, *, bint addressed=False,
-           list bad=None):
+           str duplicate_ids="", list bad=None):
     """Encode one message for each of `count` rows.
 
     columns: {name: array}, with names of HEADER and PROPERTIES (times in µs, ids as decode.pyx writes them),
     application_properties, message_annotations, and body: a binary is a data section, a string an amqp-value, null an
     amqp-value of null. Arrays have the types of STORED, or are maps of string to those. A null message_id becomes
     prefix/NUMBER, counted by rows from `first`. addressed: each row must have a `to`, from the column address.
+
+    duplicate_ids: key of DUPLICATE_IDS, the broker by which messages are to be kept once, or "".
 
     bad: list for the rows that are no valid message, which get none: (row, reason with the column's name). Without the
     list, the first one raises ValueError.
@@ -415,6 +488,7 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
     cdef bint data_section = body is not None and str(columns["body"].type) == "binary"
     cdef MapColumn annotations = None
     cdef MapColumn application = None
+    cdef DuplicateId duplicate = None
     cdef bytes before = prefix.encode()
     cdef const uint8_t* data
     cdef size_t size
@@ -425,6 +499,11 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
         annotations = MapColumn("message_annotations", columns["message_annotations"])
     if "application_properties" in columns:
         application = MapColumn("application_properties", columns["application_properties"])
+    if duplicate_ids:
+        identity = columns.get("message_id")
+        duplicate = DuplicateId(
+            duplicate_ids, prefix, ColumnReader("message_id", identity) if identity is not None else None
+        )
     for name, column in columns.items():
         if len(column) != count:
             raise ValueError(f"column {name!r} has {len(column)} values for {count} rows")
@@ -435,12 +514,10 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
                 check_address(address, row)
             if header:
                 put_list(out, S_HEADER, header, row, before, 0)
-            if annotations is not None:
-                put_map(out, S_MESSAGE_ANNOTATIONS, annotations, row, True)
+            put_map(out, S_MESSAGE_ANNOTATIONS, annotations, duplicate, row, first + row)
             if properties:
                 put_list(out, S_PROPERTIES, properties, row, before, first + row)
-            if application is not None:
-                put_map(out, S_APPLICATION_PROPERTIES, application, row, False)
+            put_map(out, S_APPLICATION_PROPERTIES, application, duplicate, row, first + row)
         except ValueError as error:
             if bad is None:
                 raise
@@ -458,6 +535,8 @@ def encode(dict columns not None, Py_ssize_t count, str prefix not None, int64_t
         else:
             put_section(out, S_VALUE)
             put_byte(out, T_NULL)
+        if duplicate is not None:
+            duplicate.put_digest(out, start)
         out.finish()
     return out
 

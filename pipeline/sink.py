@@ -1,7 +1,8 @@
 """Writer of data source "amqp": rows to messages, sent by each task on a connection of its own.
 
 `write` returns when every message is settled. A task that Spark repeats sends its messages again with the same ids:
-those of the data, or QUERY/BATCH/PARTITION/ORDINAL. The latter are equal if the plan splits a batch in the same way.
+those of the data, or QUERY/BATCH/PARTITION/ORDINAL. The latter are equal if the plan splits a batch in the same way and
+keeps the order of its rows.
 
 A failure that would be the same each time (a rejected message, a row that is no message) ends no task, because Spark
 would repeat the task and send its messages again. The task reports it, and `commit` raises it in the driver.
@@ -21,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from sluice.pipeline.columns import TYPES
-from sluice.pipeline.encode import encode, encoded_messages
+from sluice.pipeline.encode import DUPLICATE_IDS, encode, encoded_messages
 from sluice.pipeline.errors import PermanentPublishError, PipelineOptionError
 from sluice.pipeline.options import OptionReader, choice, number, text
 from sluice.pipeline.publisher import Publisher, PublisherOptions
@@ -30,9 +31,9 @@ from sluice.router.client.message import Message
 from sluice.router.client.url import parse
 
 OPTIONS = (
-    "path", "checkpointLocation", "queryName", "address", "idColumn", "settlement", "maxInFlight", "sendTimeoutMs",
-    "onReject", "onBadRow", "deadLetterAddress", "amqp.url", "amqp.sasl.username", "amqp.sasl.passwordFile",
-    "amqp.sasl.passwordEnv", "amqp.container.id", "amqp.idle.timeout.ms",
+    "path", "checkpointLocation", "queryName", "address", "idColumn", "duplicateIds", "settlement",
+    "maxInFlight", "sendTimeoutMs", "onReject", "onBadRow", "deadLetterAddress", "amqp.url", "amqp.sasl.username",
+    "amqp.sasl.passwordFile", "amqp.sasl.passwordEnv", "amqp.container.id", "amqp.idle.timeout.ms",
 )  # fmt: skip
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 TEXTS = (
@@ -70,6 +71,7 @@ class SinkOptions:
     password_env: str
     user: str
     on_bad_row: str
+    duplicate_ids: str  # broker that recognizes copies: key of DUPLICATE_IDS, or ""
 
 
 def amqp_url(value: str) -> str:
@@ -103,6 +105,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         raise PipelineOptionError(
             "option amqp.sasl.username and amqp.sasl.passwordFile or amqp.sasl.passwordEnv must be given together"
         )
+    duplicate_ids = options.get("duplicateIds", choice("none", *DUPLICATE_IDS), "none")
     client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
     if container := options.get("amqp.container.id", text, ""):
         client["container"] = container
@@ -122,6 +125,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         password_env=password_env,
         user=user,
         on_bad_row=on_bad_row,
+        duplicate_ids="" if duplicate_ids == "none" else duplicate_ids,
     )
 
 
@@ -151,6 +155,8 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
         raise PipelineOptionError("column to: column address already sets this field, so give only one of them")
     if "message" in kinds and (identity or len(kinds) > 1):
         raise PipelineOptionError("column message is the whole message, so no other column may be given")
+    if "message" in kinds and options.duplicate_ids:
+        raise PipelineOptionError("option duplicateIds: column message is sent unchanged, so it gets no id")
     if not {"message", "body"} & set(kinds):
         raise PipelineOptionError("no column body or message: one of them is required")
 
@@ -275,7 +281,10 @@ class _SinkWriter:
         if "address" in values:
             values["to"] = values.pop("address")
         try:
-            return encode(values, rows, prefix, first, addressed="address" in columns, bad=bad)
+            return encode(
+                values, rows, prefix, first,
+                addressed="address" in columns, duplicate_ids=self.options.duplicate_ids, bad=bad,
+            )  # fmt: skip
         except (ValueError, pa.ArrowInvalid) as error:
             raise PermanentPublishError(str(error)) from None
 

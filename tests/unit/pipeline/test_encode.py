@@ -101,6 +101,58 @@ def test_values_outside_field_range_are_refused(name: str, value: Any, message: 
         encode({name: array, "body": pa.array(["x"])}, 1, "p", 0)
 
 
+PLACES = {
+    "artemis": ("properties", "_AMQ_DUPL_ID", "application_properties"),
+    "rabbitmq": ("annotations", "x-deduplication-header", "message_annotations"),
+}
+
+
+def duplicate_ids(broker: str, count: int, first: int = 0, **arrays: Any) -> list[Any]:
+    made = encode(arrays, count, "q/1/0", first, duplicate_ids=broker)
+    place, key, _ = PLACES[broker]
+    return [getattr(decode(made[row]), place).pop(key) for row in range(count)]
+
+
+@pytest.mark.parametrize("broker", PLACES)
+def test_duplicate_id_is_the_message_id_as_text(broker: str):
+    names = pa.array(["m", "ul:7"])
+    assert duplicate_ids(broker, 2, message_id=names, body=pa.array(["x", "y"])) == ["m", "ul:7"]
+
+
+@pytest.mark.parametrize("broker", PLACES)
+def test_duplicate_id_joins_the_entries_of_the_row(broker: str):
+    place, key, column = PLACES[broker]
+    arrays = {column: maps(pa.string(), [("x-a", "1")], None, []), "message_id": pa.array(["a", "b", "c"])}
+    made = encode({**arrays, "body": pa.array(["x"] * 3)}, 3, "q", 0, duplicate_ids=broker)
+    found = [dict(getattr(decode(made[row]), place)) for row in range(3)]
+    assert found == [{"x-a": "1", key: "a"}, {key: "b"}, {key: "c"}]
+
+
+@pytest.mark.parametrize("broker", PLACES)
+def test_row_without_message_id_gets_equal_duplicate_ids_again(broker: str):
+    arrays = {"message_id": pa.array([None, None], pa.string()), "body": pa.array(["x", "y"])}
+    once, again = (duplicate_ids(broker, 2, 70, **arrays) for _ in range(2))
+    assert once == again
+    assert [each.rpartition("/")[0] for each in once] == ["q/1/0/70", "q/1/0/71"]
+    assert duplicate_ids(broker, 2, 70, body=arrays["body"])[0].startswith("q/1/0/70/")
+
+
+@pytest.mark.parametrize("broker", PLACES)
+def test_reordered_rows_get_other_duplicate_ids(broker: str):
+    """A shuffle may return the rows of a task in another order: the broker must lose none of them."""
+    one, other = (duplicate_ids(broker, 2, 0, body=pa.array(bodies)) for bodies in (["x", "y"], ["y", "x"]))
+    assert not set(one) & set(other)
+
+
+@pytest.mark.parametrize("broker", PLACES)
+def test_key_of_the_duplicate_id_in_a_column_makes_a_bad_row(broker: str):
+    _, key, column = PLACES[broker]
+    bad: list[tuple[int, str]] = []
+    arrays = {column: maps(pa.string(), [(key, "own")], [("x-a", "1")]), "body": pa.array(["x", "y"])}
+    assert encode(arrays, 2, "q", 0, duplicate_ids=broker, bad=bad).count == 1
+    assert bad == [(0, f"column {column!r}: option duplicateIds sets the key {key!r}")]
+
+
 def test_columns_of_different_length_are_refused():
     with pytest.raises(ValueError, match="column 'body' has 2 values for 1 rows"):
         encode({"body": pa.array(["x", "y"])}, 1, "p", 0)

@@ -72,6 +72,7 @@ def messages(rows: str, columns: dict[str, Any], first: int = 0, **given: str) -
         ({"amqp.sasl.username": "u"}, "option amqp.sasl.username and amqp.sasl.passwordFile"),
         ({"amqp.sasl.passwordEnv": "X"}, "option amqp.sasl.username and amqp.sasl.passwordFile"),
         ({**CREDENTIALS, "amqp.sasl.passwordFile": "f"}, "only one of them can be given"),
+        ({"duplicateIds": "kafka"}, "option duplicateIds: 'kafka' is not one of none, artemis, rabbitmq"),
         ({"maxInFlight": "0"}, "option maxInFlight: '0' is not a whole number"),
     ],
 )
@@ -107,6 +108,7 @@ def test_times_in_ms_become_seconds():
         ("body string, id int, message_id string", {"idColumn": "id"}, "give only one of them"),
         ("message binary, subject string", {}, "no other column may be given"),
         ("message binary", {"idColumn": "message"}, "is binary, not a string"),
+        ("message binary", {"duplicateIds": "artemis"}, "option duplicateIds: column message is sent unchanged"),
         ("body string, application_properties map<string,date>", {}, "column 'application_properties' is "),
     ],
 )
@@ -132,6 +134,18 @@ def test_rows_without_id_get_the_prefix_and_their_ordinal():
 def test_id_column_becomes_the_message_id():
     found = messages("body string, id int", {"body": ["x"], "id": pa.array([5], pa.int32())}, idColumn="id")
     assert [each.message_id for each in found] == ["5"]
+
+
+def test_messages_have_no_duplicate_ids_by_default():
+    (default,) = messages("body string", {"body": ["x"]})
+    (none,) = messages("body string", {"body": ["x"]}, duplicateIds="none")
+    assert default == none == Message("x", message_id="q/0/0/0")
+
+
+def test_duplicate_id_comes_from_the_id_column():
+    columns = {"body": ["x"], "id": pa.array([5], pa.int32())}
+    (found,) = messages("body string, id int", columns, idColumn="id", duplicateIds="artemis")
+    assert (found.message_id, found.properties) == ("5", {"_AMQ_DUPL_ID": "5"})
 
 
 def test_message_column_is_sent_unchanged():
