@@ -10,12 +10,14 @@ connection are sent again: their receiver may see them twice, with the same mess
 
 import time
 from collections import deque
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
 from sluice.pipeline.errors import PermanentPublishError, PublishError
+from sluice.pipeline.ordered_queue import OrderedLink, OrderedQueue
 from sluice.pipeline.redelivery import prepare_redelivery
 from sluice.router.amqp.errors import AmqpError
 from sluice.router.client import outcome
@@ -50,6 +52,7 @@ class PublisherOptions:
     url: str
     address: str | None
     settled: bool = False
+    ordered: bool = False  # messages have keys and leave in the order of their keys; not with `settled`
     most: int = 10_000  # upper bound of messages in flight
     timeout: float = 60.0  # seconds without any progress
     on_reject: str = "fail"
@@ -76,6 +79,11 @@ class TargetQueue:
         self.messages.append(messages)
         if self.link is not None and self.link.lifted and self.link.attached:
             self.link.give(messages)
+
+    def make_link(self, session: SessionState, publisher: "Publisher", settled: bool) -> "PublisherLink":
+        """Return a new link to the target. settled: it sends settled messages."""
+        self.link = PublisherLink(session, publisher, self, settled)
+        return self.link
 
     def send_released(self) -> None:
         if self.released:
@@ -106,19 +114,28 @@ class PublisherLink(BulkSenderState):
         self.lifted = False  # the waiting messages have been given to this link
         self.counted = 0  # accepted messages that `count` has reported
 
-    def ready(self) -> bool:
-        """Return True if the link is attached. Raises LinkError if the router refused it."""
-        self.check()
-        return self.attached
+    @property
+    def in_flight(self) -> int:
+        return self.link.rows_in_flight if self.link is not None else 0
 
-    def count(self) -> int:
-        """Return the number of messages accepted since the previous call."""
+    def count(self, flushed: bool = False) -> int:
+        """Return the number of messages accepted since the previous call.
+
+        flushed: the kernel has all octets, so messages that were sent settled are complete.
+        """
+        if flushed and self.settled:
+            self.link.settle_written()
         new = self.accepted - self.counted
         self.counted += new
         return new
 
     def on_outcome(self, sender: BulkSender, octets: bytes, state: bytes) -> None:
-        self.publisher.on_unaccepted(self.outlet, octets, state)
+        again = self.publisher.on_unaccepted(self.outlet, octets, state)
+        if again is not None:
+            self.outlet.released.append(again)
+
+
+Outlet = TargetQueue | OrderedQueue
 
 
 class Publisher:
@@ -129,7 +146,7 @@ class Publisher:
         self.accepted = 0
         self.rejected = 0
         self.resent = 0
-        self._main = TargetQueue(options.address)
+        self._main: Outlet = OrderedQueue(options.address) if options.ordered else TargetQueue(options.address)
         self._dead = TargetQueue(options.dead_letters)
         self._again_at = 0.0  # time at which released messages are sent again (monotonic)
         self._resends = 0  # times that released messages were sent again since a message was accepted
@@ -158,9 +175,12 @@ class Publisher:
         """True if messages wait to be sent again."""
         return bool(self._main.released or self._dead.released)
 
-    def send(self, messages: MessageBatch) -> None:
-        """Queue messages; wait while too many are left. Raises PublishError."""
-        self._main.add(messages)
+    def send(self, messages: MessageBatch, keys: Sequence[Hashable] = ()) -> None:
+        """Queue messages; wait while too many are left. keys: of the messages, with `ordered`. Raises PublishError."""
+        if isinstance(self._main, OrderedQueue):
+            self._main.add_ordered(messages, keys)
+        else:
+            self._main.add(messages)
         if self.left >= self.options.most:
             self._run(self.options.most // 2)
 
@@ -174,8 +194,11 @@ class Publisher:
 
     # -- outcomes of messages ------------------------------------------------------------------------------------------
 
-    def on_unaccepted(self, outlet: TargetQueue, octets: bytes, state: bytes) -> None:
-        """Handle an outcome other than accepted. state: the outcome, encoded."""
+    def on_unaccepted(self, outlet: Outlet, octets: bytes, state: bytes) -> bytes | None:
+        """Handle an outcome other than accepted. state: the outcome, encoded.
+
+        Return the message as it is to be sent again later, or None: it is not sent again.
+        """
         self._events += 1
         how = outcome.decode(state)
         if isinstance(how, outcome.Rejected):
@@ -183,13 +206,14 @@ class Publisher:
         elif isinstance(how, outcome.Modified) and how.undeliverable_here:
             # The message must not be sent to this link again (part 3, 3.4.5).
             self._reject(outlet, octets, "modified, undeliverable-here")
-        else:  # released or modified: no receiver has the message, so send it again later
+        else:  # released or modified: no receiver has the message
             self.resent += 1
             self._why = f"released by {outlet.address or 'the receivers'}"
-            outlet.released.append(prepare_redelivery(octets, state))
             self._again_at = max(self._again_at, time.monotonic() + (RESEND.delay(self._resends) or 0.0))
+            return prepare_redelivery(octets, state)
+        return None
 
-    def _reject(self, outlet: TargetQueue, octets: bytes, why: str) -> None:
+    def _reject(self, outlet: Outlet, octets: bytes, why: str) -> None:
         self._moved = time.monotonic()
         self.rejected += 1
         said = why or "no reason given"
@@ -220,7 +244,7 @@ class Publisher:
                 )
 
     def _why_waiting(self) -> str:
-        in_flight = any(each.link is not None and each.link.link.rows_in_flight for each in (self._main, self._dead))
+        in_flight = any(each.link is not None and each.link.in_flight for each in (self._main, self._dead))
         return "no receiver settles messages in flight" if in_flight else "no receiver gives credit"
 
     def _patience(self) -> float:
@@ -249,23 +273,28 @@ class Publisher:
         for outlet in (self._main, self._dead):
             if outlet.link is not None:
                 outlet.link.check()
-                # A message sent settled is complete when the kernel has it.
-                if outlet.link.settled and connection.flushed:
-                    outlet.link.link.settle_written()
-                new += outlet.link.count()
+                new += outlet.link.count(connection.flushed)
         if new:
             self.accepted += new
             self._moved = time.monotonic()
             self._resends = 0
         return new
 
-    def _attach(self, connection: SyncConnection, outlet: TargetQueue) -> None:
+    def _attach(self, connection: SyncConnection, outlet: Outlet) -> None:
         session = connection._first()
-        link = PublisherLink(session, self, outlet, self.options.settled and outlet is self._main)
+        link: PublisherLink | OrderedLink
+        if isinstance(outlet, OrderedQueue):
+            link = outlet.make_link(session, self)
+        else:
+            link = outlet.make_link(session, self, self.options.settled and outlet is self._main)
         session.add(link)
-        outlet.link = link
+
+        def attached() -> bool:
+            link.check()  # raises LinkDetachedError if the router refused it
+            return link.attached
+
         try:
-            connection.wait(link.ready, self._patience())
+            connection.wait(attached, self._patience())
         except TimeoutError:
             raise TimeoutError(f"the router does not attach the link to {outlet.address or 'any address'!r}") from None
         outlet.lift()

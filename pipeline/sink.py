@@ -11,7 +11,7 @@ would repeat the task and send its messages again. The task reports it, and `com
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from sluice.router.client.message import Message
 from sluice.router.client.url import parse
 
 OPTIONS = (
-    "path", "checkpointLocation", "queryName", "address", "idColumn", "duplicateIds", "settlement",
+    "path", "checkpointLocation", "queryName", "address", "idColumn", "duplicateIds", "orderBy", "settlement",
     "maxInFlight", "sendTimeoutMs", "onReject", "onBadRow", "deadLetterAddress", "amqp.url", "amqp.sasl.username",
     "amqp.sasl.passwordFile", "amqp.sasl.passwordEnv", "amqp.container.id", "amqp.idle.timeout.ms",
 )  # fmt: skip
@@ -52,6 +52,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "durable": ("boolean",),
     **dict.fromkeys(("application_properties", "message_annotations"), MAPS),
 }
+KEYS = ("string", "binary", *INTEGERS)  # types of the column of orderBy
 TIMES = ("creation_time", "absolute_expiry_time")
 #: Application property of a dead letter: why its row is no message.
 REASON = "sluice.reason"
@@ -71,6 +72,7 @@ class SinkOptions:
     password_env: str
     user: str
     on_bad_row: str
+    order_by: str  # column with the keys of ordered messages, or ""
     duplicate_ids: str  # broker that recognizes copies: key of DUPLICATE_IDS, or ""
 
 
@@ -105,6 +107,11 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         raise PipelineOptionError(
             "option amqp.sasl.username and amqp.sasl.passwordFile or amqp.sasl.passwordEnv must be given together"
         )
+    order_by = options.get("orderBy", text, "")
+    if order_by and settled:
+        raise PipelineOptionError(
+            "option orderBy needs settlement=unsettled: the next message of a key waits for outcomes"
+        )
     duplicate_ids = options.get("duplicateIds", choice("none", *DUPLICATE_IDS), "none")
     client: dict[str, Any] = {"idle": options.get("amqp.idle.timeout.ms", number(0), 60_000) / 1000}
     if container := options.get("amqp.container.id", text, ""):
@@ -114,6 +121,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
             url=url,
             address=options.get("address", text, "") or None,
             settled=settled,
+            ordered=bool(order_by),
             most=options.get("maxInFlight", number(), 10_000),
             timeout=options.get("sendTimeoutMs", number(), 60_000) / 1000,
             on_reject=on_reject,
@@ -125,6 +133,7 @@ def sink_options(given: Mapping[str, str], overwrite: bool) -> SinkOptions:
         password_env=password_env,
         user=user,
         on_bad_row=on_bad_row,
+        order_by=order_by,
         duplicate_ids="" if duplicate_ids == "none" else duplicate_ids,
     )
 
@@ -142,8 +151,16 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
             )
         if "message_id" in kinds and identity != "message_id":
             raise PipelineOptionError("option idColumn: there is a column message_id, too, so give only one of them")
+    order_by = options.order_by
+    if order_by:
+        if order_by not in kinds:
+            raise PipelineOptionError(f"option orderBy: there is no column {order_by!r}")
+        if kinds[order_by] not in KEYS:
+            raise PipelineOptionError(
+                f"option orderBy: column {order_by!r} is {kinds[order_by]}, not a string, binary or integer"
+            )
     for name, kind in kinds.items():
-        if name == identity:
+        if name == identity or (name == order_by and name not in COLUMNS):
             continue
         if name not in COLUMNS:
             raise PipelineOptionError(f"column {name!r}: a message has no such field; there are {', '.join(COLUMNS)}")
@@ -153,7 +170,7 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
         raise PipelineOptionError("option address: give either the option or a column address")
     if "address" in kinds and "to" in kinds:
         raise PipelineOptionError("column to: column address already sets this field, so give only one of them")
-    if "message" in kinds and (identity or len(kinds) > 1):
+    if "message" in kinds and (identity or kinds.keys() - {"message", order_by}):
         raise PipelineOptionError("column message is the whole message, so no other column may be given")
     if "message" in kinds and options.duplicate_ids:
         raise PipelineOptionError("option duplicateIds: column message is sent unchanged, so it gets no id")
@@ -191,13 +208,21 @@ class _SinkWriter:
                     messages = self.messages(batch, prefix, rows, bad)
                     if bad:
                         counts.dropped += self.handle_bad_rows(publisher, batch, f"{prefix}/", rows, bad)
-                    publisher.send(messages)
+                    publisher.send(messages, self.keys(batch, bad))
                     rows += batch.num_rows
                 publisher.finish()
         except PermanentPublishError as error:
             counts.failure = str(error)
         counts.accepted, counts.rejected = publisher.accepted, publisher.rejected
         return counts
+
+    def keys(self, batch: pa.RecordBatch, bad: list[BadRow]) -> list[Hashable]:
+        """Return the keys of a batch's messages, without `bad` rows; none without option orderBy."""
+        if not self.options.order_by:
+            return []
+        skipped = {row for row, _ in bad}
+        keys = batch.column(self.options.order_by).to_pylist()
+        return [key for row, key in enumerate(keys) if row not in skipped] if skipped else keys
 
     def handle_bad_rows(
         self, publisher: Publisher, batch: pa.RecordBatch, prefix: str, first: int, bad: list[BadRow]
@@ -276,6 +301,8 @@ class _SinkWriter:
             values["message_id"] = columns[self.options.id_column].cast(pa.string())
             if self.options.id_column != "message_id":
                 del values[self.options.id_column]
+        if self.options.order_by not in COLUMNS:
+            values.pop(self.options.order_by, None)
         if "message_id" not in values:
             values["message_id"] = pa.nulls(rows, pa.string())
         if "address" in values:

@@ -73,6 +73,7 @@ def messages(rows: str, columns: dict[str, Any], first: int = 0, **given: str) -
         ({"amqp.sasl.passwordEnv": "X"}, "option amqp.sasl.username and amqp.sasl.passwordFile"),
         ({**CREDENTIALS, "amqp.sasl.passwordFile": "f"}, "only one of them can be given"),
         ({"duplicateIds": "kafka"}, "option duplicateIds: 'kafka' is not one of none, artemis, rabbitmq"),
+        ({"orderBy": "group_id", "settlement": "settled"}, "option orderBy needs settlement=unsettled"),
         ({"maxInFlight": "0"}, "option maxInFlight: '0' is not a whole number"),
     ],
 )
@@ -109,6 +110,9 @@ def test_times_in_ms_become_seconds():
         ("message binary, subject string", {}, "no other column may be given"),
         ("message binary", {"idColumn": "message"}, "is binary, not a string"),
         ("message binary", {"duplicateIds": "artemis"}, "option duplicateIds: column message is sent unchanged"),
+        ("body string", {"orderBy": "group_id"}, "option orderBy: there is no column 'group_id'"),
+        ("body string, device double", {"orderBy": "device"}, "column 'device' is double, not a string, binary or"),
+        ("message binary, device int, subject string", {"orderBy": "device"}, "no other column may be given"),
         ("body string, application_properties map<string,date>", {}, "column 'application_properties' is "),
     ],
 )
@@ -146,6 +150,13 @@ def test_duplicate_id_comes_from_the_id_column():
     columns = {"body": ["x"], "id": pa.array([5], pa.int32())}
     (found,) = messages("body string, id int", columns, idColumn="id", duplicateIds="artemis")
     assert (found.message_id, found.properties) == ("5", {"_AMQ_DUPL_ID": "5"})
+
+
+def test_column_of_keys_is_sent_only_if_messages_have_the_field():
+    (plain,) = messages("body string, device int", {"body": ["x"], "device": [5]}, orderBy="device")
+    (grouped,) = messages("body string, group_id string", {"body": ["x"], "group_id": ["g"]}, orderBy="group_id")
+    assert plain == Message("x", message_id="q/0/0/0")
+    assert grouped.group_id == "g"
 
 
 def test_message_column_is_sent_unchanged():
@@ -258,3 +269,16 @@ def test_password_is_the_first_line_of_its_file(tmp_path):
         sink.publisher_options()
     path.write_text("secret\nother\n")
     assert dict(sink.publisher_options().client)["login"] == ("u", "secret")
+
+
+def test_rows_of_a_key_are_sent_in_order_without_the_bad_ones(task, broker):
+    broker.credit = 1
+    columns = {
+        "body": [str(number) for number in range(8)], "device": [number % 2 for number in range(8)],
+        "priority": [300 if number == 3 else 1 for number in range(8)],
+    }  # fmt: skip
+    counts = task(broker, columns, "body string, device int, priority int", orderBy="device", onBadRow="drop")
+    assert (counts.accepted, counts.dropped) == (7, 1)
+    found = [str(decode_message(each).body) for each in broker.queues["a"]]
+    assert [each for each in found if int(each) % 2] == ["1", "5", "7"]
+    assert [each for each in found if not int(each) % 2] == ["0", "2", "4", "6"]
