@@ -9,6 +9,7 @@
 # make bench-instructions   instructions of a delivery, counted by callgrind
 # make bench-scale   growth of costs with workers, consumers and connections: counted, or on many cores under load
 # make bench   benchmarks, as tables (ARGS=pipeline: those of the pipeline; ARGS='landing --quick': one row, shorter)
+# make long-spark   tests of the pipeline with each supported version of Spark (SPARK_VERSIONS='4.0 4.1'); 2 GB, minutes
 # make fuzz          fuzz targets (SECONDS=60 for each)
 # make fuzz-workers   coverage-guided fuzzing of whole workers (SECONDS=60), by libFuzzer of clang
 # make pipeline    demonstration: router, landers, a query and telemetry on this machine (PIPELINE_SECONDS=30)
@@ -275,6 +276,12 @@ LONG := SLUICE_SOAK_SECONDS=$(LONG_SECONDS) SLUICE_TEST_EXEC=1
 LONG_OPTIONS := --long -o faulthandler_timeout=0
 long-pipeline: build testing wire-tools .venv/test-dependencies
 	@$(call pytest,$(LONG),tests/pipeline,$(ALONE) $(LONG_OPTIONS))
+
+# Not a part of test-long: it downloads Spark four times.
+SPARK_VERSIONS ?=
+long-spark: build testing wire-tools .venv/test-dependencies
+	@ARGS='$(ARGS)' scripts/spark-versions $(SPARK_VERSIONS)
+.PHONY: long-spark
 
 # Fuzz targets compute while system tests mostly wait. They have the lowest priority, like some clients of the tests, so
 # that they do not starve those clients.

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from sluice.pipeline.identity import FOLDER, Identities, differ, join_offset, split_offset
 from sluice.pipeline.segments import Landing
+from sluice.pipeline.spark_api import ReadLimit, SupportsTriggerAvailableNow
 
 log = logging.getLogger(__name__)
 

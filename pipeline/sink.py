@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sluice.pipeline.columns import TYPES
@@ -26,6 +26,7 @@ from sluice.pipeline.encode import DUPLICATE_IDS, encode, encoded_messages
 from sluice.pipeline.errors import PermanentPublishError, PipelineOptionError
 from sluice.pipeline.options import OptionReader, choice, number, text
 from sluice.pipeline.publisher import Publisher, PublisherOptions
+from sluice.pipeline.spark_api import DataSourceStreamArrowWriter
 from sluice.router.client.bulk_sender import MessageBatch
 from sluice.router.client.message import Message
 from sluice.router.client.url import parse

@@ -20,17 +20,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
-)
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StringType, StructType
 
@@ -46,6 +37,17 @@ from sluice.pipeline.reading import SegmentReader
 from sluice.pipeline.resets import BEGIN, RESET, read_reset
 from sluice.pipeline.retention import delete_consumed_segments
 from sluice.pipeline.segments import Group, Landing, Offsets, Segment, first_since, now, parse_log_key
+from sluice.pipeline.spark_api import (
+    DataSourceStreamArrowWriter,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    arrow_type,
+    check_stream_reader,
+    check_stream_writer,
+)
 from sluice.pipeline.unread import UNLIMITED, UnreadLog, merge_segments
 
 #: Size of a task, if the options do not give the number of tasks.
@@ -78,6 +80,7 @@ class Amqp(DataSource):
         return BatchReader(options, *read_columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_stream_reader()
         options = source_options(self.options, stream=True)
         return IdentifiedReader(StreamReader(options, *read_columns(options, schema)))
 
@@ -89,6 +92,7 @@ class Amqp(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from sluice.pipeline.sink import StreamWriter, sink_options
 
+        check_stream_writer()
         return StreamWriter(sink_options(self.options, overwrite), schema)
 
 
@@ -123,7 +127,7 @@ def read_columns(options: SourceOptions, schema: StructType) -> tuple[list[str],
     if kinds.get(ERROR, StringType()) != StringType():
         raise PipelineOptionError(f"schema: column {ERROR!r} is string")
     wanted = kinds.get(PAYLOAD)
-    payload = open_payload(options, None if wanted is None else to_arrow_type(wanted, timezone="UTC"))
+    payload = open_payload(options, None if wanted is None else arrow_type(wanted))
     if wanted is not None and spark_type(payload.codec.type).simpleString() != wanted.simpleString():
         found = spark_type(payload.codec.type).simpleString()
         raise PipelineOptionError(f"schema: column {PAYLOAD!r} is {found}, not {wanted.simpleString()}")

@@ -153,11 +153,12 @@ def _read(path: str) -> bytes:
 
 def _json_type(path: str) -> pa.DataType:
     """Return the type in a file with a schema of Spark as JSON (`frame.schema.json()`)."""
-    from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StructType
 
+    from sluice.pipeline.spark_api import arrow_type
+
     try:
-        return to_arrow_type(StructType.fromJson(json_codec.decode(_read(path))), timezone="UTC")
+        return arrow_type(StructType.fromJson(json_codec.decode(_read(path))))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PipelineOptionError(f"option payloadSchema: {path}: not a schema of Spark as JSON: {error}") from None
 
@@ -193,7 +194,7 @@ def spark_type(kind: pa.DataType) -> Any:
     """Return Spark's type of an Arrow type."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    return from_arrow_type(kind)
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 def spark_schema(names: Sequence[str], payload: Payload) -> Any:

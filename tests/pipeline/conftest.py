@@ -55,6 +55,14 @@ def skip_without_java() -> None:
         pytest.skip(str(error))
 
 
+def need_stream_reader() -> None:
+    """Skip a test if this version of Spark has no streams from landing folders."""
+    from sluice.pipeline import spark_api
+
+    if not spark_api.HAS_STREAM_READER:
+        pytest.skip(f"streams from landing folders need Spark {spark_api.STREAM_READER}")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark session with two slots and a small heap, in which a failed task is retried."""

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from sluice.pipeline.segments import Landing, LandingLog
 from sluice.router.client.links import Delivery
 from sluice.router.client.message import Message
+from tests.pipeline.conftest import need_stream_reader
 from tests.pipeline.receiving import ReceivingThread
 from tests.pipeline.segments import land, numbered
 from tests.system.fixtures import Start
@@ -206,6 +207,7 @@ def test_invalid_columns_and_options_are_reported(
 @pytest.mark.long
 def test_stream_has_stable_ids(spark: SparkSession, url: str, landing: Landing, tmp_path: Path):
     """A repeated batch has the same ids, although Spark does not tell a writer about the repetition."""
+    need_stream_reader()
     for number in range(4):
         land(landing, LandingLog("one", "a"), number, numbered(10 * number, 10))
 

@@ -17,6 +17,7 @@ from sluice.pipeline import columns
 from sluice.pipeline.identity import split_offset
 from sluice.pipeline.segments import FORMAT_KEY, Group, Landing, LandingLog, Segment, now
 from sluice.router.client.message import Message
+from tests.pipeline.conftest import need_stream_reader
 from tests.pipeline.segments import ARRIVED, land, numbered
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class TableQuery:
 
 @pytest.fixture
 def table(spark: SparkSession, landing: Landing, tmp_path: Path) -> TableQuery:
+    need_stream_reader()
     return TableQuery(spark, landing, tmp_path)
 
 
@@ -285,6 +287,7 @@ def test_segments_are_kept_without_retention(table: TableQuery, options: dict[st
 
 @pytest.mark.long
 def test_groups_read_all_segments_each(spark: SparkSession, landing: Landing, tmp_path: Path):
+    need_stream_reader()
     for number in range(3):
         land(landing, A, number, numbered(10 * number, 10), landed=now())
     for name in ("one", "two"):
