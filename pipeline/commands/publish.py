@@ -24,6 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--select", nargs="+", default=[], metavar="EXPRESSION",
         help="SQL expressions to send, e.g. 'to_json(struct(*)) as body' (default: all columns, as message fields)",
     )  # fmt: skip
+    parser.add_argument(
+        "--order-by", nargs="+", default=[], metavar="COLUMN",
+        help="send rows with the same value of the first COLUMN in the order of the others, which are required",
+    )  # fmt: skip
     parser.add_argument("--follow", action="store_true", help="also send rows added later; needs --checkpoint")
     parser.add_argument("--checkpoint", metavar="DIR", help="folder for the progress of --follow")
     parser.add_argument("--once", action="store_true", help="with --follow: end when all present rows are sent")
@@ -43,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.follow != bool(options.checkpoint):
         raise PipelineError("--follow and --checkpoint must be given together")
+    if len(options.order_by) == 1:
+        raise PipelineError(f"--order-by {options.order_by[0]}: name the columns with the order, too: a table has none")
     require("pyspark", "pandas", "pyarrow")
     find_java()
     sink = {"amqp.url": options.url, "onReject": options.on_reject}
@@ -50,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
         sink["address"] = options.address
     if options.dead_letter_address:
         sink["deadLetterAddress"] = options.dead_letter_address
+    if options.order_by:
+        sink["orderBy"] = options.order_by[0]
     sink |= pairs(options.option, "--option")
     from sluice.pipeline.env import convert_spark_errors, spark_session
 
@@ -60,14 +68,42 @@ def run(options: argparse.Namespace) -> int:
         with convert_spark_errors():
             table = spark.read.format(options.format).load(options.table)
             if not options.follow:
-                select_expressions(table, options).write.format("amqp").mode("append").options(**sink).save()
+                write_rows(table, options, sink)
                 return 0
             stream = spark.readStream.schema(table.schema).format(options.format).load(options.table)
-            writer = select_expressions(stream, options).writeStream.format("amqp").options(**sink)
+            if options.order_by:  # Spark sorts tables, but no streams
+                writer = stream.writeStream.foreachBatch(lambda batch, _: write_rows(batch, options, sink))
+            else:
+                writer = select_expressions(stream, options).writeStream.format("amqp").options(**sink)
             return run_query(set_trigger(writer.option("checkpointLocation", options.checkpoint), options), None)
     finally:
         spark.stop()
 
 
+def write_rows(table: "DataFrame", options: argparse.Namespace, sink: dict[str, str]) -> None:
+    """Send the rows of a table. sink: options of the sink."""
+    selected = select_expressions(order_rows(table, options), options)
+    selected.write.format("amqp").mode("append").options(**sink).save()
+
+
+def order_rows(table: "DataFrame", options: argparse.Namespace) -> "DataFrame":
+    """Return the rows with those of a key in one task, in their order, as --order-by says.
+
+    The number of tasks is fixed, because Spark chooses another for a repeated batch otherwise. Keys take turns in a
+    task as far as the order allows, because the sink sends one message of a key at a time.
+    """
+    if not options.order_by:
+        return table
+    key, *order = options.order_by
+    tasks = table.sparkSession.sparkContext.defaultParallelism
+    return table.repartition(tasks, key).sortWithinPartitions(*order, key)
+
+
 def select_expressions(frame: "DataFrame", options: argparse.Namespace) -> "DataFrame":
-    return frame.selectExpr(*options.select) if options.select else frame
+    """Return the columns to send, with the key of --order-by."""
+    if not options.select:
+        return frame
+    selected = frame.selectExpr(*options.select)
+    if options.order_by and options.order_by[0] not in selected.columns:
+        return frame.selectExpr(*options.select, options.order_by[0])
+    return selected

@@ -111,6 +111,40 @@ class FirstDelivery:
             self.first(delivery)
 
 
+KEYS = 7
+
+
+def check_order(messages: list[Message], rows: int) -> None:
+    """Check that messages of each key arrived in order, and all. Bodies are numbers; the key is their rest by KEYS."""
+    for key in range(KEYS):
+        found = [number for each in messages if (number := int(each.body)) % KEYS == key]
+        assert found == sorted(found)
+        assert set(found) == set(range(key, rows, KEYS))
+
+
+def test_released_messages_arrive_in_the_order_of_their_key(spark: SparkSession, url: str):
+    """Two receivers share the address and release each message once."""
+    rows = spark.range(200).selectExpr(
+        "id", f"id % {KEYS} as device", "cast(id as string) as body", "'m' || id as name"
+    )
+    ordered = (
+        rows.repartition(2, "device").sortWithinPartitions("id").selectExpr("device", "body", "name as message_id")
+    )
+    once = FirstDelivery(Delivery.release)
+    arrived: list[Message] = []
+    lock = threading.Lock()
+
+    def settle(delivery: Delivery) -> None:
+        with lock:
+            arrived.append(delivery.message)
+            once(delivery)
+
+    with ReceivingThread(url, "balanced/order", settle), ReceivingThread(url, "balanced/order", settle):
+        write(ordered, url, "balanced/order", orderBy="device")
+    assert len(arrived) == 400
+    check_order(arrived, 200)
+
+
 @pytest.mark.parametrize("first", [Delivery.release, Delivery.modify], ids=["released", "modified"])
 def test_released_or_modified_message_is_sent_again(spark: SparkSession, url: str, first: Any):
     address = f"balanced/again-{first.__name__}"
