@@ -331,10 +331,19 @@ class RouterProcess:
         table = psutil.net_connections("tcp4")
         return {each.raddr.port: int(each.pid) for each in table if each.pid in family and each.raddr}
 
+    def workers_of(self, local_ports: set[int]) -> dict[int, int]:
+        """Return the pid that owns the router's end of each connection, by the test's port."""
+
+        def found() -> dict[int, int] | None:
+            owners = self.owners()
+            return {port: owners[port] for port in local_ports} if local_ports <= owners.keys() else None
+
+        owners: dict[int, int] = poll(found, f"a process holds the connection from each port of {local_ports}")
+        return owners
+
     def worker_of(self, local_port: int) -> int:
         """Return the pid that owns the router's end of the connection from the test's `local_port`."""
-        pid: int = poll(lambda: self.owners().get(local_port), f"a process holds the connection from port {local_port}")
-        return pid
+        return self.workers_of({local_port})[local_port]
 
     def descriptors(self) -> int:
         """Return the number of open file descriptors of the family."""

@@ -15,7 +15,7 @@ import pytest
 from sluice.router.ring.layout import WorkerState
 from tests.peer import message
 from tests.peer.frames import ACCEPTED, RELEASED, modified
-from tests.peer.links import PeerReceiver, PeerSender
+from tests.peer.links import PeerLink, PeerReceiver, PeerSender
 from tests.peer.peer import AmqpPeer
 from tests.peer.wire import PeerTimeout, StreamEnd
 from tests.system.counters import Counters
@@ -157,7 +157,7 @@ class LoadedPair(threading.Thread):
         self.receiver.peer.drop()
 
 
-def _port(link: PeerSender | PeerReceiver) -> int:
+def _port(link: PeerLink) -> int:
     return int(link.peer.socket.getsockname()[1])
 
 
@@ -202,10 +202,9 @@ def split_flows(
     router: RouterProcess, flows: list[LoadedPair], victims: list[int]
 ) -> tuple[list[LoadedPair], list[LoadedPair]]:
     """Return the flows that must continue, and the flows with a connection on one of the victims."""
-    lost = []
-    for flow in flows:
-        if flow.lost or {router.worker_of(port) for port in flow.places} & set(victims):
-            lost.append(flow)
+    # Found at once: each look at the connections reads those of all tests, for a second on a busy machine.
+    workers = router.workers_of({port for flow in flows if not flow.lost for port in flow.places})
+    lost = [flow for flow in flows if flow.lost or {workers[port] for port in flow.places} & set(victims)]
     return [flow for flow in flows if flow not in lost], lost
 
 
@@ -424,7 +423,8 @@ def test_worker_kill_during_streams_gives_outcomes(start: Start) -> None:
     numbers = [sender.send(content[:300_000], more=True) for sender in senders]
     for receiver in receivers:
         receiver.next(complete=False)
-    places = [(router.worker_of(_port(s)), router.worker_of(_port(r))) for s, r in zip(senders, receivers, strict=True)]
+    workers = router.workers_of({_port(each) for each in (*senders, *receivers)})
+    places = [(workers[_port(s)], workers[_port(r)]) for s, r in zip(senders, receivers, strict=True)]
     victim = places[0][1]
     kill_workers(router, [victim])
     for sender, receiver, number, (source, sink) in zip(senders, receivers, numbers, places, strict=True):
