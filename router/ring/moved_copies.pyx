@@ -2,7 +2,7 @@
 
 A copy stays the same object: its source finds it as before, but the port to the other worker is its downstream.
 """
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -21,15 +21,21 @@ from sluice.router.ring.port_out cimport PortOut
 from sluice.router.ring.records cimport DeliveryHead, TransferRecord, encode_transfer, transfer_octets
 from sluice.router.ring.ring cimport ring_longest
 
+cdef enum:
+    OCTETS_MOST = 1048576      # of the messages moved in one call, which copies each of them twice
+
 
 def move_waiting(ConsumerLink link not None, PortOut port not None, uint32_t slot, uint32_t generation, uint32_t most):
-    """Move up to `most` copies of a suspended link to the consumer with this slot of the port's worker.
+    """Move up to `most` copies of a suspended link, of about OCTETS_MOST, to the consumer with this slot of the port's
+    worker.
 
     All copies are whole and have not started (`ConsumerLink.may_wait`). One whose sections fit into no ring is
     released. True: none is left.
     """
-    while link.node.queue_first is not NULL and most:
+    cdef uint64_t octets = 0
+    while link.node.queue_first is not NULL and most and octets < OCTETS_MOST:
         most -= 1
+        octets += link.node.queue_first.message.size
         move_copy(link, port, link.node.queue_first, slot, generation)
     return link.release_suspended(0)
 

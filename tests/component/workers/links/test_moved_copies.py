@@ -60,6 +60,7 @@ class MovedMessages:
         order = Resume(slot, generation, other=(1, link.slot.index, link.slot.generation))
         worker.suspended._on_resume(None, order)
         self.router.settle()
+        self.router.pass_time(MOST)  # long messages move in steps, a millisecond apart
         assert worker.suspended._links == {}
 
     def take(self, credit: int) -> None:
