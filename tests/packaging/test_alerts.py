@@ -144,6 +144,26 @@ CASES = {
         {"sluice_telemetry_rows_lost_total": "0x50 5x10"},
         {"sluice_telemetry_rows_lost_total": "5x60"},
     ),
+    "SluiceExportLost": Case(
+        {
+            'sluice_otlp_records_total{signal="logs", result="unexported"}': "0+3x60",
+            'sluice_otlp_records_total{signal="traces", result="unexported"}': "0x60",
+            'sluice_otlp_records_total{signal="traces", result="exported"}': "0+9x60",
+        },
+        {
+            'sluice_otlp_records_total{signal="logs", result="unexported"}': "0x50 200x20",
+            'sluice_otlp_records_total{signal="logs", result="exported"}': "0+9x60",
+        },
+        {"signal": "logs", "result": "unexported"},
+    ),
+    "SluiceSpansDropped": Case(
+        {'sluice_trace_spans_total{result="dropped"}': "0+60x60"},
+        {
+            'sluice_trace_spans_total{result="dropped"}': "7x50 900x20",
+            'sluice_trace_spans_total{result="recorded"}': "0+9x60",
+        },
+        {"result": "dropped"},
+    ),
     "SluiceQuotaNearLimit": Case(
         quotas(connections=85, links=95),
         quotas(connections=85, links=85),
